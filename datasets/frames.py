@@ -1,0 +1,33 @@
+"""Camera frames: JPEG in and out, and resizing by area."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Frames = npt.NDArray[np.uint8]
+
+
+def encode_jpeg(frame: Frames, quality: int) -> Frames:
+    """frame: (H, W, 3) uint8 RGB -> (n,) uint8, a JPEG. Colour is kept at full resolution (4:4:4)."""
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, format="JPEG", quality=quality, subsampling=0)
+    return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
+
+
+def decode_jpeg(data: Frames) -> Frames:
+    """data: (n,) uint8, a JPEG -> (H, W, 3) uint8 RGB. Raises `OSError` if it is damaged or cut short."""
+    with Image.open(io.BytesIO(data.tobytes())) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def resize_frame(frame: Frames, height: int, width: int) -> Frames:
+    """frame: (H, W, 3) uint8 -> (height, width, 3) uint8, stretched; by area average where it shrinks."""
+    if frame.shape[:2] == (height, width):
+        return frame
+    shrinks = height <= frame.shape[0] and width <= frame.shape[1]
+    resample = Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(frame).resize((width, height), resample))

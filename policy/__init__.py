@@ -1,0 +1,1 @@
+"""The policy: network, memory, runner. No ROS and no MuJoCo in here."""

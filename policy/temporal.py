@@ -1,0 +1,54 @@
+"""What every temporal core offers: the part of the policy that carries something from tick to tick.
+
+Policy, trainer, runner and evaluator use these three calls and never ask which core they hold.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+"""A core's memory: tensors by name, (B, ...), of sizes that never change."""
+
+
+class TemporalCore(nn.Module, ABC):
+    """N input tokens of width D a tick -> `num_outputs` (R) output tokens of width D, and the next state."""
+
+    num_outputs: int
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state at an episode's start, on the module's device."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """One control tick. tokens: (B, N, D) -> outputs (B, R, D) and the new state; `state` is not changed."""
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Training: T ticks at once, equal to T calls of `step`.
+
+        tokens: (B, T, N, D); state: None for an episode's start; episode_start: (B, T) bool, True where the
+        tick is the first of an episode, so that the state is reset before it. Returns (B, T, R, D) and the state.
+        """
+        initial = self.initial_state(tokens.shape[0])
+        state = initial if state is None else state
+        outputs = []
+        for tick, now in enumerate(tokens.unbind(dim=1)):
+            if episode_start is not None:
+                state = reset_where(episode_start[:, tick], state, initial)
+            output, state = self.step(now, state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1), state
+
+
+def reset_where(mask: Tensor, state: State, initial: State) -> State:
+    """Elements of the batch where `mask` (B,) is True take `initial`, the others keep `state`."""
+    return {
+        name: torch.where(mask.view(-1, *[1] * (value.dim() - 1)), initial[name], value)
+        for name, value in state.items()
+    }

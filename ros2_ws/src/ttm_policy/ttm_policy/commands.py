@@ -1,0 +1,104 @@
+"""An action as the messages of the contract, and back; and the command that stops the robot.
+
+Parts that share a topic share one message: arm translation and rotation are one twist for MoveIt Servo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from builtin_interfaces.msg import Duration, Time
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from ttm.policy.spec import PolicySpec
+from ttm_policy.contract import MOTION_TYPES, ActionSink, RobotContract
+from ttm_policy.conversions import MESSAGE_TYPES, write_field
+
+Vector = npt.NDArray[np.float32]
+
+
+class CommandCodec:
+    """Turns actions (A,) float32 into one message a topic, and such messages into actions again."""
+
+    def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
+        self.spec, self.base_frame = spec, contract.base_frame
+        self.sinks: dict[str, list[ActionSink]] = {}
+        for sink in contract.actions:
+            self.sinks.setdefault(sink.topic, []).append(sink if cmd_vel_stamped else _unstamped(sink))
+
+    def types(self) -> dict[str, Any]:
+        """Topic -> message class."""
+        return {topic: MESSAGE_TYPES[sinks[0].type] for topic, sinks in self.sinks.items()}
+
+    def encode(self, values: Vector, stamp: Time) -> dict[str, Any]:
+        """values: (A,) in the spec's units -> topic -> message."""
+        return {topic: self._message(sinks, values, stamp) for topic, sinks in self.sinks.items()}
+
+    def stop(self, stamp: Time) -> dict[str, Any]:
+        """Zero for everything that moves the robot. The gripper keeps what it holds."""
+        zero = np.zeros(self.spec.action_size, dtype=np.float32)
+        return {
+            topic: self._message(sinks, zero, stamp)
+            for topic, sinks in self.sinks.items()
+            if sinks[0].type in MOTION_TYPES
+        }
+
+    def decode(self, messages: Mapping[str, Any]) -> Vector:
+        """The inverse of `encode`, bit for bit; a topic without a message leaves zeros."""
+        values = np.zeros(self.spec.action_size, dtype=np.float32)
+        for topic, message in messages.items():
+            for sink in self.sinks[topic]:
+                values[self.spec.action_slices[sink.name]] = self._read(message, sink)
+        return values
+
+    def _message(self, sinks: list[ActionSink], values: Vector, stamp: Time) -> Any:
+        message = MESSAGE_TYPES[sinks[0].type]()
+        if hasattr(message, "header"):
+            message.header.stamp, message.header.frame_id = stamp, self.base_frame
+        for sink in sinks:
+            numbers = self._scaled(sink, values[self.spec.action_slices[sink.name]])
+            if isinstance(message, JointTrajectory):
+                self._add_joints(message, sink, numbers)
+                continue
+            for field, number in zip(sink.fields, numbers, strict=True):
+                write_field(message, field.path, number)
+        return message
+
+    def _scaled(self, sink: ActionSink, part: Vector) -> list[float]:
+        """One float64 for each field; a single value goes to all fields."""
+        period_s = self.spec.control_dt_s if sink.per_second else 1.0
+        spread = np.broadcast_to(part, (len(sink.fields),))
+        return [float(value) * field.scale / period_s for value, field in zip(spread, sink.fields, strict=True)]
+
+    def _add_joints(self, message: JointTrajectory, sink: ActionSink, positions: list[float]) -> None:
+        if not message.points:
+            nanoseconds = round(self.spec.control_dt_s * 1e9)
+            reach = Duration(sec=nanoseconds // 1_000_000_000, nanosec=nanoseconds % 1_000_000_000)
+            message.points.append(JointTrajectoryPoint(time_from_start=reach))
+        message.joint_names.extend(field.path for field in sink.fields)
+        message.points[0].positions.extend(positions)
+
+    def _read(self, message: Any, sink: ActionSink) -> Vector:
+        period_s = self.spec.control_dt_s if sink.per_second else 1.0
+        size = self.spec.action_slices[sink.name].stop - self.spec.action_slices[sink.name].start
+        numbers = [_number(message, field.path) / field.scale * period_s for field in sink.fields[:size]]
+        return np.array(numbers, dtype=np.float32)
+
+
+def _unstamped(sink: ActionSink) -> ActionSink:
+    """`cmd_vel_stamped: false` is for base controllers that take a plain Twist; MoveIt Servo never does."""
+    if sink.per_second or sink.type != "geometry_msgs/TwistStamped":
+        return sink
+    fields = tuple(replace(field, path=field.path.removeprefix("twist.")) for field in sink.fields)
+    return replace(sink, type="geometry_msgs/Twist", fields=fields)
+
+
+def _number(message: Any, path: str) -> float:
+    if isinstance(message, JointTrajectory):
+        return float(message.points[0].positions[list(message.joint_names).index(path)])
+    return float(reduce(getattr, path.split("."), message))

@@ -1,0 +1,110 @@
+"""What one tick does: run the policy, hold, or stop. No ROS in here, so that time can be given by a test.
+
+    fresh observation            -> tick: one memory write, one command
+    late, malformed or missing   -> hold: stand still, nothing is written to memory; ticks resume by themselves
+    late for `stop_after_s`      -> stop: nothing moves until somebody resumes, since the scene may have changed
+    e-stop                       -> stop while it is true
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from ttm.policy.errors import ObservationError, StaleObservation
+from ttm.policy.runner import PolicyRunner
+from ttm_policy.inputs import StampedObservation
+from ttm_policy.limits import SafetyLimits
+
+Vector = npt.NDArray[np.float32]
+
+
+class State(Enum):
+    """What the loop does now; the value is what diagnostics say."""
+
+    NO_INSTRUCTION = "waiting for an instruction"
+    WAITING = "waiting for the first observation"
+    RUNNING = "running"
+    HOLDING = "holding: the observation is late or bad"
+    STOPPED = "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
+    E_STOP = "emergency stop"
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A tick that ran: the policy's `action` (A,), and the `command` (A,) that the limits left of it."""
+
+    action: Vector
+    command: Vector
+
+
+class ControlLoop:
+    """Decides, tick by tick, between acting and standing still. `step` returns None when the robot must stand still."""
+
+    def __init__(self, runner: PolicyRunner, limits: SafetyLimits, *, max_age_s: float, stop_after_s: float):
+        self.runner, self.limits = runner, limits
+        self.max_age_s, self.stop_after_s = max_age_s, stop_after_s
+        self.state = State.WAITING if runner.instruction else State.NO_INSTRUCTION
+        self.problem = ""
+        self.held_ticks = 0
+        self._good_since_s: float | None = None
+
+    def step(self, observation: StampedObservation | ObservationError, now_s: float) -> Tick | None:
+        """One tick at time `now_s` (s, the clock that stamps the observations)."""
+        if self.state in (State.NO_INSTRUCTION, State.STOPPED, State.E_STOP):
+            return None
+        try:
+            if isinstance(observation, ObservationError):
+                raise observation
+            self._require_fresh(observation, now_s)
+            action = self.runner.step(observation.values)
+        except ObservationError as error:
+            self._hold(error, now_s)
+            return None
+        self.state, self.problem, self._good_since_s = State.RUNNING, "", now_s
+        return Tick(action.values, self.limits.apply(action.values))
+
+    def _require_fresh(self, observation: StampedObservation, now_s: float) -> None:
+        age_s = now_s - observation.oldest_ns * 1e-9
+        if age_s > self.max_age_s:
+            raise StaleObservation(
+                f"the oldest input is {age_s:.2f} s old; at most {self.max_age_s} s is accepted: "
+                "check the sensors, the clocks, or raise max_age_s"
+            )
+
+    def _hold(self, error: ObservationError, now_s: float) -> None:
+        """Before the first good observation there is nothing to hold: the loop just waits."""
+        self.problem = str(error)
+        if self._good_since_s is None:
+            return
+        self.held_ticks += 1
+        self.state = State.STOPPED if now_s - self._good_since_s > self.stop_after_s else State.HOLDING
+
+    def set_instruction(self, text: str) -> bool:
+        """A new instruction resets the memory; the one in force, sent again, does not. True if it was new."""
+        if text == self.runner.instruction:
+            return False
+        self.reset(text)
+        return True
+
+    def reset(self, instruction: str) -> None:
+        """Begin an episode: empty memory, tick 0."""
+        self.runner.reset(instruction)
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on after a stop, with the memory as it is; an e-stop stays."""
+        self._good_since_s, self.problem = None, ""
+        if self.state is not State.E_STOP:
+            self.state = State.WAITING if self.runner.instruction else State.NO_INSTRUCTION
+
+    def set_e_stop(self, pressed: bool) -> None:
+        """While pressed there are no ticks; released, the loop waits for a fresh observation."""
+        if pressed:
+            self.state = State.E_STOP
+        elif self.state is State.E_STOP:
+            self.state = State.WAITING
+            self.resume()

@@ -1,0 +1,1 @@
+"""The simulated mobile manipulator: kitchen, tasks, experts, evaluation (MuJoCo)."""

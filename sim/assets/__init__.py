@@ -1,0 +1,1 @@
+"""Files that the simulation ships with."""

@@ -1,0 +1,154 @@
+"""`ttm collect`: scripted demonstrations, one crash-safe HDF5 file an episode, made by several processes.
+
+With `--policy` the policy drives first and the expert takes over after a while; every tick is labelled with what
+the expert would have done, so that the policy learns to mend its own mistakes (DAgger, Ross et al. 2011).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+TAKEOVER_TICKS = (8, 45)
+"""A driving policy is relieved by the expert after some number of ticks in this range."""
+FINAL_TICKS = 3
+"""Ticks recorded after success, with `terminate` commanded."""
+VALID_EVERY = 10
+"""Every tenth demonstration is held out for validation."""
+
+
+@dataclass(frozen=True)
+class CollectCommand:
+    """Record scripted demonstrations in the simulated kitchen.
+
+    Episodes in which the expert failed under disturbance are not kept; others are made in their place.
+
+    Example: ttm collect --task pick --episodes 200 --out demos/pick
+    """
+
+    out: Path
+    """Folder that gets one HDF5 file an episode; existing episodes there are kept, and not made again."""
+    task: Literal["pick", "open_drawer", "all"] = "all"
+    """What to demonstrate; `all` makes `--episodes` of each."""
+    episodes: int = 100
+    """Number of demonstrations of each task."""
+    workers: int = os.cpu_count() or 1
+    """Processes that share the work; the files are the same for any number."""
+    first_seed: int = 1_000_000
+    """Initial state of the first episode; evaluation uses 0, 1, 2, …, so stay above those."""
+    disturbance: float = 1.0
+    """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations."""
+    policy: Path | None = None
+    """Checkpoint that drives at first while the expert labels (DAgger); keeps failures too."""
+
+    def run(self) -> int:
+        from rich.progress import track
+
+        from ttm.policy.errors import UserError
+        from ttm.policy.language import embed_instruction
+        from ttm.sim.tasks import TASKS
+
+        if self.episodes < 1 or self.workers < 1:
+            raise UserError("--episodes and --workers must be at least 1")
+        names = list(TASKS) if self.task == "all" else [self.task]
+        embeddings = {text: embed_instruction(text) for name in names for text in TASKS[name].instructions}
+        self.out.mkdir(parents=True, exist_ok=True)
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(self.workers, _start_worker, (self.policy, embeddings)) as pool:
+            for name in names:
+                results = self._record(name, pool.imap)
+                kept = sum(track(results, total=self.episodes, description=name))
+                print(f"{name}: {kept} episodes in {self.out}")
+        return 0
+
+    def _record(self, task: str, imap: Callable[..., Iterator[bool]]) -> Iterator[int]:
+        """Yields 1 for each kept episode; failed seeds are replaced by the next ones until there are enough."""
+        missing, seed = self.episodes, self.first_seed
+        while missing > 0:
+            batch = [(task, seed + i, self.out, self.disturbance) for i in range(missing)]
+            seed += missing
+            for kept in imap(_record_episode, batch):
+                missing -= kept
+                if kept:
+                    yield 1
+
+
+def _start_worker(policy: Path | None, embeddings: dict[str, np.ndarray]) -> None:
+    global _recorder  # one environment a process: building it takes longer than an episode
+    import torch
+
+    torch.set_num_threads(1)
+    _recorder = Recorder(policy, embeddings)
+
+
+def _record_episode(job: tuple[str, int, Path, float]) -> bool:
+    return _recorder.record(*job)
+
+
+class Recorder:
+    """Records single episodes with one environment and, if given, one driving policy."""
+
+    def __init__(self, policy: Path | None, embeddings: dict[str, np.ndarray]):
+        from ttm.policy.runner import PolicyRunner
+        from ttm.sim.env import SPEC, KitchenEnv
+
+        self._env = KitchenEnv()
+        self._runner = PolicyRunner.from_checkpoint(policy, spec=SPEC) if policy else None
+        self._embeddings = embeddings
+
+    def record(self, task: str, seed: int, folder: Path, disturbance: float) -> bool:
+        """Whether the episode with that seed is worth keeping, and kept."""
+        from ttm.datasets.episode import EpisodeWriter
+        from ttm.policy.language import LANGUAGE_MODEL
+        from ttm.sim.env import SPEC
+
+        kind = "rollout" if self._runner else "demo"
+        path = folder / f"{task}_{kind}_{seed}.hdf5"
+        if path.exists():
+            return True
+        observation, info = self._env.reset(seed=seed, options={"task": task})
+        embedding = self._embeddings[info["instruction"]]
+        with EpisodeWriter(path, SPEC) as writer:
+            success = self._drive(writer, observation, embedding, np.random.default_rng((seed, 1)), disturbance)
+            if not success and self._runner is None:
+                return False
+            writer.finish(
+                instruction=info["instruction"],
+                task=task,
+                success=success,
+                seed=seed,
+                embedding=embedding,
+                language_model=LANGUAGE_MODEL,
+                split="valid" if seed % VALID_EVERY == 0 else "train",
+            )
+        return True
+
+    def _drive(self, writer, observation, embedding, rng: np.random.Generator, level: float) -> bool:  # type: ignore[no-untyped-def]
+        """Run one episode into `writer`: record the expert's action, execute the driver's. Returns success."""
+        from ttm.sim.disturbance import Disturbance
+        from ttm.sim.experts import Expert
+
+        env, expert, disturb = self._env, Expert(self._env), Disturbance(rng, level)
+        takeover_tick = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
+        if self._runner:
+            self._runner.reset(env.instruction, embedding=embedding)
+        ticks_left = FINAL_TICKS
+        while ticks_left > 0:
+            label = expert.action()
+            executed = disturb(label)
+            if self._runner:
+                command = self._runner.step(observation).values  # every tick, so that its memory is whole
+                executed = command if env.tick < takeover_tick else executed
+            time_s, success = env.time_s, env.success
+            writer.append(observation, label, timestamp_s=time_s, reward=float(success), done=success)
+            observation, _, _, truncated, _ = env.step(executed)
+            if truncated:
+                break
+            ticks_left -= env.success
+        return env.success

@@ -1,0 +1,1 @@
+"""Behaviour cloning: losses, the training loop, and the `ttm` command."""

@@ -1,0 +1,99 @@
+"""`ttm train`: behaviour cloning of a policy from episodes in HDF5."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from ttm.policy.errors import UserError
+
+if TYPE_CHECKING:
+    from ttm.training.trainer import Trainer
+
+import tyro
+
+Preset = Literal["tiny", "base", "paper"]
+
+FREE_ON_RESUME = {"data", "out", "steps", "minutes", "resume", "overwrite", "init", "threads", "device", "validations"}
+"""Options that may differ when a training is resumed; any other would make it another training."""
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train a policy on demonstrations, or fine-tune one with --init.
+
+    OUT receives best.safetensors (lowest error on held-out episodes), last.safetensors, result.json (errors, and
+    those of two baselines), tensorboard/ and resume/ (for --resume). Ctrl-C saves all of that and leaves with
+    exit code 130 (SIGTERM: 143); the same command with --resume goes on exactly there.
+    """
+
+    data: tuple[str, ...]
+    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot."""
+    out: Path
+    """Folder for the checkpoints and everything else that the training writes."""
+    preset: Preset = "tiny"
+    """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, as published)."""
+    steps: int | None = None
+    """Stop after so many optimiser steps, those before --resume included."""
+    minutes: float | None = None
+    """Stop after so many minutes of training, those before --resume included. Without --steps: 60."""
+    resume: bool = False
+    """Go on with the training in OUT, exactly where it stopped."""
+    overwrite: bool = False
+    """Start anew even if OUT holds a training."""
+    init: Path | None = None
+    """Fine-tune: start from this checkpoint's weights and normalisation. Its robot must be the data's."""
+    new_statistics: bool = False
+    """With --init: normalise by the new data's statistics instead of the checkpoint's."""
+    filter: str = "train"
+    """The mask of the episodes to train on. Where there are no masks, every tenth episode is held out."""
+    validation_filter: str = "valid"
+    """The mask of the held-out episodes."""
+    cameras: tuple[str, ...] = ()
+    """Use these cameras alone. Default: all (with --init: the checkpoint's)."""
+    window: int = 8
+    """Ticks in a training window, over which the memory is carried."""
+    batch_size: int = 16
+    """Windows in a batch."""
+    learning_rate: float | None = None
+    """Peak learning rate. Default: 1e-3 for tiny, 3e-4 for the others; a third of that with --init."""
+    weight_decay: float = 0.05
+    """AdamW's weight decay; normalisations and biases have none."""
+    previous_action_dropout: float = 0.5
+    """Portion of windows that see no previous action, so that the policy does not learn to repeat itself."""
+    proprioception_dropout: float = 0.1
+    """Portion of windows that see no proprioception."""
+    transition_weight: float = 5.0
+    """Weight in the loss of ticks at which a gripper or another binary command changes."""
+    augment: bool = True
+    """Shift images by a few pixels and change their colours, window by window."""
+    average_decay: float = 0.999
+    """Decay of the exponential moving average of the weights; the checkpoints hold the average."""
+    validations: int = 20
+    """How often the held-out episodes are evaluated, and the checkpoints written, over the whole training."""
+    seed: int = 0
+    """Seed of weights, windows, augmentation and dropout."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    precision: Literal["32", "bf16"] = "32"
+    """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
+    threads: int = 0
+    """CPU threads; 0 means one for each core."""
+
+    def run(self) -> int:
+        """Trains; returns the exit code."""
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        self._validate()
+        from ttm.training.trainer import Trainer
+
+        return Trainer(self).run()
+
+    def _validate(self) -> None:
+        positive = {"window": self.window, "batch-size": self.batch_size, "validations": self.validations}
+        optional = {"steps": self.steps, "minutes": self.minutes, "learning-rate": self.learning_rate}
+        positive |= {name: value for name, value in optional.items() if value is not None}
+        for name, value in positive.items():
+            if not value > 0:
+                raise UserError(f"--{name} is {value}; give a number above 0")

@@ -1,0 +1,121 @@
+"""From `--data` to batches: opening and joining data sets, choosing cameras, and what step k trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttm.datasets.episode import EpisodeDataset, open_dataset
+from ttm.datasets.windows import WindowBatch, WindowDataset, WindowSampler
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+from ttm.policy.ttm_policy import PolicyInputs
+from ttm.training.augmentation import AugmentationConfig, augment
+from ttm.training.behavior_cloning import BehaviorCloningConfig, drop_inputs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B windows of T ticks, on any device."""
+
+    inputs: PolicyInputs
+    actions: Tensor
+    """(B, T, A) float32, in the spec's units: what the demonstrator did."""
+    valid: Tensor
+    """(B, T) bool: False at padding."""
+    weights: Tensor
+    """(B, T, A) float32: how much each value counts in the loss; 0 at padding."""
+
+    @property
+    def num_images(self) -> int:
+        """Frames of all cameras together, padding included."""
+        return sum(frames.shape[0] * frames.shape[1] for frames in self.inputs.images.values())
+
+
+def open_all(paths: Sequence[str], cameras: Sequence[str] = ()) -> list[EpisodeDataset]:
+    """Opens every data set and, if `cameras` are named, keeps those alone; all must then be of one spec."""
+    if not paths:
+        raise UserError("no data is given; name HDF5 files, folders of them, or globs with --data")
+    opened = [_with_cameras(open_dataset(path), cameras) for path in paths]
+    for other in opened[1:]:
+        opened[0].spec.require_compatible(other.spec, ours=opened[0].source, theirs=other.source)
+    return opened
+
+
+def split(opened: Sequence[EpisodeDataset], mask: str) -> EpisodeDataset:
+    """The episodes of all data sets that `mask` names (see `EpisodeDataset.filter`)."""
+    parts = [dataset.filter(mask) for dataset in opened]
+    episodes = [episode for part in parts for episode in part]
+    notes = dict.fromkeys(part.note for part in parts if part.note)
+    source = ", ".join(part.source for part in parts)
+    return EpisodeDataset(episodes, opened[0].spec, source=source, note="; ".join(notes))
+
+
+def policy_inputs(batch: WindowBatch) -> PolicyInputs:
+    """The network's inputs of a batch, nothing dropped or augmented."""
+    return PolicyInputs(
+        images={name: frames.permute(0, 1, 4, 2, 3) for name, frames in batch["images"].items()},
+        proprioception=batch["proprioception"],
+        previous_action=batch["previous_action"],
+        previous_action_valid=batch["previous_action_valid"],
+        proprioception_valid=None,
+        language=batch["language"],
+    )
+
+
+class BatchSource:
+    """Batches by step number: everything random in batch k is drawn from a generator seeded by (seed, k)."""
+
+    def __init__(
+        self,
+        windows: WindowDataset,
+        batch_size: int,
+        cloning: BehaviorCloningConfig,
+        augmentation: AugmentationConfig | None,
+        seed: int,
+    ) -> None:
+        self.windows = windows
+        self.batch_size = batch_size
+        self.seed = seed
+        self._cloning = cloning
+        self._augmentation = augmentation
+        self._weights = windows.binary_transition_weights(cloning.transition_weight)
+
+    def batches(self, first_step: int) -> Iterator[Batch]:
+        """The batches of `first_step`, `first_step` + 1, …, each made while the one before it is used."""
+        sampler = WindowSampler(len(self.windows), self.batch_size, seed=self.seed, first_batch=first_step)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
+            coming = None
+            for step, indices in enumerate(sampler, start=first_step):
+                ready, coming = coming, pool.submit(self.make, indices, step)
+                if ready is not None:
+                    yield ready.result()
+
+    def make(self, indices: list[int], step: int) -> Batch:
+        """The windows `indices` as the batch of `step`."""
+        rng = np.random.default_rng([self.seed, step])
+        gathered = self.windows.gather(indices)
+        inputs = drop_inputs(policy_inputs(gathered), self._cloning, rng)
+        if self._augmentation is not None:
+            config = self._augmentation
+            inputs = replace(inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()})
+        weights = self._weights[gathered["dataset_tick"]] * gathered["valid"].unsqueeze(2)
+        return Batch(inputs, gathered["actions"], gathered["valid"], weights)
+
+
+def _with_cameras(dataset: EpisodeDataset, names: Sequence[str]) -> EpisodeDataset:
+    if not names:
+        return dataset
+    have = {camera.name: camera for camera in dataset.spec.cameras}
+    for name in names:
+        if name not in have:
+            raise UserError(
+                f"camera '{name}' is not in this data; it has: {', '.join(have) or 'none'} ({dataset.source})"
+            )
+    spec: PolicySpec = replace(dataset.spec, cameras=tuple(have[name] for name in names))
+    return EpisodeDataset(list(dataset), spec, source=dataset.source, note=dataset.note)
