@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 import tyro
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -62,7 +63,7 @@ def overview_table(episodes: EpisodeDataset) -> Table:
     """Episodes, steps, rate, cameras, proprioception, actions, success."""
     spec = episodes.spec
     lengths = [episode.num_samples for episode in episodes]
-    table = Table(title=episodes.source, show_header=False, title_justify="left")
+    table = Table(title=episodes.source, show_header=False, title_justify="left", box=box.SIMPLE)
     rows = {
         "robot": spec.robot,
         "files": str(len({episode.path for episode in episodes})),
@@ -82,10 +83,10 @@ def overview_table(episodes: EpisodeDataset) -> Table:
 def vector_table(episodes: EpisodeDataset) -> Table:
     """The spread of each dimension of the actions and of the proprioception, with units and limits."""
     statistics = dataset_statistics(episodes)
-    table = Table(title="Actions and proprioception, by dimension", title_justify="left")
-    table.add_column("dimension")
+    table = Table(title="Actions and proprioception, by dimension", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("dimension", no_wrap=True)
     for name in ("min", "1 %", "mean", "99 %", "max", "std"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limits")
     labels, limits = _action_labels(episodes.spec)
     _add_rows(table, labels, limits, statistics.actions)
@@ -100,7 +101,7 @@ def instruction_table(episodes: EpisodeDataset) -> Table:
     counts = Counter((episode.instruction, episode.task) for episode in episodes)
     succeeded = Counter((episode.instruction, episode.task) for episode in episodes if episode.success)
     told = any(episode.success is not None for episode in episodes)
-    table = Table(title="Instructions", title_justify="left")
+    table = Table(title="Instructions", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("episodes", justify="right")
     table.add_column("successes", justify="right")
     table.add_column("task")
@@ -139,7 +140,7 @@ def write_contact_sheets(episodes: EpisodeDataset, path: Path | None, rows: int,
 def _add_rows(table: Table, labels: Iterable[str], limits: Iterable[str], found: VectorStatistics) -> None:
     columns = (found.min, found.q01, found.mean, found.q99, found.max, found.std)
     for label, limit, *values in zip(labels, limits, *columns, strict=True):
-        table.add_row(label, *(f"{value:.4g}" for value in values), limit)
+        table.add_row(label, *(f"{value:.3g}" for value in values), limit)
 
 
 def _action_labels(spec: PolicySpec) -> tuple[list[str], list[str]]:

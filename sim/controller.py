@@ -27,15 +27,15 @@ class ArmKinematics:
     def __init__(self, model_xml: Path):
         spec = mujoco.MjSpec.from_file(str(model_xml))
         fetch.strip_to_robot(spec)
-        moving = {fetch.PREFIX + name for name in fetch.ARM_JOINTS}
-        spec.body(fetch.PREFIX + "torso_lift_link").pos[2] += fetch.TORSO_HEIGHT_M
+        moving = {fetch.MODEL_PREFIX + name for name in fetch.ARM_JOINTS}
+        spec.body(fetch.MODEL_PREFIX + "torso_lift_link").pos[2] += fetch.TORSO_HEIGHT_M
         for joint in list(spec.joints):
             if joint.name not in moving:
                 spec.delete(joint)
         self.model = spec.compile()
         self.configuration = mink.Configuration(self.model)
         self._limits = [mink.ConfigurationLimit(self.model)]
-        self._task = mink.FrameTask(fetch.GRIP_SITE, "site", position_cost=10.0, orientation_cost=2.0, lm_damping=1e-3)
+        self._task = mink.FrameTask(fetch.MODEL_PREFIX + fetch.GRIP_SITE, "site", position_cost=10.0, orientation_cost=2.0, lm_damping=1e-3)
         self._posture = mink.PostureTask(self.model, cost=0.02)
         self._posture.set_target(np.array(READY_JOINTS_RAD))
 
@@ -63,13 +63,13 @@ class FetchController:
         self._finger_q = np.array([model.joint(prefix + name).qposadr[0] for name in fetch.FINGER_JOINTS])
         self._torso_q = model.joint(prefix + "torso_lift_joint").qposadr[0]
         self._tilt_q = model.joint(prefix + "head_tilt_joint").qposadr[0]
-        self._arm_u = np.array([model.actuator(name).id for name in fetch.ARM_JOINTS])
-        self._base_u = np.array([model.actuator(name).id for name in fetch.BASE_JOINTS])
-        self._finger_u = np.array([model.actuator(name).id for name in fetch.FINGER_JOINTS])
-        self._torso_u = model.actuator("torso_lift_joint").id
-        self._tilt_u = model.actuator("head_tilt_joint").id
-        self._site = model.site(fetch.GRIP_SITE).id
-        self._base_body = model.body(fetch.BASE_BODY).id
+        self._arm_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.ARM_JOINTS])
+        self._base_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.BASE_JOINTS])
+        self._finger_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.FINGER_JOINTS])
+        self._torso_u = model.actuator(fetch.SCENE_PREFIX + "torso_lift_joint").id
+        self._tilt_u = model.actuator(fetch.SCENE_PREFIX + "head_tilt_joint").id
+        self._site = model.site(prefix + fetch.GRIP_SITE).id
+        self._base_body = model.body(prefix + fetch.BASE_LINK).id
         self.target_position_m = np.zeros(3)
         self.target_rotation = mink.SO3.identity()
         self._arm_from = self._arm_to = np.array(READY_JOINTS_RAD)

@@ -165,15 +165,15 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         w, x, y, z = rotation.wxyz if rotation.wxyz[0] >= 0 else -rotation.wxyz
         joints = (self.controller.torso_height(), *self.controller.arm_joints(), self.controller.gripper_opening())
         return {
-            "head": self.frame(fetch.HEAD_CAMERA),
-            "wrist": self.frame(fetch.WRIST_CAMERA),
+            "head": self.frame(fetch.SCENE_PREFIX + fetch.HEAD_CAMERA),
+            "wrist": self.frame(fetch.SCENE_PREFIX + fetch.WRIST_CAMERA),
             "joint_positions": np.array(joints, dtype=np.float32),
             "ee_pose": np.array((*position_m, x, y, z, w), dtype=np.float32),
             "base_velocity": self.controller.base_velocity().astype(np.float32),
         }
 
     def frame(self, camera: str, height_px: int = FRAME_PX, width_px: int = FRAME_PX) -> np.ndarray:
-        """(height, width, 3) uint8 RGB from any camera of the scene: head, wrist, overview."""
+        """(height, width, 3) uint8 RGB from a camera of the scene: fetch/head, fetch/wrist, overview."""
         size = (height_px, width_px)
         if size not in self._renderers:
             self._renderers[size] = _renderer(self.model, *size)
@@ -208,8 +208,8 @@ def _renderer(model: mujoco.MjModel, height_px: int, width_px: int) -> mujoco.Re
 
 
 def _action_limits() -> tuple[np.ndarray, np.ndarray]:
-    low = np.concatenate([np.full(part.size, part.low) for part in SPEC.actions])
-    high = np.concatenate([np.full(part.size, part.high) for part in SPEC.actions])
+    low = np.concatenate([np.full(part.size, part.low, np.float32) for part in SPEC.actions])
+    high = np.concatenate([np.full(part.size, part.high, np.float32) for part in SPEC.actions])
     where = SPEC.action_slices["base"]
     low[where], high[where] = -BASE_LIMITS, BASE_LIMITS
     return low, high

@@ -6,12 +6,15 @@ cannot turn, and a weld to a mocap body, so those are replaced here. Datasheet l
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import mujoco
 
-PREFIX = "robot0:"
+MODEL_PREFIX = "robot0:"
+"""What names begin with in the package's model."""
+SCENE_PREFIX = "fetch/"
+"""What is put before all names of the robot in the scene."""
+PREFIX = SCENE_PREFIX + MODEL_PREFIX
 ARM_JOINTS = (
     "shoulder_pan_joint",
     "shoulder_lift_joint",
@@ -25,8 +28,8 @@ BASE_JOINTS = ("slide0", "slide1", "slide2")
 """World x (m), world y (m), yaw (rad). The wheels cannot slip sideways: `FetchController` only commands along the heading."""
 FINGER_JOINTS = ("r_gripper_finger_joint", "l_gripper_finger_joint")
 FINGER_TRAVEL_M = 0.05
-GRIP_SITE = PREFIX + "grip"
-BASE_BODY = PREFIX + "base_link"
+GRIP_SITE = "grip"
+BASE_LINK = "base_link"
 HEAD_CAMERA = "head"
 WRIST_CAMERA = "wrist"
 
@@ -55,9 +58,7 @@ def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
     _add_wrist_camera(robot)
     _point_head(robot)
     robot.option.timestep = scene.option.timestep
-    with warnings.catch_warnings():  # no prefix on purpose: the package's names carry `robot0:` already
-        warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
-        scene.attach(robot, prefix="", frame=scene.worldbody.add_frame())
+    scene.attach(robot, prefix=SCENE_PREFIX, frame=scene.worldbody.add_frame())
 
 
 def strip_to_robot(robot: mujoco.MjSpec) -> None:
@@ -65,22 +66,22 @@ def strip_to_robot(robot: mujoco.MjSpec) -> None:
     for item in (*robot.equalities, *robot.actuators, *robot.sensors):
         robot.delete(item)
     for body in robot.worldbody.bodies:
-        if body.name != BASE_BODY:
+        if body.name != MODEL_PREFIX + BASE_LINK:
             robot.delete(body)
     for item in (*robot.worldbody.geoms, *robot.worldbody.lights):
         robot.delete(item)
     for texture in robot.textures:
         robot.delete(texture)
-    robot.delete(robot.body(PREFIX + "external_camera_body_0"))
-    robot.body(BASE_BODY).pos = (0, 0, 0)
+    robot.delete(robot.body(MODEL_PREFIX + "external_camera_body_0"))
+    robot.body(MODEL_PREFIX + BASE_LINK).pos = (0, 0, 0)
 
 
 def _free_base(robot: mujoco.MjSpec) -> None:
     for name in BASE_JOINTS:
-        joint = robot.joint(PREFIX + name)
+        joint = robot.joint(MODEL_PREFIX + name)
         _set_passive(joint, damping=0.0)
         joint.armature = 1.0
-    robot.joint(PREFIX + "slide2").type = mujoco.mjtJoint.mjJNT_HINGE
+    robot.joint(MODEL_PREFIX + "slide2").type = mujoco.mjtJoint.mjJNT_HINGE
 
 
 def _set_passive(joint: mujoco.MjsJoint, damping: float) -> None:
@@ -94,14 +95,14 @@ def _tune_joints(robot: mujoco.MjSpec) -> None:
     for body in robot.bodies:
         body.gravcomp = 1.0
     for name in ARM_JOINTS:
-        joint = robot.joint(PREFIX + name)
+        joint = robot.joint(MODEL_PREFIX + name)
         _set_passive(joint, damping=5.0)
         joint.armature = 0.8
     for name in FINGER_JOINTS:
-        joint = robot.joint(PREFIX + name)
+        joint = robot.joint(MODEL_PREFIX + name)
         _set_passive(joint, damping=20.0)
         joint.armature = 0.5
-        finger = robot.body(PREFIX + name.replace("_joint", "_link"))
+        finger = robot.body(MODEL_PREFIX + name.replace("_joint", "_link"))
         finger.mass = 0.1
         finger.inertia = (1e-4, 1e-4, 1e-4)
         for geom in finger.geoms:
@@ -111,8 +112,8 @@ def _tune_joints(robot: mujoco.MjSpec) -> None:
 
 def _choose_contacts(robot: mujoco.MjSpec) -> None:
     """Robot parts that can hit furniture do so (bit 2 against the world's 1); the rest is for the eye."""
-    colliding = {PREFIX + name for name in _COLLIDING}
-    fingers = {PREFIX + name.replace("_joint", "_link") for name in FINGER_JOINTS}
+    colliding = {MODEL_PREFIX + name for name in _COLLIDING}
+    fingers = {MODEL_PREFIX + name.replace("_joint", "_link") for name in FINGER_JOINTS}
     for geom in robot.geoms:
         touches = geom.name in colliding | fingers
         geom.contype, geom.conaffinity = (2, 1) if touches else (0, 0)
@@ -121,7 +122,7 @@ def _choose_contacts(robot: mujoco.MjSpec) -> None:
 
 def _add_actuators(robot: mujoco.MjSpec) -> None:
     for name in BASE_JOINTS:
-        actuator = robot.add_actuator(name=name, target=PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator = robot.add_actuator(name=name, target=MODEL_PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
         actuator.set_to_velocity(kv=2500.0)
         actuator.forcerange = (-900.0, 900.0)
         actuator.forcelimited = True
@@ -133,7 +134,7 @@ def _add_actuators(robot: mujoco.MjSpec) -> None:
 
 
 def _add_position_servo(robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float) -> None:
-    actuator = robot.add_actuator(name=joint, target=PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    actuator = robot.add_actuator(name=joint, target=MODEL_PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
     actuator.set_to_position(kp=stiffness, kv=damping)
     actuator.forcerange = (-limit, limit)
     actuator.forcelimited = True
@@ -141,13 +142,13 @@ def _add_position_servo(robot: mujoco.MjSpec, joint: str, stiffness: float, damp
 
 def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
     """Above the palm, looking along the fingers and 25 degrees down: it sees the fingertips and what is between them."""
-    palm = robot.body(PREFIX + "gripper_link")
+    palm = robot.body(MODEL_PREFIX + "gripper_link")
     palm.add_camera(name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65)
 
 
 def _point_head(robot: mujoco.MjSpec) -> None:
     for joint in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
-        _set_passive(robot.joint(PREFIX + joint), damping=1.0)
+        _set_passive(robot.joint(MODEL_PREFIX + joint), damping=1.0)
     for camera in robot.cameras:
         if camera.name == "head_camera_rgb":
             camera.name, camera.fovy = HEAD_CAMERA, 56.0

@@ -8,18 +8,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import ObservationError, StaleObservation
 from ttm.policy.runner import PolicyRunner
-from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
 
 Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StampedObservation:
+    """`stamp_ns` is the oldest camera's capture time (without cameras, the oldest input's); `oldest_ns` counts all."""
+
+    values: Mapping[str, npt.NDArray[Any]]
+    stamp_ns: int
+    oldest_ns: int
 
 
 class State(Enum):
@@ -50,7 +60,7 @@ class ControlLoop:
         self.state = State.WAITING if runner.instruction else State.NO_INSTRUCTION
         self.problem = ""
         self.held_ticks = 0
-        self._good_since_s: float | None = None
+        self._last_good_s: float | None = None
 
     def step(self, observation: StampedObservation | ObservationError, now_s: float) -> Tick | None:
         """One tick at time `now_s` (s, the clock that stamps the observations)."""
@@ -64,7 +74,7 @@ class ControlLoop:
         except ObservationError as error:
             self._hold(error, now_s)
             return None
-        self.state, self.problem, self._good_since_s = State.RUNNING, "", now_s
+        self.state, self.problem, self._last_good_s = State.RUNNING, "", now_s
         return Tick(action.values, self.limits.apply(action.values))
 
     def _require_fresh(self, observation: StampedObservation, now_s: float) -> None:
@@ -78,10 +88,10 @@ class ControlLoop:
     def _hold(self, error: ObservationError, now_s: float) -> None:
         """Before the first good observation there is nothing to hold: the loop just waits."""
         self.problem = str(error)
-        if self._good_since_s is None:
+        if self._last_good_s is None:
             return
         self.held_ticks += 1
-        self.state = State.STOPPED if now_s - self._good_since_s > self.stop_after_s else State.HOLDING
+        self.state = State.STOPPED if now_s - self._last_good_s > self.stop_after_s else State.HOLDING
 
     def set_instruction(self, text: str) -> bool:
         """A new instruction resets the memory; the one in force, sent again, does not. True if it was new."""
@@ -97,7 +107,7 @@ class ControlLoop:
 
     def resume(self) -> None:
         """Go on after a stop, with the memory as it is; an e-stop stays."""
-        self._good_since_s, self.problem = None, ""
+        self._last_good_s, self.problem = None, ""
         if self.state is not State.E_STOP:
             self.state = State.WAITING if self.runner.instruction else State.NO_INSTRUCTION
 

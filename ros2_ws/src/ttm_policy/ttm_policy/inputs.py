@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sensor_msgs.msg import JointState
 from ttm.policy.errors import MissingObservation
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import ImageSource, RobotContract, VectorSource
+from ttm_policy.control_loop import StampedObservation
 from ttm_policy.conversions import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
 
 SENSOR_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
@@ -24,15 +24,6 @@ LOCKSTEP_QOS = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
 """Nothing is lost, and a policy that joins late still gets the observation that the simulator waits with."""
-
-
-@dataclass(frozen=True)
-class StampedObservation:
-    """`stamp_ns` is the oldest camera's capture time (the oldest input's where there is no camera)."""
-
-    values: dict[str, npt.NDArray[Any]]
-    stamp_ns: int
-    oldest_ns: int
 
 
 class JointStates:
@@ -110,6 +101,7 @@ class Inputs:
     def forget(self) -> None:
         """Drop everything received, so that the next tick waits for new messages."""
         self._newest.clear()
+        self._joints = {name: JointStates() for name in self._joints}
 
     def close(self) -> None:
         """Unsubscribe."""

@@ -1,0 +1,86 @@
+"""The policy's memory as ROS sees it: `~/memory`, and services to reset, save and restore it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import Float32MultiArray, MultiArrayDimension
+from std_srvs.srv import Trigger
+
+from ttm.policy.errors import UserError
+from ttm_policy.control_loop import ControlLoop
+from ttm_policy.snapshot_file import load_snapshot, save_snapshot
+
+
+def reset_reply(instruction: str) -> str:
+    """What `~/reset_memory` answers: whoever begins an episode can see that the instruction has arrived."""
+    return f"memory is empty; the instruction is: {instruction}"
+
+
+class MemoryInterface:
+    """`on_reset` is called after a reset or restore, when what was received before no longer counts."""
+
+    def __init__(self, node: Node, loop: ControlLoop, snapshot_path: str, on_reset: Callable[[], None]):
+        self._node, self._loop, self._path, self._on_reset = node, loop, snapshot_path, on_reset
+        latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._publisher = node.create_publisher(Float32MultiArray, "~/memory", latched)
+        self._services = [
+            node.create_service(Trigger, f"~/{name}", self._answering(call))
+            for name, call in (
+                ("reset_memory", self.reset),
+                ("snapshot_memory", self.snapshot),
+                ("restore_memory", self.restore),
+            )
+        ]
+
+    def publish(self) -> None:
+        """`data` = [ticks since the reset, norm of each part of the memory]."""
+        norms = [float(norm) for norm in self._loop.runner.memory_norms]
+        message = Float32MultiArray(data=[float(self._loop.runner.tick), *norms])
+        message.layout.dim = [
+            MultiArrayDimension(label="tick", size=1, stride=1 + len(norms)),
+            MultiArrayDimension(label="memory_norms", size=len(norms), stride=len(norms)),
+        ]
+        self._publisher.publish(message)
+
+    def reset(self) -> str:
+        """Empty the memory under the instruction in force."""
+        instruction = self._loop.runner.instruction
+        if not instruction:
+            raise UserError("no instruction yet; publish one on the topic `instruction` first")
+        self._loop.reset(instruction)
+        self._on_reset()
+        self.publish()
+        return reset_reply(instruction)
+
+    def snapshot(self) -> str:
+        """Save the memory to the file of the parameter `snapshot_path`."""
+        save_snapshot(self._path, self._loop.runner.snapshot())
+        return f"saved tick {self._loop.runner.tick} to {self._path}"
+
+    def restore(self) -> str:
+        """Go on from the saved memory, tick count, instruction and previous action."""
+        self._loop.runner.restore(load_snapshot(self._path))
+        self._loop.resume()
+        self._on_reset()
+        self.publish()
+        return f"restored tick {self._loop.runner.tick} from {self._path}"
+
+    def _answering(self, call: Callable[[], str]) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
+        def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            try:
+                response.message, response.success = call(), True
+            except UserError as error:
+                response.message, response.success = str(error), False
+                self._node.get_logger().warning(str(error))
+            return response
+
+        return serve
+
+    def close(self) -> None:
+        """Withdraw the topic and the services."""
+        self._node.destroy_publisher(self._publisher)
+        for service in self._services:
+            self._node.destroy_service(service)

@@ -1,0 +1,74 @@
+"""Who can drive the simulated robot: a checkpoint, an untrained network, or the scripted expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ttm.sim.rollout import Actor
+
+if TYPE_CHECKING:
+    from ttm.policy.runner import PolicyRunner
+    from ttm.sim.env import KitchenEnv
+
+UNTRAINED = "none"
+EXPERT = "expert"
+UNTRAINED_SEED = 0
+
+
+class PolicyActor:
+    """A `PolicyRunner`, the very object that the ROS node drives; its memory lasts from reset to reset."""
+
+    def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
+        """embeddings: instruction -> (L,) float32; an instruction that is not there is embedded on the spot."""
+        self._runner = runner
+        self._embeddings = embeddings
+
+    def reset(self, instruction: str) -> None:
+        self._runner.reset(instruction, embedding=self._embeddings.get(instruction))
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self._runner.step(observation).values
+
+
+class ExpertActor:
+    """The scripted demonstrator, which looks into the simulator and not at the observation."""
+
+    def __init__(self, env: KitchenEnv):
+        from ttm.sim.experts import Expert
+
+        self._expert = Expert(env)
+
+    def reset(self, instruction: str) -> None:
+        """It keeps nothing from tick to tick."""
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self._expert.action()
+
+
+def make_actor(source: str, env: KitchenEnv, embeddings: Mapping[str, np.ndarray]) -> Actor:
+    """source: the path of a checkpoint, `none` for an untrained network, or `expert`."""
+    if source == EXPERT:
+        return ExpertActor(env)
+    if source == UNTRAINED:
+        return PolicyActor(_untrained_runner(), embeddings)
+    from ttm.policy.runner import PolicyRunner
+
+    return PolicyActor(PolicyRunner.from_checkpoint(Path(source), spec=env.policy_spec), embeddings)
+
+
+def _untrained_runner() -> PolicyRunner:
+    """The tiny preset as it is before any training, the same one every time."""
+    import torch
+
+    from ttm.policy.runner import PolicyRunner
+    from ttm.policy.ttm_policy import PRESETS, TTMPolicy
+    from ttm.sim.env import SPEC
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(UNTRAINED_SEED)
+        policy = TTMPolicy(SPEC, PRESETS["tiny"])
+    return PolicyRunner(policy)

@@ -1,0 +1,57 @@
+"""The scripted demonstrators solve their tasks, also after a push and after losing what they held."""
+
+import numpy as np
+import pytest
+from ttm.sim.env import SPEC, KitchenEnv
+from ttm.sim.experts import Expert
+from ttm.sim.tasks import TASKS
+
+
+@pytest.fixture(scope="module")
+def env():
+    made = KitchenEnv()
+    yield made
+    made.close()
+
+
+def run(env, disturb=lambda tick, action: action):
+    expert = Expert(env)
+    while True:
+        action = expert.action()
+        env.action_space.contains(action)
+        *_, terminated, truncated, _ = env.step(disturb(env.tick, action))
+        if terminated or truncated:
+            return terminated
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_expert_succeeds(env, task, seed):
+    env.reset(seed=seed, options={"task": task})
+    assert run(env)
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_expert_recovers_from_a_push_and_a_lost_grip(env, task):
+    rng = np.random.default_rng(0)
+
+    def disturb(tick, action):
+        action = action.copy()
+        if tick in (6, 7, 8):
+            action[SPEC.action_slices["arm_translation"]] = rng.uniform(-0.05, 0.05, 3)
+            action[SPEC.action_slices["base"]] = (-0.2, 0.5)
+        if tick in (15, 16):
+            action[SPEC.action_slices["gripper"]] = 1.0
+        return action
+
+    env.reset(seed=7, options={"task": task})
+    assert run(env, disturb)
+
+
+def test_expert_says_terminate_only_after_success(env):
+    env.reset(seed=0, options={"task": "pick"})
+    expert = Expert(env)
+    where = SPEC.action_slices["terminate"]
+    assert expert.action()[where] == 0
+    assert run(env)
+    assert expert.action()[where] == 1
