@@ -58,7 +58,7 @@ class DataCheckCommand:
     outside their limits, frames that repeat or do not decode, timestamps that run backwards, repeat or leave
     gaps, specs that differ between files, masks that name demos which are not there.
 
-    Exits with 0 if the data set is clean (warnings allowed), 1 if there are faults, 2 if there is no data set.
+    Exits with 0 if the data set is clean (warnings allowed), 1 if it has faults, 2 if there is none.
     """
 
     path: Annotated[str, tyro.conf.Positional]
@@ -97,11 +97,9 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"  {label} {place}: ", end="", highlight=False)
         console.print(f"{fault.what} -> {fault.mend}", markup=False, soft_wrap=True, highlight=False)
     colour = "red" if report.num_errors else "green"
-    console.print(
-        f"[{colour}]{report.num_errors} faults[/{colour}], {report.num_warnings} warnings in {report.num_episodes} "
-        f"episodes ({report.num_ticks} ticks) of {report.num_files} files",
-        highlight=False,
-    )
+    scope = f"{report.num_episodes} episodes ({report.num_ticks} ticks) of {report.num_files} files"
+    verdict = f"[{colour}]{report.num_errors} faults[/{colour}], {report.num_warnings} warnings"
+    console.print(f"{verdict} in {scope}", highlight=False)
 
 
 def _check_file(
@@ -119,7 +117,7 @@ def _check_file(
                 lengths.append(_length(group))
                 if spec is not None:
                     faults += _demo_faults(Demo(path, name, group, specs.get(path, spec), path not in specs))
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
         faults.append(
             Fault(path, None, None, f"HDF5 cannot read it ({error})", "delete or re-record this file")
         )

@@ -1,4 +1,4 @@
-"""A contact sheet: rows are episodes, columns evenly spaced ticks, each row captioned with its instruction."""
+"""A contact sheet: rows are episodes, captioned with their instruction; columns are evenly spaced ticks."""
 
 from __future__ import annotations
 

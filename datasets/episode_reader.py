@@ -44,6 +44,12 @@ class Episode:
         return self._read("actions")
 
     @property
+    def executed_actions(self) -> Floats:
+        """(T, A) float32: what was done. It is `actions`, unless these were labelled afterwards (DAgger)."""
+        with self._demo() as demo:
+            return np.asarray(demo.get("executed_actions", demo["actions"]), dtype=np.float32)
+
+    @property
     def timestamps(self) -> npt.NDArray[np.float64] | None:
         """(T,) float64, seconds: when each observation was captured; None if it was not recorded."""
         with self._demo() as demo:

@@ -46,6 +46,7 @@ class EpisodeWriter:
         self.spec = spec
         self.num_samples = 0
         self._jpeg_quality = jpeg_quality
+        self._executed: list[npt.NDArray[np.float32]] = []
         self._partial = partial_path(self.path)
         self._refuse_overwriting()
         self._file = self._open()
@@ -60,14 +61,19 @@ class EpisodeWriter:
         timestamp_s: float,
         reward: float = 0.0,
         done: bool = False,
+        executed_action: npt.ArrayLike | None = None,
     ) -> None:
         """Record one tick: what was seen, and the action (A,), in the spec's units, that was then taken.
 
         `timestamp_s`: when the newest sensor message of `observation` was captured, not when it is written.
+        `executed_action` (A,): what was done, if that was not `action`: a policy drove, and `action` is what the
+        expert would have done; or it was disturbed, perhaps beyond the limits. Training takes it as the
+        previous action of the next tick.
         """
         self._require_open()
         self.spec.validate_observation(observation)
         values = validate_action(self.spec, action)
+        executed = self._validate_executed(values if executed_action is None else executed_action)
         if not math.isfinite(timestamp_s):
             raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
         row: dict[str, Any] = {
@@ -81,6 +87,7 @@ class EpisodeWriter:
         for name, value in row.items():
             self._datasets[name].resize(self.num_samples + 1, axis=0)
             self._datasets[name][self.num_samples] = value
+        self._executed.append(executed)
         self.num_samples += 1  # last: a write that failed half-way is cut off again by `finish`
 
     def finish(
@@ -107,6 +114,9 @@ class EpisodeWriter:
         self._refuse_overwriting()
         for dataset in self._datasets.values():
             dataset.resize(self.num_samples, axis=0)
+        executed = np.stack(self._executed)
+        if (executed != self._demo["actions"][()]).any():
+            self._demo.create_dataset("executed_actions", data=executed)
         self._write_attributes(instruction, task, success, seed)
         if embedding is not None:
             stored = self._demo.create_dataset(
@@ -131,6 +141,12 @@ class EpisodeWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abandon()
+
+    def _validate_executed(self, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        values = np.asarray(action, dtype=np.float32)
+        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
+            raise UserError(f"executed_action is {values}; give {self.spec.action_size} finite values")
+        return values
 
     def _require_open(self) -> None:
         if not self._file:

@@ -84,7 +84,7 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
     length = len(demo.group["actions"])
     if length == 0:
         yield demo.fault("it has no tick", DELETE)
-    for key in (*expected_shapes(demo.spec), "timestamps", "rewards", "dones"):
+    for key in (*expected_shapes(demo.spec), "executed_actions", "timestamps", "rewards", "dones"):
         stored = demo.group.get(key)
         if isinstance(stored, h5py.Dataset) and len(stored) != length:
             shorter = min(len(stored), length)

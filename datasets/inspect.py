@@ -36,7 +36,7 @@ class DataShowCommand:
     """Only the episodes of this mask, such as train or valid."""
 
     sheet: Path | None = Path("contact_sheet.png")
-    """Where the contact sheet goes; with several cameras, one file each, named after it. None writes no sheet."""
+    """Where the contact sheet goes; with several cameras, one file each, named after it. None writes none."""
 
     rows: int = 12
     """Episodes on the contact sheet, evenly spread over the data set."""
@@ -70,7 +70,7 @@ def overview_table(episodes: EpisodeDataset) -> Table:
         "episodes": f"{len(episodes)}{_mask_counts(episodes)}",
         "steps": f"{sum(lengths)} ({min(lengths)} to {max(lengths)} an episode, median {np.median(lengths):g})",
         "rate": rate_text(episodes),
-        "cameras": _lines(f"{camera.name} {camera.width}x{camera.height}" for camera in spec.cameras),
+        "cameras": _lines(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
         "success": _success_text(episodes),
         "note": episodes.note,
     }
@@ -85,9 +85,9 @@ def vector_table(episodes: EpisodeDataset) -> Table:
     statistics = dataset_statistics(episodes)
     table = Table(title="Actions and proprioception, by dimension", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("dimension", no_wrap=True)
-    for name in ("min", "1 %", "mean", "99 %", "max", "std"):
+    for name in ("min", "mean", "max"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("limits")
+    table.add_column("limits", no_wrap=True)
     labels, limits = _action_labels(episodes.spec)
     _add_rows(table, labels, limits, statistics.actions)
     for vector in episodes.spec.proprioception:
@@ -138,7 +138,7 @@ def write_contact_sheets(episodes: EpisodeDataset, path: Path | None, rows: int,
 
 
 def _add_rows(table: Table, labels: Iterable[str], limits: Iterable[str], found: VectorStatistics) -> None:
-    columns = (found.min, found.q01, found.mean, found.q99, found.max, found.std)
+    columns = (found.min, found.mean, found.max)
     for label, limit, *values in zip(labels, limits, *columns, strict=True):
         table.add_row(label, *(f"{value:.3g}" for value in values), limit)
 

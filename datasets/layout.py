@@ -7,6 +7,7 @@
       obs/<proprioception>    (T, K) float32
       timestamps              (T,) float64, seconds: when the newest sensor message was captured
       rewards, dones          (T,)
+      executed_actions        (T, A) float32, optional: what was done, where `actions` is what should have been
       language_embedding      (L,) float32, optional; attr language_model
     mask/<filter_key>         (n,) fixed-length bytes: names of demos ("train", "valid")
 

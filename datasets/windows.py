@@ -31,7 +31,7 @@ class WindowBatch(TypedDict):
     images: dict[str, Tensor]  # camera -> (B, T, H, W, 3) uint8 RGB
     proprioception: dict[str, Tensor]  # name -> (B, T, K) float32, in the spec's units
     actions: Tensor  # (B, T, A) float32, in the spec's units
-    previous_action: Tensor  # (B, T, A) float32; zeros at an episode's first tick
+    previous_action: Tensor  # (B, T, A) float32, the one that was executed; zeros at an episode's first tick
     previous_action_valid: Tensor  # (B, T) bool; False at an episode's first tick
     episode_start: Tensor  # (B, T) bool; True at an episode's first tick
     valid: Tensor  # (B, T) bool; False at padding
@@ -81,6 +81,7 @@ class WindowDataset(Dataset[WindowBatch]):
             _windows(lengths, window, pad)
         )  # (n, 3): episode, first tick, length
         self._actions = torch.from_numpy(np.concatenate([episode.actions for episode in episodes]))
+        self._executed = torch.from_numpy(np.concatenate([episode.executed_actions for episode in episodes]))
         self._proprioception = {
             vector.name: torch.from_numpy(np.concatenate([e.proprioception(vector.name) for e in episodes]))
             for vector in self.spec.proprioception
@@ -103,7 +104,7 @@ class WindowDataset(Dataset[WindowBatch]):
 
     def to(self, device: torch.device | str) -> WindowDataset:
         """Move all that `gather` reads (cached frames too) to `device`; batches are made there."""
-        for name in ("_offsets", "_lengths", "_windows", "_actions", "_language"):
+        for name in ("_offsets", "_lengths", "_windows", "_actions", "_executed", "_language"):
             setattr(self, name, getattr(self, name).to(device))
         self._proprioception = {name: values.to(device) for name, values in self._proprioception.items()}
         self._frames.to(device)
@@ -121,7 +122,7 @@ class WindowDataset(Dataset[WindowBatch]):
             images=self._frames.gather(rows),
             proprioception={name: values[rows] for name, values in self._proprioception.items()},
             actions=self._actions[rows],
-            previous_action=self._actions[(rows - 1).clamp_min(0)] * (tick > 0)[..., None],
+            previous_action=self._executed[(rows - 1).clamp_min(0)] * (tick > 0)[..., None],
             previous_action_valid=tick > 0,
             episode_start=tick == 0,
             valid=valid,

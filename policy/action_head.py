@@ -115,17 +115,22 @@ class BinnedActionHead(ActionHead):
 
     def decode(self, raw: Tensor) -> Tensor:
         """The centre of the likeliest bin."""
-        logits = raw.unflatten(-1, (-1, len(self.centers)))  # (..., A, bins)
+        logits = self._logits(raw)
         return torch.where(self.binary, logits[..., 0].sigmoid(), self.centers[logits.argmax(dim=-1)])
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy with the bin that holds the target; targets beyond the range take the outermost bin."""
-        logits = raw.unflatten(-1, (-1, len(self.centers)))  # (..., A, bins)
+        logits = self._logits(raw)
         width = self.centers[1] - self.centers[0]
         index = ((targets - self.centers[0]) / width).round().clamp(0, len(self.centers) - 1).long()
-        continuous = F.cross_entropy(logits.flatten(0, -2), index.flatten(), reduction="none").view_as(targets)
+        continuous = F.cross_entropy(logits.flatten(0, -2), index.flatten(), reduction="none").view_as(
+            targets
+        )
         binary = F.binary_cross_entropy_with_logits(logits[..., 0], targets.clamp(0, 1), reduction="none")
         return torch.where(self.binary, binary, continuous)
+
+    def _logits(self, raw: Tensor) -> Tensor:
+        return raw.view(*raw.shape[:-1], -1, len(self.centers))  # (..., A, bins)
 
 
 def build_action_head(spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig) -> ActionHead:

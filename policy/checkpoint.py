@@ -32,7 +32,9 @@ def save_checkpoint(path: Path | str, policy: TTMPolicy, info: Mapping[str, Any]
     """Writes `path` at once or not at all. `info` is plain data about the training: steps, data, command, date."""
     path = Path(path)
     known = policy.known_instructions
-    arrays = {WEIGHTS + name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
+    arrays = {
+        WEIGHTS + name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()
+    }
     arrays |= {f"{INSTRUCTIONS}{i}": torch.tensor(value) for i, value in enumerate(known.values())}
     metadata = {
         "ttm_format": FORMAT,
@@ -86,7 +88,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if version is None:
         raise UserError(f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote")
     if version != FORMAT:
-        raise UserError(f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train anew")
+        raise UserError(
+            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train anew"
+        )
     return arrays, metadata
 
 

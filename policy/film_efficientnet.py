@@ -54,7 +54,9 @@ class Film(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """x: (B * n, C, H, W), n images in a row share one of condition: (B, E) -> as x."""
         repeats = x.shape[0] // condition.shape[0]
-        gamma, beta = self.project(condition).repeat_interleave(repeats, dim=0)[..., None, None].chunk(2, dim=1)
+        gamma, beta = (
+            self.project(condition).repeat_interleave(repeats, dim=0)[..., None, None].chunk(2, dim=1)
+        )
         return torch.addcmul(beta, x, 1 + gamma)
 
 
@@ -71,8 +73,9 @@ class FilmEfficientNet(nn.Module):
         self.weights_used = load_network_weights(network, config)
         self.drop_connect_rate = config.drop_connect_rate
         self.stem = nn.Sequential(network._conv_stem, network._bn0, nn.SiLU())
-        self.blocks = nn.ModuleList(_blocks_up_to(network, config.reduction))
-        channels = [block._block_args.output_filters for block in self.blocks]
+        blocks = _blocks_up_to(network, config.reduction)
+        channels = [block._block_args.output_filters for block in blocks]
+        self.blocks = nn.ModuleList(blocks)
         self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
         self.num_channels: int = channels[-1]
         if config.norm == "group":
@@ -84,8 +87,8 @@ class FilmEfficientNet(nn.Module):
     def forward(self, images: Tensor, condition: Tensor) -> Tensor:
         """images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E) -> (B * n, C, H / reduction, …)."""
         scaled = images / 255 if images.dtype == torch.uint8 else images
-        x = (scaled - self.pixel_mean) / self.pixel_std
-        x = self.stem(x.contiguous(memory_format=torch.channels_last))
+        scaled = (scaled - self.pixel_mean) / self.pixel_std
+        x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
         for index, (block, film) in enumerate(zip(self.blocks, self.films, strict=True)):
             rate = self.drop_connect_rate * index / len(self.blocks)
             x = film(block(x, drop_connect_rate=rate), condition)
@@ -101,7 +104,9 @@ def load_network_weights(network: nn.Module, config: VisionConfig) -> str:
             f"vision weights '{config.weights}' were trained with BatchNorm, but norm is 'group'; "
             f"set norm to 'batch' or weights to 'random'"
         )
-    state = _imagenet_state(config.model) if config.weights == "imagenet" else _state_from_file(config.weights)
+    state = (
+        _imagenet_state(config.model) if config.weights == "imagenet" else _state_from_file(config.weights)
+    )
     state = {name: value for name, value in state.items() if not name.startswith("_fc.")}
     try:
         network.load_state_dict(state)
@@ -122,7 +127,7 @@ def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> A
         raise UserError(f"'{config.model}' is no EfficientNet; give one of efficientnet-b0 to -b7") from error
 
 
-def _blocks_up_to(network: Any, reduction: int) -> list[nn.Module]:
+def _blocks_up_to(network: Any, reduction: int) -> list[Any]:
     """The MBConv blocks before the first that would exceed the total stride `reduction`."""
     kept, total = [], 2  # the stem halves
     for block in network._blocks:
@@ -161,8 +166,11 @@ def _state_from_file(path: str) -> dict[str, Tensor]:
         raise UserError(f"vision weights '{path}' are not there; give random, imagenet or an existing file")
     try:
         if path.endswith(".safetensors"):
-            return load_file(path)
-        state: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-        return state
+            loaded: dict[str, Tensor] = load_file(path)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded
     except (SafetensorError, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise UserError(f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict") from error
+        raise UserError(
+            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
+        ) from error

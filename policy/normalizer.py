@@ -6,7 +6,7 @@ because a dimension that is used in one tick of a hundred (a turn of the base) h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,7 +65,7 @@ class Scaling(nn.Module):
         """Units -> normalised, (..., K)."""
         return (x - self.mean) / self.std
 
-    def restore(self, x: Tensor) -> Tensor:
+    def denormalize(self, x: Tensor) -> Tensor:
         """Normalised -> units, (..., K)."""
         return x * self.std + self.mean
 
@@ -82,14 +82,13 @@ class Normalizer(nn.Module):
 
     def set_statistics(self, statistics: DatasetStatistics) -> None:
         """Takes mean and deviation of every vector, with floors under the deviations."""
-        for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):
-            if vector.name not in statistics.proprioception:
+        for name, scaling in self._vectors():
+            if name not in statistics.proprioception:
                 have = ", ".join(sorted(statistics.proprioception)) or "none"
                 raise UserError(
-                    f"the statistics lack proprioception '{vector.name}' (they have: {have}); recompute them"
+                    f"the statistics lack proprioception '{name}' (they have: {have}); recompute them"
                 )
-            given = statistics.proprioception[vector.name]
-            assert isinstance(scaling, Scaling)
+            given = statistics.proprioception[name]
             scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
         binary = self._spec.binary_mask
         std = np.maximum(statistics.actions.std, self._action_floor())
@@ -98,22 +97,28 @@ class Normalizer(nn.Module):
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Vectors by name, (..., K) in units -> in the spec's order, normalised and clipped."""
         return [
-            scaling.normalize(values[vector.name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
-            for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True)
+            scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
+            for name, scaling in self._vectors()
         ]
 
     def normalize_actions(self, actions: Tensor) -> Tensor:
         """(..., A) in units -> normalised; binary dimensions as they are."""
         return self.actions.normalize(actions)
 
-    def restore_actions(self, normalized: Tensor) -> Tensor:
+    def denormalize_actions(self, normalized: Tensor) -> Tensor:
         """(..., A) normalised -> in units; binary dimensions as they are."""
-        return self.actions.restore(normalized)
+        return self.actions.denormalize(normalized)
+
+    def _vectors(self) -> Iterator[tuple[str, Scaling]]:
+        for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):
+            assert isinstance(scaling, Scaling)
+            yield vector.name, scaling
 
     def _action_floor(self) -> Floats:
         """(A,) the least deviation of each dimension, from the limits of its command."""
         floors = []
         for part in self._spec.actions:
             width = part.high - part.low
-            floors += [RANGE_FLOOR * width if np.isfinite(width) and width > 0 else ABSOLUTE_FLOOR] * part.size
+            known = np.isfinite(width) and width > 0
+            floors += [RANGE_FLOOR * width if known else ABSOLUTE_FLOOR] * part.size
         return np.array(floors)

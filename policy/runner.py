@@ -45,6 +45,8 @@ class PolicyRunner:
         self.spec = policy.spec
         self.max_age_s = max_age_s
         self.device = torch.device(device)
+        self._state: State = {}
+        self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
         self._clear()
         self._warm_up()
 
@@ -129,8 +131,7 @@ class PolicyRunner:
 
     def _clear(self) -> None:
         with torch.inference_mode():
-            self._state: State = self.policy.initial_state(1)
-        self._language: Tensor = torch.zeros(1, self.policy.config.embedding_size, device=self.device)
+            self._state = self.policy.initial_state(1)
         self._previous_action = np.zeros(self.spec.action_size, np.float32)
         self.tick = 0
         self.instruction = None
@@ -219,7 +220,7 @@ def _to_numpy(values: Tensor) -> npt.NDArray[np.float32]:
 
 
 def _text_to_array(text: str) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(text.encode(), np.uint8).copy()
+    return np.array(list(text.encode()), np.uint8)
 
 
 def _array_to_text(values: Array) -> str:

@@ -69,9 +69,11 @@ class PolicySpec:
     rate_hz: float
 
     def __post_init__(self) -> None:
-        names = [item.name for item in (*self.cameras, *self.proprioception)]
+        names = [camera.name for camera in self.cameras] + [vector.name for vector in self.proprioception]
         if len(set(names)) != len(names):
-            raise UserError(f"observation names {names} repeat; give each camera and vector a name of its own")
+            raise UserError(
+                f"observation names {names} repeat; give each camera and vector a name of its own"
+            )
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
         if not self.rate_hz > 0:
@@ -99,7 +101,9 @@ class PolicySpec:
     @property
     def binary_mask(self) -> npt.NDArray[np.bool_]:
         """(A,) bool: True where the dimension is binary."""
-        return np.repeat([part.kind == "binary" for part in self.actions], [part.size for part in self.actions])
+        return np.repeat(
+            [part.kind == "binary" for part in self.actions], [part.size for part in self.actions]
+        )
 
     def camera(self, name: str) -> CameraSpec:
         """The camera of that name; an unknown one is an error that lists those there are."""
@@ -128,7 +132,9 @@ class PolicySpec:
                 )
             if not np.isfinite(values).all():
                 bad = ", ".join(vector.labels[i] for i in np.flatnonzero(~np.isfinite(values)))
-                raise MalformedObservation(f"proprioception '{vector.name}' is not finite in: {bad}; check the sensor")
+                raise MalformedObservation(
+                    f"proprioception '{vector.name}' is not finite in: {bad}; check the sensor"
+                )
 
     def _require(self, observation: Observation, name: str, kind: str) -> Array:
         if name not in observation:
@@ -166,13 +172,16 @@ class PolicySpec:
                 robot=data["robot"],
                 cameras=tuple(CameraSpec(**camera) for camera in data["cameras"]),
                 proprioception=tuple(
-                    ProprioceptionSpec(vector["name"], tuple(vector["labels"])) for vector in data["proprioception"]
+                    ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
+                    for vector in data["proprioception"]
                 ),
                 actions=tuple(_action_part(part) for part in data["actions"]),
                 rate_hz=data["rate_hz"],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise UserError(f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json") from error
+            raise UserError(
+                f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
+            ) from error
 
 
 @dataclass(frozen=True)

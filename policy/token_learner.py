@@ -19,5 +19,5 @@ class TokenSummarizer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens: (B, P, D) -> (B, K, D). The weights over P sum to one for each of the K."""
-        weights = self.mlp(self.norm(tokens)).softmax(dim=1)  # (B, P, K)
+        weights: Tensor = self.mlp(self.norm(tokens)).softmax(dim=1)  # (B, P, K)
         return weights.transpose(1, 2) @ tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ class TTMPolicyConfig:
 PRESETS: Mapping[str, TTMPolicyConfig] = MappingProxyType(
     {
         "tiny": TTMPolicyConfig(
-            vision=VisionConfig(width_coefficient=0.75, depth_coefficient=1.0, reduction=8, norm="group"),
+            vision=VisionConfig(width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"),
         ),
         "base": TTMPolicyConfig(
             width=256,
@@ -131,7 +131,7 @@ class OptionalVector(nn.Module):
 
     def forward(self, vector: Tensor, valid: Tensor | None) -> Tensor:
         """vector: (B, T, K), valid: (B, T) bool or None for all -> (B, T, 1, D)."""
-        token = self.mlp(vector)
+        token: Tensor = self.mlp(vector)
         if valid is not None:
             token = torch.where(valid.unsqueeze(-1), token, self.none)
         return token.unsqueeze(2)
@@ -215,8 +215,10 @@ class TTMPolicy(nn.Module):
 
     def decode(self, raw: Tensor) -> Tensor:
         """raw (B, T, F) -> (B, T, A) in the spec's units, within its limits; binary dims are probabilities."""
-        actions = self.normalizer.restore_actions(self.action_head.decode(raw))
-        low, high = (torch.as_tensor(limit, device=raw.device, dtype=actions.dtype) for limit in self._limits())
+        actions = self.normalizer.denormalize_actions(self.action_head.decode(raw))
+        low, high = (
+            torch.as_tensor(limit, device=raw.device, dtype=actions.dtype) for limit in self._limits()
+        )
         return actions.clamp(low, high)
 
     def loss(
@@ -238,7 +240,9 @@ class TTMPolicy(nn.Module):
             by_size.setdefault((camera.height, camera.width), []).append(index)
         tokens: dict[int, Tensor] = {}
         for indices in by_size.values():
-            stack = torch.stack([images[self.spec.cameras[i].name] for i in indices], dim=1)  # (B, n, T, 3, H, W)
+            stack = torch.stack(
+                [images[self.spec.cameras[i].name] for i in indices], dim=1
+            )  # (B, n, T, 3, H, W)
             features = self.vision(stack.flatten(0, 2), code).unflatten(0, stack.shape[:3])
             for place, index in enumerate(indices):
                 of_camera = self.camera_tokens[index](features[:, place].flatten(0, 1))  # (B * T, K, D)

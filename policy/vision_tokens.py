@@ -31,7 +31,8 @@ class CameraTokens(nn.Module):
         """features: (B, C, h, w) -> (B, K, D)."""
         tokens = self.project(features.flatten(2).transpose(1, 2))  # (B, h * w, D)
         summary = self.summarizer(tokens + self.position + self.camera)
-        return summary + self.mlp(self.norm(summary))
+        out: Tensor = summary + self.mlp(self.norm(summary))
+        return out
 
 
 def position_waves(grid: tuple[int, int], width: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from ttm.sim.rollout import Actor
 
 if TYPE_CHECKING:
     from ttm.policy.runner import PolicyRunner
+    from ttm.policy.ttm_policy import TTMPolicy
     from ttm.sim.env import KitchenEnv
 
 UNTRAINED = "none"
@@ -23,7 +23,7 @@ class PolicyActor:
     """A `PolicyRunner`, the very object that the ROS node drives; its memory lasts from reset to reset."""
 
     def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
-        """embeddings: instruction -> (L,) float32; an instruction that is not there is embedded on the spot."""
+        """embeddings: instruction -> (L,) float32, for those that the policy does not know by itself."""
         self._runner = runner
         self._embeddings = embeddings
 
@@ -51,24 +51,28 @@ class ExpertActor:
 
 def make_actor(source: str, env: KitchenEnv, embeddings: Mapping[str, np.ndarray]) -> Actor:
     """source: the path of a checkpoint, `none` for an untrained network, or `expert`."""
-    if source == EXPERT:
-        return ExpertActor(env)
-    if source == UNTRAINED:
-        return PolicyActor(_untrained_runner(), embeddings)
+    return ExpertActor(env) if source == EXPERT else PolicyActor(make_runner(source), embeddings)
+
+
+def make_runner(source: str) -> PolicyRunner:
+    """source: the path of a checkpoint that was trained for this robot, or `none`."""
     from ttm.policy.runner import PolicyRunner
+    from ttm.sim.env import SPEC
 
-    return PolicyActor(PolicyRunner.from_checkpoint(Path(source), spec=env.policy_spec), embeddings)
+    return (
+        PolicyRunner(untrained_policy())
+        if source == UNTRAINED
+        else PolicyRunner.from_checkpoint(source, spec=SPEC)
+    )
 
 
-def _untrained_runner() -> PolicyRunner:
+def untrained_policy() -> TTMPolicy:
     """The tiny preset as it is before any training, the same one every time."""
     import torch
 
-    from ttm.policy.runner import PolicyRunner
     from ttm.policy.ttm_policy import PRESETS, TTMPolicy
     from ttm.sim.env import SPEC
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(UNTRAINED_SEED)
-        policy = TTMPolicy(SPEC, PRESETS["tiny"])
-    return PolicyRunner(policy)
+        return TTMPolicy(SPEC, PRESETS["tiny"])

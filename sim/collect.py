@@ -11,9 +11,12 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ttm.datasets.episode import EpisodeWriter
 
 TAKEOVER_TICKS = (8, 45)
 """A driving policy is relieved by the expert after some number of ticks in this range."""
@@ -79,8 +82,12 @@ class CollectCommand:
                     yield 1
 
 
+_recorder: Recorder | None = None
+"""Each worker process's own: building the environment takes longer than an episode."""
+
+
 def _start_worker(policy: Path | None, embeddings: dict[str, np.ndarray]) -> None:
-    global _recorder  # one environment a process: building it takes longer than an episode
+    global _recorder
     import torch
 
     torch.set_num_threads(1)
@@ -88,6 +95,7 @@ def _start_worker(policy: Path | None, embeddings: dict[str, np.ndarray]) -> Non
 
 
 def _record_episode(job: tuple[str, int, Path, float]) -> bool:
+    assert _recorder is not None
     return _recorder.record(*job)
 
 
@@ -115,7 +123,9 @@ class Recorder:
         observation, info = self._env.reset(seed=seed, options={"task": task})
         embedding = self._embeddings[info["instruction"]]
         with EpisodeWriter(path, SPEC) as writer:
-            success = self._drive(writer, observation, embedding, np.random.default_rng((seed, 1)), disturbance)
+            success = self._drive(
+                writer, observation, embedding, np.random.default_rng((seed, 1)), disturbance
+            )
             if not success and self._runner is None:
                 return False
             writer.finish(
@@ -129,7 +139,14 @@ class Recorder:
             )
         return True
 
-    def _drive(self, writer, observation, embedding, rng: np.random.Generator, level: float) -> bool:  # type: ignore[no-untyped-def]
+    def _drive(
+        self,
+        writer: EpisodeWriter,
+        observation: dict[str, np.ndarray],
+        embedding: np.ndarray,
+        rng: np.random.Generator,
+        level: float,
+    ) -> bool:
         """Run one episode into `writer`: record the expert's action, execute the driver's. Returns success."""
         from ttm.sim.disturbance import Disturbance
         from ttm.sim.experts import Expert
@@ -141,12 +158,19 @@ class Recorder:
         ticks_left = FINAL_TICKS
         while ticks_left > 0:
             label = expert.action()
-            executed = disturb(label)
-            if self._runner:
-                command = self._runner.step(observation).values  # every tick, so that its memory is whole
-                executed = command if env.tick < takeover_tick else executed
+            command = self._runner.step(observation).values if self._runner else label
+            if env.tick >= takeover_tick:
+                command = label
             time_s, success = env.time_s, env.success
-            writer.append(observation, label, timestamp_s=time_s, reward=float(success), done=success)
+            writer.append(
+                observation,
+                label,
+                timestamp_s=time_s,
+                reward=float(success),
+                done=success,
+                executed_action=command,
+            )
+            executed = disturb(command) if command is label else command
             observation, _, _, truncated, _ = env.step(executed)
             if truncated:
                 break

@@ -35,17 +35,30 @@ class ArmKinematics:
         self.model = spec.compile()
         self.configuration = mink.Configuration(self.model)
         self._limits = [mink.ConfigurationLimit(self.model)]
-        self._task = mink.FrameTask(fetch.MODEL_PREFIX + fetch.GRIP_SITE, "site", position_cost=10.0, orientation_cost=2.0, lm_damping=1e-3)
+        self._task = mink.FrameTask(
+            fetch.MODEL_PREFIX + fetch.GRIP_SITE,
+            "site",
+            position_cost=10.0,
+            orientation_cost=2.0,
+            lm_damping=1e-3,
+        )
         self._posture = mink.PostureTask(self.model, cost=0.02)
         self._posture.set_target(np.array(READY_JOINTS_RAD))
 
-    def solve(self, joints_rad: np.ndarray, position_m: np.ndarray, rotation: mink.SO3, iterations: int = 6) -> np.ndarray:
+    def solve(
+        self, joints_rad: np.ndarray, position_m: np.ndarray, rotation: mink.SO3, iterations: int = 6
+    ) -> np.ndarray:
         """Joint angles (7,) rad that bring the gripper nearest to the pose, starting from `joints_rad` (7,)."""
         self.configuration.update(joints_rad)
         self._task.set_target(mink.SE3.from_rotation_and_translation(rotation, position_m))
         for _ in range(iterations):
             velocity = mink.solve_ik(
-                self.configuration, [self._task, self._posture], dt=1.0, solver="daqp", damping=1e-4, limits=self._limits
+                self.configuration,
+                [self._task, self._posture],
+                dt=1.0,
+                solver="daqp",
+                damping=1e-4,
+                limits=self._limits,
             )
             self.configuration.integrate_inplace(np.clip(velocity, -0.3, 0.3), 1.0)
         return self.configuration.q.copy()
@@ -65,7 +78,9 @@ class FetchController:
         self._tilt_q = model.joint(prefix + "head_tilt_joint").qposadr[0]
         self._arm_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.ARM_JOINTS])
         self._base_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.BASE_JOINTS])
-        self._finger_u = np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.FINGER_JOINTS])
+        self._finger_u = np.array(
+            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.FINGER_JOINTS]
+        )
         self._torso_u = model.actuator(fetch.SCENE_PREFIX + "torso_lift_joint").id
         self._tilt_u = model.actuator(fetch.SCENE_PREFIX + "head_tilt_joint").id
         self._site = model.site(prefix + fetch.GRIP_SITE).id
@@ -77,7 +92,9 @@ class FetchController:
 
     def place(self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray) -> None:
         """Teleport for an episode's start: base pose (m, m, rad), gripper position (m, base frame), fingers open."""
-        joints = self.kinematics.solve(np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40)
+        joints = self.kinematics.solve(
+            np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
+        )
         qpos, ctrl = self.data.qpos, self.data.ctrl
         qpos[self._base_q] = base_x_y_yaw
         qpos[self._arm_q] = ctrl[self._arm_u] = joints
@@ -88,7 +105,9 @@ class FetchController:
         mujoco.mj_forward(self.model, self.data)
         self.target_position_m, self.target_rotation = self.gripper_pose()
 
-    def command(self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray) -> None:
+    def command(
+        self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
+    ) -> None:
         """Take one tick's action: displacement (3,) m and axis-angle (3,) rad in the base frame, opening 0 to 1,
         base (2,): forward m/s and yaw rad/s."""
         measured, _ = self.gripper_pose()

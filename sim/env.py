@@ -40,7 +40,11 @@ SPEC = PolicySpec(
     proprioception=(
         ProprioceptionSpec(
             "joint_positions",
-            ("torso_lift_joint (m)", *(f"{name} (rad)" for name in fetch.ARM_JOINTS), "gripper opening (0 to 1)"),
+            (
+                "torso_lift_joint (m)",
+                *(f"{name} (rad)" for name in fetch.ARM_JOINTS),
+                "gripper opening (0 to 1)",
+            ),
         ),
         ProprioceptionSpec("ee_pose", ("x (m)", "y (m)", "z (m)", "qx", "qy", "qz", "qw")),
         ProprioceptionSpec("base_velocity", ("forward (m/s)", "yaw (rad/s)")),
@@ -85,7 +89,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self.instruction = ""
         self.tick = 0
         self._held_ticks = 0
-        self.observation_space = _observation_space()
+        self.observation_space: gymnasium.spaces.Dict = _observation_space()  # type: ignore[assignment]
         low, high = _action_limits()
         self.action_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
 
@@ -109,7 +113,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         wanted = options.get("instruction")
         if wanted is not None and wanted not in self.task.instructions:
             known = ", ".join(f"'{text}'" for text in self.task.instructions)
-            raise UserError(f"no initial state of task '{self.task.name}' asks for '{wanted}'; it knows: {known}")
+            raise UserError(
+                f"no initial state of task '{self.task.name}' asks for '{wanted}'; it knows: {known}"
+            )
         while True:
             self._place_everything()
             if wanted is None or self.instruction == wanted:
@@ -133,7 +139,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """One control tick of 0.2 s. Reward is 1 on success; terminated means success, truncated the time limit."""
         action = np.asarray(action, dtype=np.float64)
         if action.shape != (SPEC.action_size,) or not np.isfinite(action).all():
-            raise UserError(f"action {action} must be {SPEC.action_size} finite values; see ttm.sim.env for their order")
+            raise UserError(
+                f"action {action} must be {SPEC.action_size} finite values; see ttm.sim.env for their order"
+            )
         limits_low, limits_high = _action_limits()
         action = np.clip(action, limits_low, limits_high)
         parts = {name: action[where] for name, where in SPEC.action_slices.items()}
@@ -143,7 +151,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         truncated = self.tick >= self.task.max_ticks and not self.success
         return self.observe(), float(self.success), self.success, truncated, self._info()
 
-    def _advance(self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray) -> None:
+    def _advance(
+        self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
+    ) -> None:
         self.controller.command(translation_m, rotation_rad, opening, base)
         for step in range(self._substeps):
             self.controller.drive((step + 1) / self._substeps)
@@ -163,7 +173,11 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """What the policy sees now; renders both cameras."""
         position_m, rotation = self.controller.gripper_pose()
         w, x, y, z = rotation.wxyz if rotation.wxyz[0] >= 0 else -rotation.wxyz
-        joints = (self.controller.torso_height(), *self.controller.arm_joints(), self.controller.gripper_opening())
+        joints = (
+            self.controller.torso_height(),
+            *self.controller.arm_joints(),
+            self.controller.gripper_opening(),
+        )
         return {
             "head": self.frame(fetch.SCENE_PREFIX + fetch.HEAD_CAMERA),
             "wrist": self.frame(fetch.SCENE_PREFIX + fetch.WRIST_CAMERA),
@@ -217,7 +231,8 @@ def _action_limits() -> tuple[np.ndarray, np.ndarray]:
 
 def _observation_space() -> gymnasium.spaces.Dict:
     spaces: dict[str, gymnasium.Space[Any]] = {
-        camera.name: gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8) for camera in SPEC.cameras
+        camera.name: gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
+        for camera in SPEC.cameras
     }
     for vector in SPEC.proprioception:
         spaces[vector.name] = gymnasium.spaces.Box(-np.inf, np.inf, (vector.size,), np.float32)

@@ -75,7 +75,10 @@ class Expert:
         env = self.env
         name = env.goal if env.task.name == "pick" else f"drawer_{env.goal}"
         goal_body = env.model.body(name).id
-        fingers = {env.model.body(fetch.PREFIX + joint.replace("_joint", "_link")).id for joint in fetch.FINGER_JOINTS}
+        fingers = {
+            env.model.body(fetch.PREFIX + joint.replace("_joint", "_link")).id
+            for joint in fetch.FINGER_JOINTS
+        }
         touching = set()
         for pair in env.data.contact.geom:
             bodies = {int(env.model.geom_bodyid[geom]) for geom in pair}
@@ -96,7 +99,7 @@ class Expert:
         if goal_m[0] > STANDOFF_M + 0.15:  # still driving: only take the height
             target_m = np.array([0.79, 0.0, max(goal_m[2], 0.80)])
         target_m[0] = max(target_m[0], 0.77)
-        step_m = 0.7 * (target_m - gripper_m)
+        step_m: np.ndarray = 0.7 * (target_m - gripper_m)
         return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
     def _carry(self, gripper_m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ ARM_JOINTS = (
     "wrist_roll_joint",
 )
 BASE_JOINTS = ("slide0", "slide1", "slide2")
-"""World x (m), world y (m), yaw (rad). The wheels cannot slip sideways: `FetchController` only commands along the heading."""
+"""World x (m), world y (m), yaw (rad). `FetchController` commands along the heading alone: wheels do not slip."""
 FINGER_JOINTS = ("r_gripper_finger_joint", "l_gripper_finger_joint")
 FINGER_TRAVEL_M = 0.05
 GRIP_SITE = "grip"
@@ -122,18 +122,26 @@ def _choose_contacts(robot: mujoco.MjSpec) -> None:
 
 def _add_actuators(robot: mujoco.MjSpec) -> None:
     for name in BASE_JOINTS:
-        actuator = robot.add_actuator(name=name, target=MODEL_PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator = robot.add_actuator(
+            name=name, target=MODEL_PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT
+        )
         actuator.set_to_velocity(kv=2500.0)
         actuator.forcerange = (-900.0, 900.0)
         actuator.forcelimited = True
-    holds = {"torso_lift_joint": (60000.0, 6000.0, 3000.0), "head_pan_joint": (200.0, 20.0, 50.0), "head_tilt_joint": (200.0, 20.0, 50.0)}
+    holds = {
+        "torso_lift_joint": (60000.0, 6000.0, 3000.0),
+        "head_pan_joint": (200.0, 20.0, 50.0),
+        "head_tilt_joint": (200.0, 20.0, 50.0),
+    }
     for name, (stiffness, damping, limit) in {**ARM_GAINS, **holds}.items():
         _add_position_servo(robot, name, stiffness, damping, limit)
     for name in FINGER_JOINTS:
         _add_position_servo(robot, name, 3000.0, 100.0, 60.0)
 
 
-def _add_position_servo(robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float) -> None:
+def _add_position_servo(
+    robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float
+) -> None:
     actuator = robot.add_actuator(name=joint, target=MODEL_PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
     actuator.set_to_position(kp=stiffness, kv=damping)
     actuator.forcerange = (-limit, limit)
@@ -141,7 +149,7 @@ def _add_position_servo(robot: mujoco.MjSpec, joint: str, stiffness: float, damp
 
 
 def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
-    """Above the palm, looking along the fingers and 25 degrees down: it sees the fingertips and what is between them."""
+    """Above the palm, 25 degrees down along the fingers: it sees the fingertips and what is between them."""
     palm = robot.body(MODEL_PREFIX + "gripper_link")
     palm.add_camera(name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65)
 

@@ -53,7 +53,9 @@ def robotics_assets() -> Path:
     """The asset folder of the installed gymnasium-robotics, found without importing the package."""
     found = importlib.util.find_spec("gymnasium_robotics")
     if found is None or not found.submodule_search_locations:
-        raise UserError("gymnasium-robotics is not installed; it carries the Fetch model: pip install gymnasium-robotics")
+        raise UserError(
+            "gymnasium-robotics is not installed; it carries the Fetch model: pip install gymnasium-robotics"
+        )
     return Path(next(iter(found.submodule_search_locations))) / "envs" / "assets"
 
 
@@ -73,10 +75,14 @@ def build_kitchen() -> mujoco.MjSpec:
 
 def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
     drawer_class = spec.find_default("drawer")
-    body = spec.worldbody.add_body(name=f"drawer_{name}", pos=(DRAWER_FRONT_X_M, CHEST_POSITION_M[1], height_m))
+    body = spec.worldbody.add_body(
+        name=f"drawer_{name}", pos=(DRAWER_FRONT_X_M, CHEST_POSITION_M[1], height_m)
+    )
     body.add_joint(drawer_class, name=f"drawer_{name}")
 
-    def box(pos: tuple[float, ...], size: tuple[float, ...], material: str, default: str = "drawer") -> mujoco.MjsGeom:
+    def box(
+        pos: tuple[float, ...], size: tuple[float, ...], material: str, default: str = "drawer"
+    ) -> mujoco.MjsGeom:
         geom = body.add_geom(spec.find_default(default), type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=size)
         geom.material = material
         return geom
@@ -100,9 +106,16 @@ def _add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
     body.add_joint(object_class, name=item.name)
     half = item.height_m / 2
 
-    def part(kind: mujoco.mjtGeom, size: tuple[float, ...], z_m: float, mass_kg: float, **options: object) -> None:
+    def part(
+        kind: mujoco.mjtGeom, size: tuple[float, ...], z_m: float, mass_kg: float, **options: object
+    ) -> None:
         body.add_geom(
-            object_class, type=kind, size=(*size, 0, 0)[:3], pos=(0, 0, z_m), mass=mass_kg, **{"rgba": item.rgba, **options}
+            object_class,
+            type=kind,
+            size=(*size, 0, 0)[:3],
+            pos=(0, 0, z_m),
+            mass=mass_kg,
+            **{"rgba": item.rgba, **options},
         )
 
     cylinder, box = mujoco.mjtGeom.mjGEOM_CYLINDER, mujoco.mjtGeom.mjGEOM_BOX
@@ -113,9 +126,17 @@ def _add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
         part(cylinder, (0.45 * item.radius_m, 0.15 * item.height_m), 0.35 * item.height_m, 0.02)
     elif item.shape == "jar":
         part(cylinder, (item.radius_m, 0.42 * item.height_m), -0.08 * item.height_m, item.mass_kg)
-        part(cylinder, (0.9 * item.radius_m, 0.08 * item.height_m), 0.42 * item.height_m, 0.02, rgba=(0.9, 0.9, 0.88, 1))
+        part(
+            cylinder,
+            (0.9 * item.radius_m, 0.08 * item.height_m),
+            0.42 * item.height_m,
+            0.02,
+            rgba=(0.9, 0.9, 0.88, 1),
+        )
     else:
         part(cylinder, (item.radius_m, half), 0, item.mass_kg)
     if item.shape == "mug":
-        geom = body.add_geom(object_class, type=box, size=(0.012, 0.005, 0.03), pos=(item.radius_m + 0.01, 0, 0), mass=0.01)
+        geom = body.add_geom(
+            object_class, type=box, size=(0.012, 0.005, 0.03), pos=(item.radius_m + 0.01, 0, 0), mass=0.01
+        )
         geom.rgba = item.rgba

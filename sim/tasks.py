@@ -67,7 +67,9 @@ def _parked() -> dict[str, tuple[float, float, float]]:
     return {name: (-4.0, -2.0 + 0.5 * i, item.height_m / 2) for i, (name, item) in enumerate(OBJECTS.items())}
 
 
-def _lay_objects(rng: np.random.Generator, centre_y_m: float) -> tuple[list[str], dict[str, tuple[float, float, float]]]:
+def _lay_objects(
+    rng: np.random.Generator, centre_y_m: float
+) -> tuple[list[str], dict[str, tuple[float, float, float]]]:
     """Three of the objects side by side on the counter, in random order."""
     chosen = [str(name) for name in rng.permutation(list(OBJECTS))[:3]]
     placed = _parked()
@@ -116,6 +118,13 @@ TASKS = {
     task.name: task
     for task in (
         Task("pick", tuple(OBJECTS), "pick up the {}", _sample_pick, _picked, max_ticks=100),
-        Task("open_drawer", tuple(DRAWER_Z_M), "open the {} drawer", _sample_open_drawer, _opened, max_ticks=100),
+        Task(
+            "open_drawer",
+            tuple(DRAWER_Z_M),
+            "open the {} drawer",
+            _sample_open_drawer,
+            _opened,
+            max_ticks=100,
+        ),
     )
 }

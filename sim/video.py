@@ -63,7 +63,9 @@ class EpisodeVideo:
             self._partial.unlink(missing_ok=True)
 
 
-def compose_frame(scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+def compose_frame(
+    scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]
+) -> np.ndarray:
     """(H + caption, W + side, 3) uint8, both even, as H.264 wants them."""
     height, width = scene.shape[:2]
     side = height // max(len(cameras), 1)
@@ -73,7 +75,9 @@ def compose_frame(scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Ma
     for place, (name, frame) in enumerate(cameras.items()):
         corner = (width, place * side)
         canvas.paste(Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST), corner)
-        draw.text((corner[0] + 6, corner[1] + 4), name, WHITE, _font(14), stroke_width=2, stroke_fill=BACKGROUND)
+        draw.text(
+            (corner[0] + 6, corner[1] + 4), name, WHITE, _font(14), stroke_width=2, stroke_fill=BACKGROUND
+        )
     _caption(draw, canvas.width, height, info)
     return np.asarray(canvas)
 

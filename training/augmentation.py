@@ -44,7 +44,9 @@ def shift_images(images: Tensor, config: AugmentationConfig, rng: np.random.Gene
     pad_y, pad_x = round(config.shift * height), round(config.shift * width)
     if pad_y == 0 and pad_x == 0:
         return images
-    shifts = np.stack([rng.integers(-pad_y, pad_y + 1, batch), rng.integers(-pad_x, pad_x + 1, batch)], axis=1)
+    shifts = np.stack(
+        [rng.integers(-pad_y, pad_y + 1, batch), rng.integers(-pad_x, pad_x + 1, batch)], axis=1
+    )
     shifted = torch.empty_like(images)
     for window, (dy, dx) in enumerate(shifts.tolist()):  # copies of whole blocks: faster than one gather
         _shift_into(shifted[window], images[window], dy, dx)
@@ -68,8 +70,8 @@ def jitter_colours(images: Tensor, config: AugmentationConfig, rng: np.random.Ge
     All four are linear in a pixel's colour, so that one matrix product and one offset do them together.
     """
     batch = len(images)
-    matrix = torch.from_numpy(_colour_matrices(batch, config, rng)).float()  # (B, 3, 3)
-    contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch)).float()
+    matrix = torch.from_numpy(_colour_matrices(batch, config, rng)).to(images.device, torch.float32)
+    contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch)).to(matrix)  # (B,)
     pixels = images.flatten(3).float()  # (B, T, 3, H*W)
     mean = pixels[:, :, :, ::16].mean(dim=(1, 2, 3))  # a sixteenth of the pixels gives the grey well enough
     offset = (mean * (1 - contrast)).view(batch, 1, 1, 1)

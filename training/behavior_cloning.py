@@ -12,11 +12,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from ttm.policy.action_head import ActionHead
 from ttm.policy.spec import PolicySpec
-from ttm.policy.ttm_policy import PolicyInputs
+from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B windows of T ticks, on any device."""
+
+    inputs: PolicyInputs
+    actions: Tensor
+    """(B, T, A) float32, in the spec's units: what the demonstrator did."""
+    valid: Tensor
+    """(B, T) bool: False at padding."""
+    weights: Tensor
+    """(B, T, A) float32: how much a binary dimension counts in its part's loss."""
+
+    @property
+    def num_images(self) -> int:
+        """Frames of all cameras together, padding included."""
+        return sum(frames.shape[0] * frames.shape[1] for frames in self.inputs.images.values())
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on `device`."""
+        moved = (value.to(device) for value in (self.actions, self.valid, self.weights))
+        return Batch(self.inputs.to(device), *moved)
 
 
 @dataclass(frozen=True)
@@ -31,7 +52,9 @@ class BehaviorCloningConfig:
     """Weight of the binary parts' loss on the ticks of a change and next to one; 1 elsewhere."""
 
 
-def drop_inputs(inputs: PolicyInputs, config: BehaviorCloningConfig, rng: np.random.Generator) -> PolicyInputs:
+def drop_inputs(
+    inputs: PolicyInputs, config: BehaviorCloningConfig, rng: np.random.Generator
+) -> PolicyInputs:
     """Hides previous actions and proprioception in windows drawn at random, at all ticks of the window."""
     batch, _ = inputs.previous_action_valid.shape
     keeps_action = torch.from_numpy(rng.random((batch, 1)) >= config.previous_action_dropout)
@@ -46,18 +69,18 @@ def drop_inputs(inputs: PolicyInputs, config: BehaviorCloningConfig, rng: np.ran
     )
 
 
-def transition_weights(spec: PolicySpec, actions: Tensor, previous: Tensor, known: Tensor, weight: float) -> Tensor:
-    """(B, T) weights: `weight` where a binary dimension changes and on the ticks before and after, else 1.
-
-    actions, previous: (B, T, A), the actions of a tick and of the one before it; known: (B, T) bool, False
-    where there is none before (an episode's first tick).
-    """
-    binary = torch.from_numpy(spec.binary_mask).to(actions.device)
-    changed = ((actions > 0.5) != (previous > 0.5)) & binary  # (B, T, A)
-    changes = (changed.any(dim=2) & known).float().unsqueeze(1)  # (B, 1, T)
-    near = F.max_pool1d(changes, kernel_size=3, stride=1, padding=1).squeeze(1)  # (B, T)
-    return 1 + (weight - 1) * near
+def part_weights(spec: PolicySpec, weights: Tensor) -> dict[str, Tensor]:
+    """weights: (B, T, A), for each dimension -> part name -> (B, T), for the parts that have any binary one."""
+    return {
+        part.name: weights[..., spec.action_slices[part.name]].amax(dim=-1)
+        for part in spec.actions
+        if part.kind == "binary"
+    }
 
 
-def masked_losses(head: ActionHead, raw: Tensor, actions: Tensor, valid: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    raise NotImplementedError
+def cloning_losses(policy: TTMPolicy, batch: Batch) -> dict[str, Tensor]:
+    """Part name -> scalar loss; "loss" -> their sum. The memory starts empty and is carried over the window."""
+    prediction, _ = policy(batch.inputs)
+    weights = part_weights(policy.spec, batch.weights)
+    losses = policy.loss(prediction.raw, batch.actions, valid=batch.valid, weights=weights)
+    return {**losses, "loss": torch.stack(list(losses.values())).sum()}

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+Model = TypeVar("Model", bound=nn.Module)
 
-class WeightAverage:
+
+class WeightAverage(Generic[Model]):
     """Holds a second copy of a model, `model`, whose weights follow the trained ones slowly.
 
     The decay warms up as (1 + k) / (10 + k) after k updates, so that a short training is not an average
     with its random start.
     """
 
-    def __init__(self, trained: nn.Module, decay: float = 0.999) -> None:
+    def __init__(self, trained: Model, decay: float = 0.999) -> None:
         self.decay = decay
         self.updates = 0
-        self.model = copy.deepcopy(trained).eval().requires_grad_(False)
+        self.model: Model = copy.deepcopy(trained)
+        self.model.eval().requires_grad_(False)
         self._pairs = _matching_floats(self.model, trained)
 
     @torch.no_grad()
@@ -37,7 +41,9 @@ def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tens
     pairs = [
         (mine, theirs)
         for mine, theirs in zip(
-            [*averaged.parameters(), *averaged.buffers()], [*trained.parameters(), *trained.buffers()], strict=True
+            [*averaged.parameters(), *averaged.buffers()],
+            [*trained.parameters(), *trained.buffers()],
+            strict=True,
         )
         if mine.is_floating_point()
     ]

@@ -32,9 +32,10 @@ class Progress:
     """Optimiser steps done."""
     elapsed_s: float = 0.0
     """Time spent in the training loop, over all its parts."""
-    average_updates: int = 0
-    best_error: float = float("inf")
-    """The lowest validation error so far, and the step it was found at."""
+    validations: int = 0
+    """How many of the training's validations are behind it."""
+    best_error: float | None = None
+    """The lowest validation error so far (None before the first validation), and the step it was found at."""
     best_step: int = 0
 
 
@@ -51,7 +52,9 @@ def save_resume(
     state = optimizer.state_dict()
     for index, values in state["state"].items():
         tensors |= _prefixed(f"optimizer.{index}", values)
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
+    groups = [
+        {key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]
+    ]
     header = {"progress": asdict(progress), "options": dict(options), "groups": groups}
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -87,7 +90,9 @@ def load_resume(path: Path, trained: nn.Module, average: nn.Module, optimizer: O
     return Progress(**header["progress"])
 
 
-def _load_optimizer(optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]) -> None:
+def _load_optimizer(
+    optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
+) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,27 +15,32 @@ from rich.text import Text
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
+from ttm.policy.errors import UserError
+
+LINE_EVERY_S = 30.0
+
 
 class RunLog:
     """Means of scalars between writings, so that reading them off the device costs no wait at every step."""
 
-    def __init__(self, folder: Path, console: Console, start_progress: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, console: Console, first_step: int = 0, start_progress: float = 0.0
+    ) -> None:
         self.console = console
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(str(folder), purge_step=first_step)
         self._sums: dict[str, Tensor] = {}
         self._count = 0
         self._images = 0
-        self._since_s = time.monotonic()
-        self.bar = Progress(
+        self._since_s = self._line_s = time.monotonic()
+        columns = (
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:3.0f}%"),
             TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:5.1f}%"),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            _TimeLeft(),
-            console=console,
         )
-        self._task = self.bar.add_task("train", total=1.0, completed=start_progress, facts="", begun=start_progress)
+        times = (TimeElapsedColumn(), _TimeLeft())
+        self.bar = Progress(*columns, *times, console=console, disable=not console.is_terminal)
+        self._task = self.bar.add_task("starting", total=1.0, begun=start_progress)
+        self.bar.update(self._task, completed=start_progress)
 
     def __enter__(self) -> RunLog:
         self.bar.start()
@@ -54,18 +60,33 @@ class RunLog:
         self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
-        """Writes the means since the last writing to TensorBoard and to the progress bar."""
+        """Writes the means since the last writing to TensorBoard and to the terminal."""
         seconds = time.monotonic() - self._since_s
         means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        if not math.isfinite(means["loss"]):
+            raise UserError(
+                f"the loss is {means['loss']} after {step} steps; lower --learning-rate, or check the data"
+            )
         rates = {"steps_per_s": self._count / seconds, "images_per_s": self._images / seconds}
         for name, value in {**means, "learning_rate": learning_rate}.items():
             self.writer.add_scalar(f"train/{name}", value, step)
         for name, value in rates.items():
             self.writer.add_scalar(f"throughput/{name}", value, step)
-        facts = f"step {step}  loss {means['loss']:.4f}  {rates['steps_per_s']:.2f} steps/s"
-        facts += f"  {rates['images_per_s']:.0f} images/s"
-        self.bar.update(self._task, completed=progress, facts=facts)
+        speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
+        self._show(f"step {step}  loss {means['loss']:.4f}  {speed}", progress)
         self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
+
+    def restart_clock(self) -> None:
+        """Call after a pause in training, so that it does not count as slow steps."""
+        self._since_s = time.monotonic()
+        self._sums, self._count, self._images = {}, 0, 0
+
+    def _show(self, facts: str, progress: float) -> None:
+        """On the progress bar; where there is no terminal, as a line every half a minute."""
+        self.bar.update(self._task, completed=progress, description=facts)
+        if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
+            self._line_s = time.monotonic()
+            self.say(f"{progress:4.0%}  {facts}")
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
         """images: camera -> (B, T, 3, H, W) uint8, as the network gets them. Rows are windows, columns ticks."""

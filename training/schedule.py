@@ -30,11 +30,13 @@ class WarmupCosine:
 
     peak: float
     warmup_steps: int = 100
+    longest_warmup: float = 0.05
+    """Warm-up ends at this progress at the latest, for short trainings."""
     floor: float = 0.02
     """The last learning rate, as a part of the peak."""
 
     def learning_rate(self, step: int, progress: float) -> float:
         """The rate of the step numbered `step` (from 0) at `progress` in [0, 1] of the budget."""
-        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
         cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
         return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)

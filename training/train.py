@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Literal
 
 from ttm.policy.errors import UserError
 
-if TYPE_CHECKING:
-    from ttm.training.trainer import Trainer
-
-import tyro
-
 Preset = Literal["tiny", "base", "paper"]
-
-FREE_ON_RESUME = {"data", "out", "steps", "minutes", "resume", "overwrite", "init", "threads", "device", "validations"}
-"""Options that may differ when a training is resumed; any other would make it another training."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +45,8 @@ class TrainCommand:
     """The mask of the held-out episodes."""
     cameras: tuple[str, ...] = ()
     """Use these cameras alone. Default: all (with --init: the checkpoint's)."""
+    image_size: int | None = None
+    """Resize all frames to so many pixels a side. Default: as recorded. The robot must then send that size too."""
     window: int = 8
     """Ticks in a training window, over which the memory is carried."""
     batch_size: int = 16
@@ -84,16 +78,32 @@ class TrainCommand:
 
     def run(self) -> int:
         """Trains; returns the exit code."""
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         self._validate()
-        from ttm.training.trainer import Trainer
+        # Waiting threads that spin would take the core from those that prepare the next batch.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        from ttm.training.setup import train
 
-        return Trainer(self).run()
+        return train(self)
 
     def _validate(self) -> None:
-        positive = {"window": self.window, "batch-size": self.batch_size, "validations": self.validations}
-        optional = {"steps": self.steps, "minutes": self.minutes, "learning-rate": self.learning_rate}
-        positive |= {name: value for name, value in optional.items() if value is not None}
-        for name, value in positive.items():
-            if not value > 0:
+        wanted = {
+            "window": self.window,
+            "image-size": self.image_size,
+            "batch-size": self.batch_size,
+            "validations": self.validations,
+            "steps": self.steps,
+            "minutes": self.minutes,
+            "learning-rate": self.learning_rate,
+        }
+        for name, value in wanted.items():
+            if value is not None and not value > 0:
                 raise UserError(f"--{name} is {value}; give a number above 0")
+        for name in ("previous_action_dropout", "proprioception_dropout", "average_decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(
+                    f"--{name.replace('_', '-')} is {getattr(self, name)}; give a portion from 0 to 1"
+                )
+        if self.resume and self.overwrite:
+            raise UserError(
+                "--resume goes on with a training and --overwrite throws it away; give one of them"
+            )

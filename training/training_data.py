@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ttm.datasets.episode import EpisodeDataset, open_dataset
 from ttm.datasets.windows import WindowBatch, WindowDataset, WindowSampler
@@ -16,25 +14,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm.policy.ttm_policy import PolicyInputs
 from ttm.training.augmentation import AugmentationConfig, augment
-from ttm.training.behavior_cloning import BehaviorCloningConfig, drop_inputs
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B windows of T ticks, on any device."""
-
-    inputs: PolicyInputs
-    actions: Tensor
-    """(B, T, A) float32, in the spec's units: what the demonstrator did."""
-    valid: Tensor
-    """(B, T) bool: False at padding."""
-    weights: Tensor
-    """(B, T, A) float32: how much each value counts in the loss; 0 at padding."""
-
-    @property
-    def num_images(self) -> int:
-        """Frames of all cameras together, padding included."""
-        return sum(frames.shape[0] * frames.shape[1] for frames in self.inputs.images.values())
+from ttm.training.behavior_cloning import Batch, BehaviorCloningConfig, drop_inputs
 
 
 def open_all(paths: Sequence[str], cameras: Sequence[str] = ()) -> list[EpisodeDataset]:
@@ -86,6 +66,12 @@ class BatchSource:
         self._augmentation = augmentation
         self._weights = windows.binary_transition_weights(cloning.transition_weight)
 
+    def sample(self, count: int) -> Iterator[Batch]:
+        """`count` batches, the same at every call and at every step of a training."""
+        sampler = WindowSampler(len(self.windows), self.batch_size, seed=self.seed)
+        for step, indices in zip(range(count), sampler, strict=False):
+            yield self.make(indices, step)
+
     def batches(self, first_step: int) -> Iterator[Batch]:
         """The batches of `first_step`, `first_step` + 1, …, each made while the one before it is used."""
         sampler = WindowSampler(len(self.windows), self.batch_size, seed=self.seed, first_batch=first_step)
@@ -103,8 +89,10 @@ class BatchSource:
         inputs = drop_inputs(policy_inputs(gathered), self._cloning, rng)
         if self._augmentation is not None:
             config = self._augmentation
-            inputs = replace(inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()})
-        weights = self._weights[gathered["dataset_tick"]] * gathered["valid"].unsqueeze(2)
+            inputs = replace(
+                inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()}
+            )
+        weights = self._weights[gathered["dataset_tick"]]
         return Batch(inputs, gathered["actions"], gathered["valid"], weights)
 
 

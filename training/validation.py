@@ -42,15 +42,17 @@ class EpisodeErrors:
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
     ) -> EpisodeErrors:
-        """Of the first `most_episodes` episodes; more would take time from training and change little."""
-        episodes = episodes[:most_episodes]
+        """Of at most `most_episodes`, evenly spread; more would take time from training and change little."""
+        episodes = episodes[:: -(-len(episodes) // most_episodes)]
         longest = max((episode.num_samples for episode in episodes), default=1)
         return cls(WindowDataset(episodes, longest, pad="none", resize_to=resize_to), statistics)
 
     def mean_action(self) -> ActionErrors:
         """Of always giving the training episodes' mean action."""
         mean = self.statistics.mean
-        return self._errors((batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches())
+        return self._errors(
+            (batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches()
+        )
 
     def previous_action(self) -> ActionErrors:
         """Of repeating the demonstrator's previous action; at the first tick, of the mean action."""
@@ -65,7 +67,7 @@ class EpisodeErrors:
     def policy(self, policy: TTMPolicy, *, without_previous_action: bool = False) -> ActionErrors:
         """Of a policy, which must be in evaluation mode."""
         return self._errors(
-            (batch, _predict(policy, policy_inputs(batch), batch["episode_start"], without_previous_action))
+            (batch, _predict(policy, policy_inputs(batch), without_previous_action))
             for batch in self._batches()
         )
 
@@ -79,3 +81,26 @@ class EpisodeErrors:
             valid = batch["valid"].numpy()
             total.add(predicted[valid], batch["actions"].numpy()[valid])
         return total.result()
+
+
+@torch.no_grad()
+def _predict(policy: TTMPolicy, inputs: PolicyInputs, without_previous_action: bool) -> Floats:
+    """(B, T, A) in units, probabilities in binary dimensions; the memory goes through all T ticks."""
+    if without_previous_action:
+        inputs = replace(inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid))
+    device, state, decoded = next(policy.parameters()).device, None, []
+    for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
+        some = _at_ticks(inputs, slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
+        prediction, state = policy(some, state)
+        decoded.append(policy.decode(prediction.raw).float().cpu())
+    return torch.cat(decoded, dim=1).numpy()
+
+
+def _at_ticks(inputs: PolicyInputs, ticks: slice) -> PolicyInputs:
+    return replace(
+        inputs,
+        images={name: values[:, ticks] for name, values in inputs.images.items()},
+        proprioception={name: values[:, ticks] for name, values in inputs.proprioception.items()},
+        previous_action=inputs.previous_action[:, ticks],
+        previous_action_valid=inputs.previous_action_valid[:, ticks],
+    )

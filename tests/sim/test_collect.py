@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from ttm.datasets.episode import open_dataset
 from ttm.policy.errors import UserError
 from ttm.sim.collect import CollectCommand
@@ -12,7 +13,9 @@ from ttm.sim.env import SPEC
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demos")
-    assert CollectCommand(out=folder, task="open_drawer", episodes=2, workers=2, first_seed=1_000_000).run() == 0
+    assert (
+        CollectCommand(out=folder, task="open_drawer", episodes=2, workers=2, first_seed=1_000_000).run() == 0
+    )
     return folder
 
 

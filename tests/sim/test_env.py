@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from ttm.policy.errors import UserError
 from ttm.sim.env import HOLD_TICKS, SPEC, KitchenEnv
 from ttm.sim.tasks import TASKS

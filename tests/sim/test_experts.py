@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from ttm.sim.env import SPEC, KitchenEnv
 from ttm.sim.experts import Expert
 from ttm.sim.tasks import TASKS

@@ -26,7 +26,7 @@ class CommandCodec:
     """Turns actions (A,) float32 into one message a topic, and such messages into actions again."""
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
-        self.spec, self.base_frame = spec, contract.base_frame
+        self.contract, self.spec = contract, spec
         self.sinks: dict[str, list[ActionSink]] = {}
         for sink in contract.actions:
             self.sinks.setdefault(sink.topic, []).append(sink if cmd_vel_stamped else _unstamped(sink))
@@ -59,7 +59,7 @@ class CommandCodec:
     def _message(self, sinks: list[ActionSink], values: Vector, stamp: Time) -> Any:
         message = MESSAGE_TYPES[sinks[0].type]()
         if hasattr(message, "header"):
-            message.header.stamp, message.header.frame_id = stamp, self.base_frame
+            message.header.stamp, message.header.frame_id = stamp, self.contract.base_frame
         for sink in sinks:
             numbers = self._scaled(sink, values[self.spec.action_slices[sink.name]])
             if isinstance(message, JointTrajectory):
@@ -73,7 +73,9 @@ class CommandCodec:
         """One float64 for each field; a single value goes to all fields."""
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         spread = np.broadcast_to(part, (len(sink.fields),))
-        return [float(value) * field.scale / period_s for value, field in zip(spread, sink.fields, strict=True)]
+        return [
+            float(value) * field.scale / period_s for value, field in zip(spread, sink.fields, strict=True)
+        ]
 
     def _add_joints(self, message: JointTrajectory, sink: ActionSink, positions: list[float]) -> None:
         if not message.points:

@@ -89,42 +89,43 @@ class RobotContract:
     actions: tuple[ActionSink, ...]
     path: str
 
-    def check(self, spec: PolicySpec) -> None:
-        """Raise `UserError` at the first name, size or robot in which the contract and the policy differ."""
+    def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
+        """Raise `UserError` at the first name, size or robot in which the contract and `whose` spec differ."""
         if self.robot != spec.robot:
             raise UserError(
-                f"{self.path} describes robot '{self.robot}', but this checkpoint was trained for '{spec.robot}'; "
-                f"give the contract of '{spec.robot}' or another checkpoint"
+                f"{self.path} describes robot '{self.robot}', but {whose} is for '{spec.robot}'; "
+                f"give the contract of '{spec.robot}', or what was made for '{self.robot}'"
             )
-        self._check_names("camera", [source.name for source in self.images], [item.name for item in spec.cameras])
+        self._check_names(
+            whose, "camera", [source.name for source in self.images], [item.name for item in spec.cameras]
+        )
         vectors = {item.name: item.size for item in spec.proprioception}
-        self._check_names("proprioception", [source.name for source in self.vectors], list(vectors))
+        self._check_names(whose, "proprioception", [source.name for source in self.vectors], list(vectors))
         for source in self.vectors:
             self._check_field_count(source, vectors[source.name])
         parts = {part.name: part for part in spec.actions}
-        self._check_names("action part", [sink.name for sink in self.actions], list(parts))
+        self._check_names(whose, "action part", [sink.name for sink in self.actions], list(parts))
         for sink in self.actions:
             self._check_sink(sink, parts[sink.name])
 
-    def _check_names(self, kind: str, ours: Sequence[str], theirs: Sequence[str]) -> None:
+    def _check_names(self, whose: str, kind: str, ours: Sequence[str], theirs: Sequence[str]) -> None:
         for name in ours:
             if name not in theirs:
                 raise UserError(
-                    f"{kind} '{name}' of {self.path} is not in this checkpoint; "
-                    f"it was trained with: {', '.join(theirs) or 'none'}"
+                    f"{kind} '{name}' of {self.path} is not in {whose}; it has: {', '.join(theirs) or 'none'}"
                 )
         for name in theirs:
             if name not in ours:
                 raise UserError(
-                    f"{kind} '{name}' of this checkpoint has no topic in {self.path}, which has: "
+                    f"{kind} '{name}' of {whose} has no topic in {self.path}, which has: "
                     f"{', '.join(ours) or 'none'}; add it there"
                 )
 
     def _check_field_count(self, source: VectorSource | ActionSink, size: int) -> None:
         if len(source.fields) != size:
             raise UserError(
-                f"'{source.name}' of {self.path} has {len(source.fields)} fields; this checkpoint needs {size}, "
-                "one for each value"
+                f"'{source.name}' of {self.path} has {len(source.fields)} fields; its values are {size}, "
+                "one field for each"
             )
 
     def _check_sink(self, sink: ActionSink, part: ActionPart) -> None:
@@ -167,7 +168,9 @@ def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
         else:
             _require_keys(entry, {"topic", "type", "fields"}, set(), where)
             vectors.append(VectorSource(name, entry["topic"], entry["type"], _fields(entry, where)))
-    sinks = tuple(_sink(name, entry, f"{file}: action '{name}'") for name, entry in _entries(data, "actions", file))
+    sinks = tuple(
+        _sink(name, entry, f"{file}: action '{name}'") for name, entry in _entries(data, "actions", file)
+    )
     _refuse_two_types(sinks, file)
     return RobotContract(data["robot"], data["base_frame"], tuple(images), tuple(vectors), sinks, file)
 
@@ -188,8 +191,12 @@ def _sink(name: str, entry: Mapping[str, Any], where: str) -> ActionSink:
         if limit not in LIMITS:
             raise UserError(f"{where} has limit '{limit}'; choose of: {', '.join(LIMITS)}")
     if kind in MOTION_TYPES and not limits:
-        raise UserError(f"{where} moves the robot without a limit; add limit: with one of {', '.join(LIMITS)}")
-    return ActionSink(name, entry["topic"], kind, _fields(entry, where), bool(entry.get("per_second", False)), limits)
+        raise UserError(
+            f"{where} moves the robot without a limit; add limit: with one of {', '.join(LIMITS)}"
+        )
+    return ActionSink(
+        name, entry["topic"], kind, _fields(entry, where), bool(entry.get("per_second", False)), limits
+    )
 
 
 def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
@@ -197,7 +204,9 @@ def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
     for item in entry["fields"]:
         data = {"field": item} if isinstance(item, str) else item
         if not isinstance(data, dict) or not isinstance(data.get("field"), str) or not data.get("scale", 1.0):
-            raise UserError(f"{where} has field {item!r}; write a name, or {{field: name, scale: number not 0}}")
+            raise UserError(
+                f"{where} has field {item!r}; write a name, or {{field: name, scale: number not 0}}"
+            )
         fields.append(Field(data["field"], float(data.get("scale", 1.0))))
     if not fields:
         raise UserError(f"{where} has no fields; name one for each value")
@@ -215,7 +224,9 @@ def _require_keys(entry: Mapping[str, Any], needed: set[str], optional: set[str]
     if missing:
         raise UserError(f"{where} lacks {', '.join(sorted(missing))}")
     if unknown:
-        raise UserError(f"{where} has unknown {', '.join(sorted(unknown))}; it takes {', '.join(sorted(needed | optional))}")
+        raise UserError(
+            f"{where} has unknown {', '.join(sorted(unknown))}; it takes {', '.join(sorted(needed | optional))}"
+        )
     topic = entry.get("topic", "ok")
     if not isinstance(topic, str) or not topic or " " in topic:
         raise UserError(f"{where} has topic {topic!r}; a topic is a name such as cmd_vel, without spaces")
@@ -225,4 +236,6 @@ def _refuse_two_types(sinks: Sequence[ActionSink], file: str) -> None:
     types: dict[str, str] = {}
     for sink in sinks:
         if types.setdefault(sink.topic, sink.type) != sink.type:
-            raise UserError(f"{file}: topic {sink.topic} has two types, {types[sink.topic]} and {sink.type}; keep one")
+            raise UserError(
+                f"{file}: topic {sink.topic} has two types, {types[sink.topic]} and {sink.type}; keep one"
+            )

@@ -1,9 +1,9 @@
 """What one tick does: run the policy, hold, or stop. No ROS in here, so that time can be given by a test.
 
-    fresh observation            -> tick: one memory write, one command
-    late, malformed or missing   -> hold: stand still, nothing is written to memory; ticks resume by themselves
-    late for `stop_after_s`      -> stop: nothing moves until somebody resumes, since the scene may have changed
-    e-stop                       -> stop while it is true
+fresh observation            -> tick: one memory write, one command
+late, malformed or missing   -> hold: stand still, nothing is written to memory; ticks resume by themselves
+late for `stop_after_s`      -> stop: nothing moves until somebody resumes, since the scene may have changed
+e-stop                       -> stop while it is true
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ class State(Enum):
     E_STOP = "emergency stop"
 
 
+LAST_STAMP = "last_stamp_ns"
+STANDING_STILL = (State.HOLDING, State.STOPPED, State.E_STOP)
+"""Where zero is commanded at every tick."""
+_NO_TICKS = (State.NO_INSTRUCTION, State.STOPPED, State.E_STOP)
+
+
 @dataclass(frozen=True)
 class Tick:
     """A tick that ran: the policy's `action` (A,), and the `command` (A,) that the limits left of it."""
@@ -60,21 +66,21 @@ class ControlLoop:
         self.state = State.WAITING if runner.instruction else State.NO_INSTRUCTION
         self.problem = ""
         self.held_ticks = 0
+        self.last_stamp_ns = 0
+        """Of the newest observation in the memory."""
         self._last_good_s: float | None = None
 
-    def step(self, observation: StampedObservation | ObservationError, now_s: float) -> Tick | None:
+    def step(self, observation: StampedObservation, now_s: float) -> Tick | None:
         """One tick at time `now_s` (s, the clock that stamps the observations)."""
-        if self.state in (State.NO_INSTRUCTION, State.STOPPED, State.E_STOP):
+        if self.state in _NO_TICKS:
             return None
         try:
-            if isinstance(observation, ObservationError):
-                raise observation
             self._require_fresh(observation, now_s)
             action = self.runner.step(observation.values)
         except ObservationError as error:
-            self._hold(error, now_s)
-            return None
+            return self.hold(error, now_s)
         self.state, self.problem, self._last_good_s = State.RUNNING, "", now_s
+        self.last_stamp_ns = observation.stamp_ns
         return Tick(action.values, self.limits.apply(action.values))
 
     def _require_fresh(self, observation: StampedObservation, now_s: float) -> None:
@@ -85,24 +91,29 @@ class ControlLoop:
                 "check the sensors, the clocks, or raise max_age_s"
             )
 
-    def _hold(self, error: ObservationError, now_s: float) -> None:
-        """Before the first good observation there is nothing to hold: the loop just waits."""
+    def hold(self, error: ObservationError, now_s: float) -> None:
+        """A tick without a usable observation. Before the first good one there is nothing to hold: the loop waits."""
+        if self.state in _NO_TICKS:
+            return
         self.problem = str(error)
         if self._last_good_s is None:
             return
         self.held_ticks += 1
         self.state = State.STOPPED if now_s - self._last_good_s > self.stop_after_s else State.HOLDING
 
-    def set_instruction(self, text: str) -> bool:
-        """A new instruction resets the memory; the one in force, sent again, does not. True if it was new."""
-        if text == self.runner.instruction:
-            return False
-        self.reset(text)
-        return True
-
     def reset(self, instruction: str) -> None:
         """Begin an episode: empty memory, tick 0."""
         self.runner.reset(instruction)
+        self.resume()
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """The runner's, and which observation it has seen last."""
+        return {**self.runner.snapshot(), LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64)}
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from a `snapshot`."""
+        self.runner.restore(snapshot)
+        self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
         self.resume()
 
     def resume(self) -> None:

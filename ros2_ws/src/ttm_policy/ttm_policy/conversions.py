@@ -66,7 +66,7 @@ def check_fields(contract: RobotContract) -> None:
         for field in source.fields:
             if not isinstance(message, _NAMED_JOINTS) and not _is_number(message, field.path):
                 raise UserError(
-                    f"{contract.path}: '{source.name}' names field '{field.path}', which is no number in {source.type}; "
+                    f"{contract.path}: '{source.name}' names '{field.path}', which is no number in {source.type}; "
                     f"see `ros2 interface show {source.type.replace('/', '/msg/')}`"
                 )
 
@@ -88,10 +88,15 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
     depth = _DEPTH.get(message.encoding)
     if depth is None:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) has encoding '{message.encoding}'; publish one of {', '.join(_DEPTH)}"
+            f"camera '{source.name}' ({source.topic}) has encoding '{message.encoding}'; "
+            f"publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
-    if message.step < row_bytes or len(message.data) < message.step * message.height or not message.height * row_bytes:
+    if (
+        message.step < row_bytes
+        or len(message.data) < message.step * message.height
+        or not message.height * row_bytes
+    ):
         raise MalformedObservation(
             f"camera '{source.name}' ({source.topic}) claims {message.width}x{message.height} {message.encoding} with "
             f"{message.step} bytes a row, but sent {len(message.data)} bytes; mend the camera driver"
@@ -121,7 +126,9 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
         compressed.header.stamp, compressed.header.frame_id = stamp, source.name
         return compressed
     height, width, _ = frame.shape
-    image = Image(height=height, width=width, encoding="rgb8", step=3 * width, data=array("B", frame.tobytes()))
+    image = Image(
+        height=height, width=width, encoding="rgb8", step=3 * width, data=array("B", frame.tobytes())
+    )
     image.header.stamp, image.header.frame_id = stamp, source.name
     return image
 

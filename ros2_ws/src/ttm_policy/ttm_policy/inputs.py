@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import JointState
 
@@ -17,13 +16,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import ImageSource, RobotContract, VectorSource
 from ttm_policy.control_loop import StampedObservation
 from ttm_policy.conversions import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
-
-SENSOR_QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-"""Takes from reliable and best-effort publishers alike, and only ever the newest."""
-LOCKSTEP_QOS = QoSProfile(
-    depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
-)
-"""Nothing is lost, and a policy that joins late still gets the observation that the simulator waits with."""
+from ttm_policy.quality import LATCHED, SENSOR
 
 
 class JointStates:
@@ -41,17 +34,31 @@ class JointStates:
     def merged(self, source: VectorSource) -> tuple[JointState, int]:
         """All joints seen so far, and when the oldest of those the source needs was measured."""
         needed = [self._stamps[field.path] for field in source.fields if field.path in self._stamps]
-        return JointState(name=list(self._positions), position=list(self._positions.values())), min(needed, default=0)
+        return JointState(name=list(self._positions), position=list(self._positions.values())), min(
+            needed, default=0
+        )
 
 
 class Inputs:
     """Subscribes to all topics of the contract; frames are converted only when a tick wants them."""
 
-    def __init__(self, node: Node, contract: RobotContract, spec: PolicySpec, *, lockstep: bool, on_message: Callable[[], None]):
+    def __init__(
+        self,
+        node: Node,
+        contract: RobotContract,
+        spec: PolicySpec,
+        *,
+        lockstep: bool,
+        on_message: Callable[[], None],
+    ):
         self._node, self._spec, self._lockstep, self._on_message = node, spec, lockstep, on_message
-        self._sources: dict[str, ImageSource | VectorSource] = {s.name: s for s in (*contract.images, *contract.vectors)}
+        self._sources: dict[str, ImageSource | VectorSource] = {
+            s.name: s for s in (*contract.images, *contract.vectors)
+        }
         self._newest: dict[str, Any] = {}
-        self._joints = {name: JointStates() for name, s in self._sources.items() if s.type == "sensor_msgs/JointState"}
+        self._joints = {
+            name: JointStates() for name, s in self._sources.items() if s.type == "sensor_msgs/JointState"
+        }
         self._subscriptions = [self._subscribe(source) for source in self._sources.values()]
 
     def _subscribe(self, source: ImageSource | VectorSource) -> Subscription[Any]:
@@ -61,7 +68,7 @@ class Inputs:
                 self._joints[source.name].add(message)
             self._on_message()
 
-        qos = LOCKSTEP_QOS if self._lockstep else SENSOR_QOS
+        qos = LATCHED if self._lockstep else SENSOR
         return self._node.create_subscription(MESSAGE_TYPES[source.type], source.topic, receive, qos)
 
     def missing(self) -> list[str]:

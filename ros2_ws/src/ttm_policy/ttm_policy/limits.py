@@ -25,9 +25,14 @@ class SafetyLimits:
             if not limits[name] > 0:
                 raise UserError(f"{name} is {limits[name]}; a limit must be above 0")
         self._low = np.concatenate([np.full(part.size, part.low, dtype=np.float32) for part in spec.actions])
-        self._high = np.concatenate([np.full(part.size, part.high, dtype=np.float32) for part in spec.actions])
+        self._high = np.concatenate(
+            [np.full(part.size, part.high, dtype=np.float32) for part in spec.actions]
+        )
         self._parts = [
-            (spec.action_slices[sink.name], np.array([limits[name] for name in sink.limits], dtype=np.float32))
+            (
+                spec.action_slices[sink.name],
+                np.array([limits[name] for name in sink.limits], dtype=np.float32),
+            )
             for sink in contract.actions
             if sink.limits
         ]
@@ -35,10 +40,14 @@ class SafetyLimits:
     def apply(self, values: Vector) -> Vector:
         """values: (A,) -> (A,); one within the limits keeps its bits. Raises `ArithmeticError` for NaN or infinity."""
         if not np.isfinite(values).all():
-            raise ArithmeticError(f"the policy's action {values} is not finite; check the checkpoint's training")
+            raise ArithmeticError(
+                f"the policy's action {values} is not finite; check the checkpoint's training"
+            )
         limited = np.clip(values, self._low, self._high)
         for where, most in self._parts:
-            limited[where] = _shorten(limited[where], most) if most.size == 1 else np.clip(limited[where], -most, most)
+            limited[where] = (
+                _shorten(limited[where], most) if most.size == 1 else np.clip(limited[where], -most, most)
+            )
         return limited
 
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
 from ttm_policy.control_loop import ControlLoop
+from ttm_policy.quality import LATCHED
+from ttm_policy.reset_reply import reset_reply
 from ttm_policy.snapshot_file import load_snapshot, save_snapshot
 
 
-def reset_reply(instruction: str) -> str:
-    """What `~/reset_memory` answers: whoever begins an episode can see that the instruction has arrived."""
-    return f"memory is empty; the instruction is: {instruction}"
-
-
 class MemoryInterface:
-    """`on_reset` is called after a reset or restore, when what was received before no longer counts."""
+    """`on_reset` is called after a reset, when what was received before no longer counts."""
 
     def __init__(self, node: Node, loop: ControlLoop, snapshot_path: str, on_reset: Callable[[], None]):
         self._node, self._loop, self._path, self._on_reset = node, loop, snapshot_path, on_reset
-        latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        self._publisher = node.create_publisher(Float32MultiArray, "~/memory", latched)
+        self._publisher = node.create_publisher(Float32MultiArray, "~/memory", LATCHED)
         self._services = [
             node.create_service(Trigger, f"~/{name}", self._answering(call))
             for name, call in (
@@ -57,18 +52,18 @@ class MemoryInterface:
 
     def snapshot(self) -> str:
         """Save the memory to the file of the parameter `snapshot_path`."""
-        save_snapshot(self._path, self._loop.runner.snapshot())
+        save_snapshot(self._path, self._loop.snapshot())
         return f"saved tick {self._loop.runner.tick} to {self._path}"
 
     def restore(self) -> str:
         """Go on from the saved memory, tick count, instruction and previous action."""
-        self._loop.runner.restore(load_snapshot(self._path))
-        self._loop.resume()
-        self._on_reset()
+        self._loop.restore(load_snapshot(self._path))
         self.publish()
         return f"restored tick {self._loop.runner.tick} from {self._path}"
 
-    def _answering(self, call: Callable[[], str]) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
+    def _answering(
+        self, call: Callable[[], str]
+    ) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
         def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
             try:
                 response.message, response.success = call(), True

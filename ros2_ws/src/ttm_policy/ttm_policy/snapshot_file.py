@@ -26,7 +26,9 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        raise UserError(f"cannot write the snapshot {path} ({error.strerror}); set snapshot_path to a writable place") from error
+        raise UserError(
+            f"cannot write the snapshot {path} ({error.strerror}); set snapshot_path to a writable place"
+        ) from error
 
 
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
@@ -37,4 +39,6 @@ def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     except FileNotFoundError as error:
         raise UserError(f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory") from error
+        raise UserError(
+            f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory"
+        ) from error

@@ -1,0 +1,47 @@
+# Two commands: `make demo` and `make test`. Both set up .venv first; nothing outside this folder changes, except
+# that `make demo` installs Debian's EGL packages where they are missing and it may.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test install egl clean
+
+demo: install egl
+	$(BIN)/ttm demo --out demo_out
+
+test: install egl
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "$(PYTHON) is missing or older than 3.10; name a newer one: make PYTHON=python3.11 demo"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "venv is missing; on Debian or Ubuntu run: sudo apt-get install -y python3-venv"; exit 1; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ros,dev]'
+	@touch $@
+
+# Off-screen rendering. Try it first: where a GPU's driver brings its own EGL, nothing is missing.
+RENDER := import os; os.environ.setdefault("MUJOCO_GL", "egl"); import mujoco; \
+  mujoco.Renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8).close()
+EGL_PACKAGES := libegl1 libgl1-mesa-dri
+
+egl: install
+	@$(BIN)/python -c '$(RENDER)' >/dev/null 2>&1 || { \
+	  if ! command -v apt-get >/dev/null; then sudo=none; \
+	  elif [ "$$(id -u)" = 0 ]; then sudo=; \
+	  elif sudo -n true 2>/dev/null; then sudo="sudo -n"; else sudo=none; fi; \
+	  if [ "$$sudo" = none ]; then \
+	    echo "EGL is missing, which renders the robot's cameras. Run: sudo apt-get install -y $(EGL_PACKAGES)"; exit 1; \
+	  fi; \
+	  echo "installing $(EGL_PACKAGES)"; \
+	  $$sudo apt-get update -q && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q $(EGL_PACKAGES) \
+	    && $(BIN)/python -c '$(RENDER)'; }
+
+clean:
+	rm -rf $(VENV) demo_out

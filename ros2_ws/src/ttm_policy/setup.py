@@ -1,0 +1,32 @@
+"""The ROS 2 package, for `colcon build`. Without ROS the repository's own pip package brings the same modules."""
+
+from glob import glob
+
+from setuptools import setup
+
+NAME = "ttm_policy"
+
+setup(
+    name=NAME,
+    version="0.1.0",
+    packages=[NAME],
+    package_data={NAME: ["*.yaml"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        (f"share/{NAME}", ["package.xml"]),
+        (f"share/{NAME}/config", glob("config/*.yaml")),
+        (f"share/{NAME}/launch", glob("launch/*.launch.py")),
+    ],
+    install_requires=["setuptools"],
+    zip_safe=False,
+    maintainer="ttm-policy-stack maintainers",
+    maintainer_email="maintainers@ttm-policy-stack.invalid",
+    description="Token Turing Machine policies in closed loop",
+    license="Apache-2.0",
+    entry_points={
+        "console_scripts": [
+            f"policy_node = {NAME}.policy_node:main",
+            f"sim_node = {NAME}.sim_node:main",
+        ],
+    },
+)

@@ -1,0 +1,38 @@
+"""The policy's state as `/diagnostics` shows it."""
+
+from __future__ import annotations
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+
+from ttm_policy.control_loop import ControlLoop, State
+
+_LEVELS = {
+    State.RUNNING: DiagnosticStatus.OK,
+    State.STOPPED: DiagnosticStatus.ERROR,
+    State.E_STOP: DiagnosticStatus.ERROR,
+}
+
+
+def unconfigured_status(name: str, problem: str) -> DiagnosticStatus:
+    """There is no policy: `problem` says why, or is empty."""
+    level = DiagnosticStatus.ERROR if problem else DiagnosticStatus.WARN
+    return DiagnosticStatus(
+        name=name, hardware_id="ttm_policy", level=level, message=problem or "not configured"
+    )
+
+
+def policy_status(name: str, loop: ControlLoop, *, active: bool, tick_ms: float) -> DiagnosticStatus:
+    """OK only while ticks run; what keeps them from running is in the message."""
+    problem = f": {loop.problem}" if loop.problem else ""
+    status = DiagnosticStatus(name=name, hardware_id="ttm_policy")
+    status.level = _LEVELS.get(loop.state, DiagnosticStatus.WARN) if active else DiagnosticStatus.WARN
+    status.message = (loop.state.value if active else "inactive") + problem
+    values = {
+        "instruction": loop.runner.instruction or "",
+        "tick": str(loop.runner.tick),
+        "tick_ms": f"{tick_ms:.1f}",
+        "held_ticks": str(loop.held_ticks),
+        "memory_norm": f"{float(sum(loop.runner.memory_norms**2)) ** 0.5:.3f}",
+    }
+    status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
+    return status

@@ -1,0 +1,117 @@
+"""A robot with two cameras and a network of some thousand parameters for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.policy.action_head import ActionHeadConfig
+from ttm.policy.film_efficientnet import VisionConfig
+from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
+from ttm.policy.token_turing import TokenTuringConfig
+from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy, TTMPolicyConfig
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def spec() -> PolicySpec:
+    return PolicySpec(
+        robot="test arm",
+        cameras=(CameraSpec("head", 32, 32), CameraSpec("wrist", 32, 32)),
+        proprioception=(ProprioceptionSpec("joints.left", ("elbow (rad)", "wrist (rad)")),),
+        actions=(
+            ActionPart("arm", 3, "m", low=-0.1, high=0.1),
+            ActionPart("gripper", 1, "", kind="binary", low=0, high=1),
+        ),
+        rate_hz=5.0,
+    )
+
+
+@pytest.fixture
+def config() -> TTMPolicyConfig:
+    return TTMPolicyConfig(
+        width=16,
+        tokens_per_camera=2,
+        language_size=8,
+        image_size=32,
+        vision=VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8, norm="group"),
+        core=TokenTuringConfig(
+            memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=32, bottleneck=8
+        ),
+        head=ActionHeadConfig(hidden_size=16),
+    )
+
+
+@pytest.fixture
+def policy(spec: PolicySpec, config: TTMPolicyConfig) -> TTMPolicy:
+    return stirred(TTMPolicy(spec, config))
+
+
+@pytest.fixture
+def embedding() -> np.ndarray:
+    values = np.random.default_rng(5).normal(size=384)
+    return (values / np.linalg.norm(values)).astype(np.float32)
+
+
+@pytest.fixture
+def observe(spec: PolicySpec) -> Callable[[int], Observation]:
+    """The observation numbered so."""
+
+    def observation(number: int) -> Observation:
+        rng = np.random.default_rng(number)
+        frames = {c.name: rng.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8) for c in spec.cameras}
+        vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
+        return {**frames, **vectors}
+
+    return observation
+
+
+@pytest.fixture
+def make_inputs(spec: PolicySpec) -> Callable[[int, int], PolicyInputs]:
+    """Random inputs of B windows of T ticks."""
+
+    def make(batch: int, ticks: int) -> PolicyInputs:
+        return PolicyInputs(
+            images={
+                c.name: torch.randint(0, 256, (batch, ticks, 3, c.height, c.width), dtype=torch.uint8)
+                for c in spec.cameras
+            },
+            proprioception={v.name: torch.randn(batch, ticks, v.size) for v in spec.proprioception},
+            previous_action=torch.randn(batch, ticks, spec.action_size),
+            previous_action_valid=torch.rand(batch, ticks) > 0.3,
+            language=torch.nn.functional.normalize(torch.randn(batch, 384), dim=1),
+        )
+
+    return make
+
+
+@pytest.fixture
+def at_tick() -> Callable[[PolicyInputs, int], PolicyInputs]:
+    """Cuts one tick out of inputs."""
+
+    def cut(inputs: PolicyInputs, tick: int) -> PolicyInputs:
+        return replace(
+            inputs,
+            images={name: value[:, tick : tick + 1] for name, value in inputs.images.items()},
+            proprioception={name: value[:, tick : tick + 1] for name, value in inputs.proprioception.items()},
+            previous_action=inputs.previous_action[:, tick : tick + 1],
+            previous_action_valid=inputs.previous_action_valid[:, tick : tick + 1],
+        )
+
+    return cut
+
+
+def stirred(policy: TTMPolicy) -> TTMPolicy:
+    """Noise on every parameter, so that nothing is zero as at the start and every path counts."""
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return policy

@@ -1,0 +1,279 @@
+"""The tick contract, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation, UserError
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.spec import Observation
+from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
+
+Observe = Callable[[int], Observation]
+
+
+@pytest.fixture
+def runner(policy: TTMPolicy, embedding: np.ndarray) -> PolicyRunner:
+    made = PolicyRunner(policy)
+    made.reset("open the drawer", embedding=embedding)
+    return made
+
+
+def state_of(runner: PolicyRunner) -> dict[str, np.ndarray]:
+    return {name: value.copy() for name, value in runner.snapshot().items()}
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_streaming_equals_the_parallel_forward_pass(
+    runner: PolicyRunner, policy: TTMPolicy, observe: Observe, embedding: np.ndarray
+) -> None:
+    observations = [observe(i) for i in range(20)]
+    taken = [runner.step(observation) for observation in observations]
+    actions = torch.from_numpy(np.stack([action.values for action in taken]))[None]
+    previous = torch.cat([torch.zeros_like(actions[:, :1]), actions[:, :-1]], dim=1)
+    inputs = PolicyInputs(
+        images={
+            c.name: torch.from_numpy(np.stack([o[c.name] for o in observations])).permute(0, 3, 1, 2)[None]
+            for c in policy.spec.cameras
+        },
+        proprioception={
+            v.name: torch.from_numpy(np.stack([o[v.name] for o in observations]))[None]
+            for v in policy.spec.proprioception
+        },
+        previous_action=previous,
+        previous_action_valid=torch.arange(20)[None] > 0,
+        language=torch.from_numpy(embedding)[None],
+    )
+    with torch.no_grad():
+        parallel = policy.decode(policy(inputs)[0].raw)[0].numpy()
+    streamed = np.stack([action.probabilities for action in taken])
+    np.testing.assert_allclose(streamed, parallel, rtol=0, atol=1e-5)
+
+
+# 1. exactly one memory write a tick
+
+
+def test_every_tick_writes_even_if_nothing_moved(runner: PolicyRunner, observe: Observe) -> None:
+    seen = [runner.snapshot()["state.memory"]]
+    for tick in range(1, 4):
+        runner.step(observe(0))
+        seen.append(runner.snapshot()["state.memory"])
+        assert runner.tick == tick
+    assert all(not np.array_equal(a, b) for a, b in pairwise(seen))
+
+
+def test_the_network_runs_once_a_tick(
+    runner: PolicyRunner, observe: Observe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    step = runner.policy.core.step
+    monkeypatch.setattr(runner.policy.core, "step", lambda *inputs: (calls.append(1), step(*inputs))[1])
+    for i in range(5):
+        runner.step(observe(i))
+    assert len(calls) == 5
+
+
+# 2. what must not enter writes nothing
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda o: {k: v for k, v in o.items() if k != "wrist"}, MissingObservation),
+        (lambda o: {k: v for k, v in o.items() if k != "joints.left"}, MissingObservation),
+        (lambda o: {**o, "head": o["head"][:16]}, MalformedObservation),
+        (lambda o: {**o, "head": o["head"].astype(np.float32)}, MalformedObservation),
+        (lambda o: {**o, "joints.left": np.array([0.0, np.nan], np.float32)}, MalformedObservation),
+        (lambda o: {**o, "joints.left": np.zeros(3, np.float32)}, MalformedObservation),
+    ],
+)
+def test_a_bad_observation_changes_nothing(
+    runner: PolicyRunner,
+    observe: Observe,
+    spoil: Callable[[Observation], Observation],
+    error: type[Exception],
+) -> None:
+    runner.step(observe(0))
+    before = state_of(runner)
+    with pytest.raises(error):
+        runner.step(spoil(observe(1)))
+    assert same(before, state_of(runner))
+
+
+@pytest.mark.parametrize("stamp_s", [None, 9.4, 10.6, float("nan")])
+def test_a_stale_observation_changes_nothing(
+    policy: TTMPolicy, observe: Observe, embedding: np.ndarray, stamp_s: float | None
+) -> None:
+    runner = PolicyRunner(policy, max_age_s=0.5)
+    runner.reset("open the drawer", embedding=embedding)
+    runner.step(observe(0), stamp_s=9.8, now_s=10.0)
+    before = state_of(runner)
+    with pytest.raises(StaleObservation):
+        runner.step(observe(1), stamp_s=stamp_s, now_s=10.0)
+    assert same(before, state_of(runner))
+
+
+def test_a_network_that_gives_nan_changes_nothing(runner: PolicyRunner, observe: Observe) -> None:
+    before = state_of(runner)
+    with torch.no_grad():
+        runner.policy.action_head.mlp.out.bias.fill_(float("nan"))
+    with pytest.raises(MalformedObservation, match="not finite"):
+        runner.step(observe(0))
+    assert same(before, state_of(runner))
+
+
+# 3. reset(instruction), and nothing else, resets
+
+
+def test_step_before_reset_is_an_error(policy: TTMPolicy, observe: Observe) -> None:
+    with pytest.raises(UserError, match="reset"):
+        PolicyRunner(policy).step(observe(0))
+
+
+def test_reset_makes_it_as_new(runner: PolicyRunner, observe: Observe, embedding: np.ndarray) -> None:
+    fresh = state_of(runner)
+    first = runner.step(observe(0)).values
+    for i in range(3):
+        runner.step(observe(i))
+    runner.reset("open the drawer", embedding=embedding)
+    assert same(fresh, state_of(runner))
+    assert np.array_equal(first, runner.step(observe(0)).values)
+
+
+def test_memory_is_kept_when_asked_for(runner: PolicyRunner, observe: Observe, embedding: np.ndarray) -> None:
+    runner.step(observe(0))
+    before = state_of(runner)
+    runner.reset("close the drawer", embedding=-embedding, keep_memory=True)
+    after = state_of(runner)
+    assert runner.instruction == "close the drawer"
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert changed == {"instruction", "language"}
+
+
+def test_no_horizon_ends_the_memory(runner: PolicyRunner, observe: Observe) -> None:
+    runner.step(observe(0))
+    marked = state_of(runner)
+    for _ in range(40):
+        runner.step(observe(1))
+    assert runner.tick == 41
+    assert runner.memory_norms.all()
+    assert not np.array_equal(marked["state.memory"], runner.snapshot()["state.memory"])
+
+
+def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
+    runner: PolicyRunner, observe: Observe
+) -> None:
+    runner.step(observe(0))
+    before = state_of(runner)
+    with pytest.raises(UserError, match="384"):
+        runner.reset("open the drawer", embedding=np.zeros(7, np.float32))
+    assert same(before, state_of(runner))
+
+
+# 4. snapshot and restore
+
+
+def test_a_respawned_runner_goes_on_bit_for_bit(
+    runner: PolicyRunner, policy: TTMPolicy, observe: Observe
+) -> None:
+    for i in range(4):
+        runner.step(observe(i))
+    snapshot = runner.snapshot()
+    expected = [runner.step(observe(i)).probabilities for i in range(4, 8)]
+    other = PolicyRunner(policy)
+    other.restore(snapshot)
+    assert (other.tick, other.instruction) == (4, "open the drawer")
+    assert np.array_equal(expected, [other.step(observe(i)).probabilities for i in range(4, 8)])
+
+
+def test_a_snapshot_does_not_change_afterwards(runner: PolicyRunner, observe: Observe) -> None:
+    snapshot = runner.snapshot()
+    before = {name: value.copy() for name, value in snapshot.items()}
+    runner.step(observe(0))
+    assert same(before, snapshot)
+    assert all(isinstance(value, np.ndarray) for value in snapshot.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("state.memory", np.zeros((2, 2), np.float32)),
+        ("state.memory", None),
+        ("language", np.full(384, np.nan, np.float32)),
+        ("previous_action", np.zeros(9, np.float32)),
+    ],
+)
+def test_a_foreign_snapshot_is_refused(
+    runner: PolicyRunner, observe: Observe, name: str, values: np.ndarray | None
+) -> None:
+    runner.step(observe(0))
+    before = state_of(runner)
+    snapshot = runner.snapshot()
+    if values is None:
+        del snapshot[name]
+    else:
+        snapshot[name] = values
+    with pytest.raises(UserError, match=name):
+        runner.restore(snapshot)
+    assert same(before, state_of(runner))
+
+
+# 5. constant cost
+
+
+def test_nothing_grows(runner: PolicyRunner, observe: Observe) -> None:
+    runner.step(observe(0))
+    sizes = {name: value.nbytes for name, value in runner.snapshot().items()}
+    attributes = set(vars(runner))
+    for i in range(30):
+        runner.step(observe(i))
+    assert {name: value.nbytes for name, value in runner.snapshot().items()} == sizes
+    assert set(vars(runner)) == attributes
+    assert runner._state["memory"].grad_fn is None
+
+
+# 6. replay
+
+
+def test_a_replay_gives_the_same_actions_bit_for_bit(
+    runner: PolicyRunner, observe: Observe, embedding: np.ndarray
+) -> None:
+    replays = []
+    for _ in range(2):
+        runner.reset("open the drawer", embedding=embedding)
+        replays.append([runner.step(observe(i)).probabilities for i in range(6)])
+    assert np.array_equal(replays[0], replays[1])
+
+
+# The action
+
+
+def test_binary_parts_come_out_as_zero_or_one(runner: PolicyRunner, observe: Observe) -> None:
+    action = runner.step(observe(0))
+    gripper = runner.spec.action_slices["gripper"]
+    assert action.part("gripper").tolist() == [float(action.probabilities[gripper][0] >= 0.5)]
+    assert 0 < action.probabilities[gripper][0] < 1
+    assert np.array_equal(action.values[:3], action.probabilities[:3])
+
+
+def test_construction_leaves_no_trace_of_the_warm_up(policy: TTMPolicy) -> None:
+    runner = PolicyRunner(policy)
+    assert (runner.tick, runner.instruction) == (0, None)
+    assert not runner.memory_norms.any()
+    assert not policy.training
+
+
+def test_callers_cannot_reach_into_the_state(runner: PolicyRunner, observe: Observe) -> None:
+    action = runner.step(observe(0))
+    before = state_of(runner)
+    action.values[:] = 99
+    runner.snapshot()["previous_action"][:] = 99
+    assert same(before, state_of(runner))

@@ -1,0 +1,255 @@
+"""A tiny policy, nodes as processes of their own on a domain of this test run's, and a robot made by the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="ROS 2 is not here")
+os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import rclpy
+import torch
+import yaml
+from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.srv import ChangeState, GetState
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Bool, Float32MultiArray, String
+from std_srvs.srv import Trigger
+
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.ttm_policy import PRESETS, TTMPolicy
+from ttm.sim.env import SPEC
+from ttm.sim.tasks import TASKS
+from ttm_policy.commands import CommandCodec
+from ttm_policy.contract import ImageSource, load_contract
+from ttm_policy.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
+from ttm_policy.quality import COMMAND, LATCHED
+
+WAIT_S = 60.0
+"""Far more than anything takes; a test that waits so long has failed."""
+TICK_NS = 200_000_000
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny preset, untrained. Its embeddings are made up, so that no test loads the language model."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    policy = TTMPolicy(SPEC, PRESETS["tiny"])
+    rng = np.random.default_rng(0)
+    texts = [text for task in TASKS.values() for text in task.instructions]
+    policy.known_instructions = {text: rng.normal(0, 0.05, 384).astype(np.float32) for text in texts}
+    path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
+    save_checkpoint(path, policy, {})
+    return path
+
+
+@pytest.fixture(scope="session")
+def observations() -> list[dict[str, np.ndarray]]:
+    """A recorded stream: 12 observations of noise, of which no two are alike."""
+    rng = np.random.default_rng(1)
+    cameras = {camera.name: (camera.height, camera.width, 3) for camera in SPEC.cameras}
+    sizes = {vector.name: vector.size for vector in SPEC.proprioception}
+    return [
+        {name: rng.integers(0, 256, shape, dtype=np.uint8) for name, shape in cameras.items()}
+        | {name: rng.normal(0, 1, size).astype(np.float32) for name, size in sizes.items()}
+        for _ in range(12)
+    ]
+
+
+StartNode = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start_node(tmp_path: Path) -> Iterator[StartNode]:
+    """start_node("policy_node", checkpoint=…) -> process; ended after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, **parameters: Any) -> subprocess.Popen[bytes]:
+        file = tmp_path / f"{name}_{len(started)}.yaml"
+        file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
+        command = [sys.executable, "-m", f"ttm_policy.{name}", "--ros-args", "--params-file", str(file)]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    for process in started:
+        process.communicate(timeout=WAIT_S)
+
+
+class TestRobot(Node):
+    """Publishes what the test says and keeps everything that the policy publishes."""
+
+    __test__ = False
+
+    def __init__(self, *, lockstep: bool):
+        super().__init__("test_robot")
+        self.contract = load_contract()
+        self.codec = CommandCodec(self.contract, SPEC)
+        self.time_ns = 10_000_000_000
+        self.commands: dict[str, list[Any]] = {topic: [] for topic in self.codec.sinks}
+        self.actions: list[np.ndarray] = []
+        self.memories: list[np.ndarray] = []
+        self.diagnosis = ""
+        self._sources = (*self.contract.images, *self.contract.vectors)
+        self._sensors = {
+            s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED) for s in self._sources
+        }
+        self._clock = self.create_publisher(Clock, "/clock", 10)
+        self._instruction = self.create_publisher(String, "instruction", LATCHED)
+        self._e_stop = self.create_publisher(Bool, "e_stop", 10)
+        for topic, kind in self.codec.types().items():
+            self.create_subscription(
+                kind, topic, self.commands[topic].append, LATCHED if lockstep else COMMAND
+            )
+        self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 10)
+        self.create_subscription(Float32MultiArray, "policy_node/memory", self._on_memory, LATCHED)
+        self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+
+    def _on_action(self, message: Float32MultiArray) -> None:
+        self.actions.append(np.array(message.data, dtype=np.float32))
+
+    def _on_memory(self, message: Float32MultiArray) -> None:
+        self.memories.append(np.array(message.data, dtype=np.float32))
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        self.diagnosis = message.status[0].message
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def settle(self) -> None:
+        """Handle what is under way: whatever was caused before this returns has arrived."""
+        self._call(GetState, "get_state", GetState.Request())
+        for _ in range(20):
+            self._executor.spin_once(timeout_sec=0.01)
+
+    def call(self, service: str) -> Trigger.Response:
+        """One of the memory's services."""
+        return self._call(Trigger, service, Trigger.Request())
+
+    def transition(self, transition_id: int) -> bool:
+        """Of the life cycle; True if it succeeded."""
+        self._call(GetState, "get_state", GetState.Request(), 0.5)  # so that a living node is known to listen
+        request = ChangeState.Request()
+        request.transition.id = transition_id
+        return self._call(ChangeState, "change_state", request, WAIT_S).success
+
+    def _call(self, kind: Any, name: str, request: Any, patience_s: float = 2.0) -> Any:
+        """Asks again after a while: a server that was killed seems to be there for some seconds yet."""
+        client = self.create_client(kind, f"policy_node/{name}")
+        answers: list[Any] = []
+
+        def asked_for_a_while() -> bool:
+            future = client.call_async(request)
+            until_s = time.monotonic() + patience_s
+            while not future.done() and time.monotonic() < until_s:
+                self._executor.spin_once(timeout_sec=0.02)
+            answers.extend([future.result()] if future.done() else [])
+            return bool(answers)
+
+        self.wait(client.service_is_ready, name)
+        self.wait(asked_for_a_while, name)
+        self.destroy_client(client)
+        return answers[0]
+
+    def instruct(self, text: str) -> None:
+        self._instruction.publish(String(data=text))
+
+    def begin_episode(self, text: str) -> None:
+        """As `sim_node` does: the memory is empty when this returns."""
+        self.instruct(text)
+        self.wait(lambda: text in self.call("reset_memory").message, "the instruction")
+
+    def press_e_stop(self, pressed: bool) -> None:
+        self._e_stop.publish(Bool(data=pressed))
+
+    def observe(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> int:
+        """Publish all inputs with one stamp, `age_ns` before now; returns the stamp."""
+        stamp_ns = self.time_ns - age_ns
+        for source in self._sources:
+            if isinstance(source, ImageSource):
+                message = frame_to_image(observation[source.name], source, ns_to_stamp(stamp_ns))
+            else:
+                message = MESSAGE_TYPES[source.type]()
+                message.header.stamp = ns_to_stamp(stamp_ns)
+                write_vector(message, source, observation[source.name])
+            self._sensors[source.name].publish(message)
+        return stamp_ns
+
+    def run_freely(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> None:
+        """A control period passes, at whose end the newest observation is `age_ns` old."""
+        self.time_ns += TICK_NS
+        self.observe(observation, age_ns=age_ns)
+        self._clock.publish(Clock(clock=ns_to_stamp(self.time_ns)))
+        for _ in range(5):
+            self._executor.spin_once(timeout_sec=0.01)
+
+    def step(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """Lockstep: observation in, the policy's own action (A,) out."""
+        self.time_ns += TICK_NS
+        before = (
+            len(self.actions),
+            len(self.memories),
+            {topic: len(got) for topic, got in self.commands.items()},
+        )
+        self.observe(observation)
+        self.wait(
+            lambda: (
+                len(self.actions) > before[0]
+                and len(self.memories) > before[1]
+                and all(len(got) > before[2][topic] for topic, got in self.commands.items())
+            ),
+            "the policy's answer",
+        )
+        return self.actions[-1]
+
+    def commanded(self) -> np.ndarray:
+        """The newest command of every topic as one action (A,)."""
+        return self.codec.decode({topic: got[-1] for topic, got in self.commands.items() if got})
+
+
+@contextmanager
+def _robot(*, lockstep: bool) -> Iterator[TestRobot]:
+    rclpy.init()
+    node = TestRobot(lockstep=lockstep)
+    yield node
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+@pytest.fixture
+def robot() -> Iterator[TestRobot]:
+    """For a policy in lockstep."""
+    with _robot(lockstep=True) as node:
+        yield node
+
+
+@pytest.fixture
+def free_robot() -> Iterator[TestRobot]:
+    """For a policy that ticks at its own rate, on the test's clock."""
+    with _robot(lockstep=False) as node:
+        yield node

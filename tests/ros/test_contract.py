@@ -1,0 +1,97 @@
+"""The YAML contract: the shipped one fits the simulated robot, and every mistake is one line that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ttm.policy.errors import UserError
+from ttm.sim.env import SPEC
+from ttm_policy.contract import default_contract, load_contract
+from ttm_policy.conversions import check_fields
+
+
+@pytest.fixture
+def data() -> dict[str, Any]:
+    """The shipped contract as plain data, to be broken."""
+    return yaml.safe_load(default_contract().read_text())
+
+
+def _load_and_check(path: Path | None) -> None:
+    contract = load_contract(path)
+    check_fields(contract)
+    contract.check(SPEC)
+
+
+def _error(data: dict[str, Any], folder: Path) -> str:
+    path = folder / "robot.yaml"
+    path.write_text(yaml.safe_dump(data))
+    with pytest.raises(UserError) as raised:
+        _load_and_check(path)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_shipped_contract_fits_the_simulated_robot() -> None:
+    _load_and_check(None)
+
+
+def test_an_unknown_camera_is_named_with_those_there_are(data: dict[str, Any], tmp_path: Path) -> None:
+    data["observations"]["hed"] = data["observations"].pop("head")
+    assert "camera 'hed' of robot.yaml is not in this checkpoint; it has: head, wrist" in _error(
+        data, tmp_path
+    )
+
+
+def test_an_observation_without_a_topic_is_named(data: dict[str, Any], tmp_path: Path) -> None:
+    del data["observations"]["wrist"]
+    assert "camera 'wrist' of this checkpoint has no topic in robot.yaml" in _error(data, tmp_path)
+
+
+def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:
+    data["robot"] = "stretch"
+    assert "describes robot 'stretch', but this checkpoint is for 'fetch_kitchen'" in _error(data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "change", "words"),
+    [
+        (
+            "observations",
+            "head",
+            {"type": "sensor_msgs/PointCloud2"},
+            "type 'sensor_msgs/PointCloud2'; choose of",
+        ),
+        ("observations", "head", {"topic": ""}, "topic ''"),
+        ("observations", "head", {"colour": "rgb"}, "unknown colour; it takes resize, topic, type"),
+        (
+            "observations",
+            "base_velocity",
+            {"fields": ["twist.linear.x", "a"]},
+            "'twist.linear.x', which is no number",
+        ),
+        ("observations", "base_velocity", {"fields": ["twist.twist.linear.x"]}, "1 fields; its values are 2"),
+        ("actions", "base", {"limit": []}, "moves the robot without a limit"),
+        ("actions", "base", {"limit": "max_speed"}, "limit 'max_speed'; choose of: max_forward_m_s"),
+        ("actions", "gripper", {"topic": "cmd_vel"}, "topic cmd_vel has two types"),
+        ("actions", "gripper", {"fields": [{"field": "finger", "scale": 0}]}, "scale"),
+    ],
+)
+def test_mistakes_are_named(
+    data: dict[str, Any], tmp_path: Path, section: str, name: str, change: dict[str, Any], words: str
+) -> None:
+    data[section][name] |= change
+    assert words in _error(data, tmp_path)
+
+
+def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no contract at"):
+        load_contract(tmp_path / "none.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [1, 2")
+    with pytest.raises(UserError, match="is not YAML"):
+        load_contract(broken)

@@ -1,0 +1,160 @@
+"""policy_node in a process of its own, over real DDS: the memory, and what stops the robot."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import numpy as np
+from lifecycle_msgs.msg import Transition
+
+from ttm.policy.runner import PolicyRunner
+
+CAN, BOX = "pick up the red can", "pick up the blue box"
+MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")
+
+
+def _is_zero(message: Any) -> bool:
+    twist = message.twist
+    parts = (
+        twist.linear.x,
+        twist.linear.y,
+        twist.linear.z,
+        twist.angular.x,
+        twist.angular.y,
+        twist.angular.z,
+    )
+    return not any(parts)
+
+
+def _in_process(checkpoint: Any, observations: list[Any], instruction: str) -> list[np.ndarray]:
+    runner = PolicyRunner.from_checkpoint(checkpoint)
+    runner.reset(instruction)
+    return [runner.step(observation).values for observation in observations]
+
+
+def test_memory_lives_for_the_whole_episode_and_actions_are_those_in_process(
+    robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    robot.begin_episode(CAN)
+    expected = _in_process(checkpoint, observations, CAN)
+    for tick, (observation, action) in enumerate(zip(observations, expected, strict=True), start=1):
+        assert np.array_equal(robot.step(observation), action)
+        assert np.array_equal(robot.commanded(), action)  # within the limits, commands carry the very bits
+        assert robot.memories[-1][0] == tick
+        robot.instruct(CAN)  # said again, it is no new instruction
+
+    robot.instruct(BOX)
+    robot.wait(lambda: robot.memories[-1][0] == 0, "the empty memory")
+    assert np.array_equal(robot.step(observations[0]), _in_process(checkpoint, observations[:1], BOX)[0])
+    robot.begin_episode(BOX)
+    assert robot.memories[-1][0] == 0
+    assert not robot.memories[-1][1:].any()
+
+
+def test_respawned_process_goes_on_where_the_killed_one_was(
+    robot: Any, start_node: Any, checkpoint: Any, observations: list[Any], tmp_path: Any
+) -> None:
+    parameters = {
+        "checkpoint": str(checkpoint),
+        "lockstep": True,
+        "snapshot_path": str(tmp_path / "memory.npz"),
+    }
+    first = start_node("policy_node", **parameters)
+    robot.begin_episode(CAN)
+    expected = _in_process(checkpoint, observations[:4], CAN)
+    for observation in observations[:3]:
+        robot.step(observation)
+    assert robot.call("snapshot_memory").success
+    first.kill()
+    first.wait()
+
+    robot.memories.clear()
+    start_node("policy_node", **parameters, autostart=False)
+    assert robot.transition(Transition.TRANSITION_CONFIGURE)
+    assert robot.call("restore_memory").success
+    assert robot.transition(Transition.TRANSITION_ACTIVATE)
+    assert np.array_equal(robot.step(observations[3]), expected[3])
+    assert robot.memories[-1][0] == 4
+
+
+def test_e_stop_and_deactivation_end_with_zero_commands(
+    robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    process = start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    robot.begin_episode(CAN)
+    robot.step(observations[0])
+    assert not _is_zero(robot.commands["cmd_vel"][-1])
+
+    robot.press_e_stop(True)
+    robot.wait(lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "zero commands")
+    robot.time_ns += 200_000_000
+    robot.observe(observations[1])
+    robot.settle()
+    assert len(robot.actions) == 1
+    robot.press_e_stop(False)
+    robot.wait(lambda: len(robot.actions) == 2, "the tick after the e-stop")
+
+    for end in ("deactivate", "signal"):
+        if end == "deactivate":
+            assert robot.transition(Transition.TRANSITION_DEACTIVATE)
+        else:
+            process.send_signal(signal.SIGTERM)
+        robot.wait(lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "the stop")
+        if end == "deactivate":
+            robot.settle()
+            assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+            assert robot.transition(Transition.TRANSITION_ACTIVATE)
+            robot.step(observations[2])
+            assert robot.memories[-1][0] == 3  # the memory outlasts deactivation
+    assert process.wait(30) == 0
+
+
+def test_late_frames_hold_then_stop_and_write_no_memory(
+    free_robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    robot = free_robot
+    start_node(
+        "policy_node",
+        checkpoint=str(checkpoint),
+        instruction=CAN,
+        use_sim_time=True,
+        max_age_s=0.5,
+        stop_after_s=2.0,
+    )
+    robot.wait(lambda: bool(robot.memories), "the policy")
+
+    def fresh() -> None:
+        robot.run_freely(observations[0])
+
+    def late() -> None:
+        robot.run_freely(observations[1], age_ns=1_000_000_000)
+
+    def until(done: Any, let_pass: Any, what: str) -> None:
+        robot.wait(lambda: (let_pass(), done())[1], what)
+
+    until(lambda: len(robot.actions) >= 2, fresh, "ticks")
+    until(lambda: "holding" in robot.diagnosis, late, "the hold")
+    robot.settle()
+    acted, memory = len(robot.actions), robot.memories[-1]
+    assert "s old" in robot.diagnosis
+    assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+
+    until(lambda: len(robot.actions) > acted, fresh, "ticks again, by themselves")
+    assert robot.memories[-1][0] >= memory[0] + 1
+
+    until(lambda: "stopped" in robot.diagnosis, late, "the stop")
+    robot.settle()
+    acted, memory = len(robot.actions), robot.memories[-1]
+    assert memory[0] == acted  # one memory write for each action, and none else
+    for _ in range(5):
+        fresh()
+    robot.settle()
+    assert len(robot.actions) == acted
+    assert np.array_equal(robot.memories[-1], memory)
+    assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+
+    assert robot.call("reset_memory").success
+    until(lambda: len(robot.actions) > acted, fresh, "ticks after the reset")
+    assert robot.memories[-1][0] < memory[0]

@@ -1,0 +1,114 @@
+"""The simulated robot over ROS 2 in processes of their own, as `ttm robot --sim` runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.actors import PolicyActor
+from ttm.sim.env import SPEC, KitchenEnv
+from ttm.sim.evaluation import load_evaluation
+from ttm.sim.rollout import Outcome, run_episode
+from ttm.training.robot import RobotCommand
+
+TICKS = 6
+
+
+class _Recorder(PolicyActor):
+    """Keeps the actions of the current episode."""
+
+    def reset(self, instruction: str) -> None:
+        super().reset(instruction)
+        self.actions: list[np.ndarray] = []
+
+    def act(self, observation: Any) -> np.ndarray:
+        self.actions.append(super().act(observation))
+        return self.actions[-1]
+
+
+def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list[np.ndarray]]:
+    env, actor = KitchenEnv(), _Recorder(PolicyRunner.from_checkpoint(checkpoint), {})
+    outcomes, actions = [], []
+    for seed in seeds:
+        outcomes.append(run_episode(env, actor, spec=SPEC, task="pick", seed=seed, max_ticks=TICKS))
+        actions.append(np.array(actor.actions))
+    env.close()
+    return outcomes, actions
+
+
+def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(checkpoint: Path, tmp_path: Path) -> None:
+    seeds = [1, 2]  # both ask for the same object: the memory must begin anew without a new instruction
+    command = RobotCommand(
+        sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS, out=tmp_path,
+        video=tmp_path / "episode.mp4",
+    )  # fmt: skip
+    assert command.run() == 0
+    outcomes, actions = _in_process(checkpoint, seeds)
+    assert load_evaluation(tmp_path).tasks["pick"].outcomes == tuple(outcomes)
+    with np.load(tmp_path / "actions.npz") as recorded:
+        for seed, expected in zip(seeds, actions, strict=True):
+            assert np.array_equal(recorded[f"seed_{seed}"], expected)
+    assert (tmp_path / "episode.mp4").stat().st_size > 0
+
+
+def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> None:
+    code = "import sys; from pathlib import Path; from ttm.training.robot import RobotCommand; "
+    code += "RobotCommand(sim=True, free_running=True, checkpoint=Path(sys.argv[1])).run()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(checkpoint)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "tick" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)  # both children have closed their ends of the pipes
+    assert "the policy is stopped, and then the robot" in errors
+
+
+def test_a_silent_policy_is_an_error_after_the_time_out(start_node: Any) -> None:
+    process = start_node("sim_node", startup_timeout_s=0.5)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"no service policy_node/reset_memory" in errors
+    assert b"the simulated robot is stopped" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"instruction": "fold the towel"}, "no task 'fold the towel'; it knows: 'pick up the red can'"),
+        ({"task": "pick", "instruction": "open the top drawer"}, "no task 'open the top drawer'"),
+        ({"episodes": 0}, "--episodes is 0"),
+        ({"contract": Path("nowhere.yaml")}, "no contract at nowhere.yaml"),
+    ],
+)
+def test_mistakes_are_found_before_anything_starts(
+    checkpoint: Path, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        RobotCommand(**{"sim": True, "checkpoint": checkpoint, **options}).run()
+
+
+def test_a_missing_checkpoint_is_named() -> None:
+    with pytest.raises(UserError, match="no checkpoint at nowhere"):
+        RobotCommand(checkpoint=Path("nowhere")).run()
+
+
+def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttm.training.robot.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
+        RobotCommand().run()

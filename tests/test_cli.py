@@ -1,0 +1,188 @@
+"""The `ttm` command: help, exit codes, and errors that say in one line how to mend them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ttm.datasets.episode import EpisodeWriter
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.ttm_policy import PRESETS, TTMPolicy
+from ttm.sim.env import SPEC
+from ttm.training import cli
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `ttm` with these words; returns the exit code and what came out on stderr."""
+
+    def run(*words: object) -> tuple[int, str]:
+        try:
+            code = cli.main([str(word) for word in words])
+        except SystemExit as stop:  # tyro's own way out
+            code = int(stop.code or 0)
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def episode(tmp_path: Path) -> Path:
+    """A folder with one short recorded episode of the simulated robot."""
+    folder = tmp_path / "episodes"
+    folder.mkdir()
+    record(folder / "one.hdf5", SPEC)
+    return folder
+
+
+@pytest.fixture
+def foreign_checkpoint(tmp_path: Path) -> Path:
+    """An untrained policy for a robot that has one camera, and that a larger one."""
+    path = tmp_path / "foreign.safetensors"
+    spec = replace(SPEC, robot="other_arm", cameras=(CameraSpec("front", 96, 96),))
+    save_checkpoint(path, TTMPolicy(spec, PRESETS["tiny"]), {})
+    return path
+
+
+def record(path: Path, spec: PolicySpec, ticks: int = 4) -> None:
+    rng = np.random.default_rng(0)
+    with EpisodeWriter(path, spec) as writer:
+        for tick in range(ticks):
+            observation = {
+                c.name: rng.integers(0, 256, (c.height, c.width, 3), np.uint8) for c in spec.cameras
+            }
+            observation |= {v.name: np.zeros(v.size, np.float32) for v in spec.proprioception}
+            writer.append(observation, np.zeros(spec.action_size, np.float32), timestamp_s=0.2 * tick)
+        writer.finish(instruction="wave", task="wave", success=True, seed=0)
+
+
+def assert_one_line_error(result: tuple[int, str], *words: str) -> None:
+    code, err = result
+    errors = [line for line in err.splitlines() if line.startswith("ttm: error: ")]
+    assert code == 2, err
+    assert len(errors) == 1, err
+    assert err.rstrip().endswith(errors[0]), "nothing after the error's own line"
+    assert "Traceback" not in err
+    for word in words:
+        assert word in errors[0]
+
+
+def test_truncated_episode(run: Run, episode: Path, tmp_path: Path) -> None:
+    file = episode / "one.hdf5"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    assert_one_line_error(
+        run("train", "--data", episode, "--out", tmp_path / "run", "--steps", 1), "one.hdf5"
+    )
+
+
+def test_wrong_camera(run: Run, episode: Path, tmp_path: Path) -> None:
+    result = run("train", "--data", episode, "--out", tmp_path / "run", "--steps", 1, "--cameras", "ceiling")
+    assert_one_line_error(result, "ceiling", "head", "wrist")
+
+
+def test_missing_data(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.hdf5"
+    assert_one_line_error(run("train", "--data", missing, "--out", tmp_path / "run"), "nowhere.hdf5")
+    assert_one_line_error(run("data", "show", missing), "nowhere.hdf5")
+    assert_one_line_error(run("data", "check", missing), "nowhere.hdf5")
+
+
+def test_missing_checkpoint(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.safetensors"
+    result = run("evaluate", "--checkpoint", missing, "--out", tmp_path, "--workers", 1, "--episodes", 1)
+    assert_one_line_error(result, "nowhere.safetensors")
+
+
+def test_checkpoint_of_another_robot_in_evaluation(
+    run: Run, foreign_checkpoint: Path, tmp_path: Path
+) -> None:
+    result = run(
+        "evaluate", "--checkpoint", foreign_checkpoint, "--out", tmp_path, "--workers", 2, "--episodes", 2
+    )
+    assert_one_line_error(result, "other_arm", "fetch_kitchen")
+
+
+def test_checkpoint_of_another_robot_in_fine_tuning(
+    run: Run, episode: Path, foreign_checkpoint: Path, tmp_path: Path
+) -> None:
+    result = run(
+        "train", "--data", episode, "--out", tmp_path / "run", "--init", foreign_checkpoint, "--steps", 1
+    )
+    assert_one_line_error(result)
+
+
+def test_checkpoint_of_another_robot_on_the_robot(run: Run, foreign_checkpoint: Path) -> None:
+    pytest.importorskip("rclpy")
+    assert_one_line_error(
+        run("robot", "--sim", "--checkpoint", foreign_checkpoint), "other_arm", "fetch_kitchen"
+    )
+
+
+def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "notes.safetensors"
+    path.write_text("not a checkpoint")
+    result = run("evaluate", "--checkpoint", path, "--out", tmp_path, "--workers", 1, "--episodes", 1)
+    assert_one_line_error(result, "notes.safetensors")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "--episodes", 0, "--out", "o"),
+        ("evaluate", "--against", "nowhere", "--out", "o"),
+        ("collect", "--episodes", 0, "--out", "o"),
+        ("demo", "--demonstrations", 1),
+        ("train", "--data", "d", "--out", "o", "--window", 0),
+    ],
+)
+def test_impossible_options(run: Run, words: tuple[object, ...]) -> None:
+    assert_one_line_error(run(*words))
+
+
+def test_unknown_options_and_commands_exit_with_2(run: Run) -> None:
+    assert run("evaluate", "--epsiodes", "3")[0] == 2
+    assert run("evalute")[0] == 2
+
+
+def test_ctrl_c_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: cli.EvaluateCommand) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.EvaluateCommand, "run", interrupted)
+    code, err = run("evaluate", "--out", "o")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("data",), ("data", "check"), ("train",), ("evaluate",), ("robot",), ("demo",)]
+)
+def test_help(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*command, "--help"])
+    assert stop.value.code in (0, None)
+    assert "ttm" in capsys.readouterr().out
+
+
+def test_help_loads_no_heavy_library() -> None:
+    """It would take seconds."""
+    heavy = ("torch", "mujoco", "rclpy", "sentence_transformers", "lightning")
+    code = f"import sys, ttm.training.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ttm.training.cli", "data", "show", str(tmp_path / "nowhere.hdf5")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert_one_line_error((done.returncode, done.stderr), "nowhere.hdf5")

@@ -1,0 +1,77 @@
+"""The layout that the packaging relies on; design decisions that are easy to break without noticing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_listed_packages_are_the_folders_that_hold_code() -> None:
+    """The list in pyproject.toml is explicit, so a new sub-folder needs a line there."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = set(re.findall(r'"([\w.]+)"', re.search(r"^packages = \[(.*?)\]", text, re.M | re.S)[1]))
+    folders = dict(re.findall(r'^"([\w.]+)" = "([\w/]+)"$', text, re.M))
+    found = set()
+    for package, folder in folders.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            found.add(".".join([package, *path.parent.relative_to(ROOT / folder).parts]))
+    assert listed == found
+
+
+@pytest.mark.parametrize("folder", ["datasets", "launch", "tests"])
+def test_folders_whose_name_belongs_to_others_are_no_packages(folder: str) -> None:
+    """With an __init__.py, `datasets/` would hide Hugging Face's package, and `launch/` that of ROS."""
+    assert not list((ROOT / folder).rglob("__init__.py"))
+
+
+def test_type_checkers_see_the_same_packages() -> None:
+    for name in ("policy", "datasets", "sim", "training"):
+        assert (ROOT / ".typing" / "ttm" / name).resolve() == ROOT / name
+
+
+def test_hugging_face_datasets_can_be_imported_from_the_root() -> None:
+    """`python` in the repository's root puts our folders first on the path."""
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("datasets", [str(ROOT)])
+    assert spec is None or spec.loader is None, "a plain folder gives way to an installed package"
+
+
+def test_report_template_is_installed() -> None:
+    assert resources.files("ttm.sim").joinpath("report.html.j2").is_file()
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    assert "make test" in script.read_text()
+    assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_make_knows_both_commands_of_the_readme() -> None:
+    for target in ("demo", "test"):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def readme_commands() -> list[str]:
+    """The `ttm …` lines of the README's code blocks."""
+    blocks = re.findall(r"```\w*\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split(" # ")[0].strip() for line in lines if line.strip().startswith("ttm ")]
+
+
+@pytest.mark.parametrize("line", readme_commands())
+def test_commands_in_the_readme_are_understood(line: str) -> None:
+    from ttm.training.cli import parse
+
+    assert parse(shlex.split(line)[1:])
