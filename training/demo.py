@@ -48,6 +48,8 @@ class DemoCommand:
     """How many of these to repeat over ROS 2, for each task."""
     workers: int = os.cpu_count() or 1
     """Processes for simulation."""
+    max_ticks: int | None = None
+    """End evaluated episodes after so many ticks; by default the task's own limit."""
 
     def run(self) -> int:
         self._validate()
@@ -60,8 +62,8 @@ class DemoCommand:
             )
         if not 1 <= self.ros_episodes <= self.episodes:
             raise UserError(f"--ros-episodes is {self.ros_episodes}; give 1 to {self.episodes} (--episodes)")
-        if self.workers < 1 or not self.minutes > 0:
-            raise UserError("--workers must be 1 or more and --minutes above 0")
+        if self.workers < 1 or not self.minutes > 0 or (self.max_ticks is not None and self.max_ticks < 1):
+            raise UserError("--workers and --max-ticks must be 1 or more, and --minutes above 0")
 
 
 class Demo:
@@ -132,6 +134,7 @@ class Demo:
                 self.tasks,
                 episodes=self.command.episodes,
                 workers=self.command.workers,
+                max_ticks=self.command.max_ticks,
                 video_folder=self.out / when / "videos",
                 videos=1,
                 label=when,
@@ -175,7 +178,8 @@ class Demo:
         folder = self.out / "ros" / task
         arguments = ["--sim", "--checkpoint", str(self.fine_tuned), "--task", task]
         arguments += ["--episodes", str(self.command.ros_episodes), "--out", str(folder)]
-        arguments += ["--video", str(folder / f"{task}_0000.mp4")]
+        arguments += ["--video", str(self.out / "ros" / "videos" / f"{task}_0000.mp4")]
+        arguments += ["--max-ticks", str(self.command.max_ticks or 0)]
         command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
         print("  ttm robot " + " ".join(arguments), flush=True)
         _require_success(subprocess.run(command, check=False).returncode, "robot")
@@ -192,6 +196,7 @@ class Demo:
         sections = [
             Section("before", before, self.out / "before" / "videos"),
             Section("after", after, self.out / "after" / "videos"),
+            Section("after, over ROS 2", ros, self.out / "ros" / "videos"),
         ]
         intro = (
             "The policy was fine-tuned on freshly recorded demonstrations and evaluated before and after on the same "

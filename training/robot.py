@@ -71,7 +71,7 @@ class RobotCommand:
         _require_rclpy()
         self._validate()
         checkpoint = self._checkpoint()
-        policy = {
+        policy: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "instruction": self.instruction or "",
             "contract": str(self.contract or ""),

@@ -38,18 +38,7 @@ LEARNING_RATES = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
 FINE_TUNING = 1 / 3
 """The learning rate of a fine-tuning, as a part of that of a training from scratch."""
 
-MAY_CHANGE = {
-    "data",
-    "out",
-    "steps",
-    "minutes",
-    "resume",
-    "overwrite",
-    "init",
-    "threads",
-    "device",
-    "validations",
-}
+MAY_CHANGE = {"data", "out", "steps", "minutes", "resume", "overwrite", "threads", "device", "validations"}
 """Options that may differ when a training is resumed; with another value of any other it would not be the same."""
 
 
@@ -113,7 +102,9 @@ def _checkpoint(command: TrainCommand) -> TTMPolicy | None:
 def comparable(command: TrainCommand) -> dict[str, Any]:
     """The options that make a training what it is, as plain data."""
     options = {name: value for name, value in asdict(command).items() if name not in MAY_CHANGE}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+    options["cameras"] = list(command.cameras)
+    options["init"] = None if command.init is None else str(command.init)
+    return options
 
 
 def _require_same(options: dict[str, Any], saved: dict[str, Any]) -> None:

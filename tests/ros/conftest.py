@@ -40,7 +40,7 @@ from ttm_policy.contract import ImageSource, load_contract
 from ttm_policy.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.quality import COMMAND, LATCHED
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 """Far more than anything takes; a test that waits so long has failed."""
 TICK_NS = 200_000_000
 

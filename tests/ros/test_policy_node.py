@@ -108,7 +108,7 @@ def test_e_stop_and_deactivation_end_with_zero_commands(
             assert robot.transition(Transition.TRANSITION_ACTIVATE)
             robot.step(observations[2])
             assert robot.memories[-1][0] == 3  # the memory outlasts deactivation
-    assert process.wait(30) == 0
+    assert process.wait(180) == 0
 
 
 def test_late_frames_hold_then_stop_and_write_no_memory(

@@ -75,13 +75,13 @@ def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> Non
         if "tick" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)  # both children have closed their ends of the pipes
+    _, errors = process.communicate(timeout=180)  # both children have closed their ends of the pipes
     assert "the policy is stopped, and then the robot" in errors
 
 
 def test_a_silent_policy_is_an_error_after_the_time_out(start_node: Any) -> None:
     process = start_node("sim_node", startup_timeout_s=0.5)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 1
     assert b"no service policy_node/reset_memory" in errors
     assert b"the simulated robot is stopped" in errors

@@ -78,7 +78,8 @@ class ControlLoop:
             self._require_fresh(observation, now_s)
             action = self.runner.step(observation.values)
         except ObservationError as error:
-            return self.hold(error, now_s)
+            self.hold(error, now_s)
+            return None
         self.state, self.problem, self._last_good_s = State.RUNNING, "", now_s
         self.last_stamp_ns = observation.stamp_ns
         return Tick(action.values, self.limits.apply(action.values))

@@ -52,9 +52,8 @@ class Inputs:
         on_message: Callable[[], None],
     ):
         self._node, self._spec, self._lockstep, self._on_message = node, spec, lockstep, on_message
-        self._sources: dict[str, ImageSource | VectorSource] = {
-            s.name: s for s in (*contract.images, *contract.vectors)
-        }
+        sources: tuple[ImageSource | VectorSource, ...] = (*contract.images, *contract.vectors)
+        self._sources = {source.name: source for source in sources}
         self._newest: dict[str, Any] = {}
         self._joints = {
             name: JointStates() for name, s in self._sources.items() if s.type == "sensor_msgs/JointState"

@@ -16,7 +16,7 @@ import traceback
 import rclpy
 import torch
 from builtin_interfaces.msg import Time
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
@@ -181,7 +181,7 @@ class _Connection:
         for listener in self._listeners:
             self._node.destroy_subscription(listener)
 
-    def status(self, name: str) -> object:
+    def status(self, name: str) -> DiagnosticStatus:
         """For /diagnostics."""
         return policy_status(name, self.loop, active=self._node.active, tick_ms=self._tick_ms)
 
@@ -199,10 +199,11 @@ class _Connection:
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
         before, started_s = self.loop.state, time.perf_counter()
+        tick = None
         try:
             tick = self.loop.step(self._inputs.observation(), now_ns * 1e-9)
         except ObservationError as error:
-            tick = self.loop.hold(error, now_ns * 1e-9)
+            self.loop.hold(error, now_ns * 1e-9)
         if tick is not None:
             self.commands.publish(tick, reply_stamp)
             self._memory.publish()

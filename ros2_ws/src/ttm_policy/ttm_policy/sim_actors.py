@@ -125,23 +125,14 @@ class LockstepActor(RosActor):
 class FreeRunningActor(RosActor):
     """Time runs on: at the end of each tick the robot does what the newest commands say."""
 
-    _next_s = 0.0
-
-    def reset(self, instruction: str) -> None:
-        """As in lockstep; the time that it takes is not simulated."""
-        super().reset(instruction)
-        self._next_s = time.monotonic()
-
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.rollout.Actor`."""
+        """See `ttm.sim.rollout.Actor`. A simulation that is late does not hurry to catch up."""
         begin_ns, begin_s = self.node.publish_observation(observation), time.monotonic()
         rate = self.node.settings.rate or 1.0
-        # A simulation that is slower than real time still has to listen a while.
-        self._next_s = max(self._next_s + self.node.spec.control_dt_s / rate, begin_s + CLOCK_PERIOD_S)
-        last_clock_s = begin_s
-        while (now_s := time.monotonic()) < self._next_s:
+        end_s, last_clock_s = begin_s + self.node.spec.control_dt_s / rate, begin_s
+        while (now_s := time.monotonic()) < end_s:
             if now_s - last_clock_s >= CLOCK_PERIOD_S:
                 self.node.publish_clock(begin_ns + round((now_s - begin_s) * rate * 1e9))
                 last_clock_s = now_s
-            self.spin(min(CLOCK_PERIOD_S, self._next_s - now_s))
+            self.spin(min(CLOCK_PERIOD_S, end_s - now_s))
         return self.node.commands.in_force()

@@ -71,6 +71,11 @@ class SimNode(Node):
     def _on_memory(self, message: Float32MultiArray) -> None:
         self.memory = np.array(message.data, dtype=np.float32)
 
+    def describe_memory(self) -> str:
+        """How often the policy wrote its memory in this episode, and the norm of all of it."""
+        writes, norm = (self.memory[0], np.linalg.norm(self.memory[1:])) if self.memory.size else (0, 0)
+        return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
+
     def publish_clock(self, time_ns: int) -> None:
         """Simulated time."""
         self._clock.publish(Clock(clock=ns_to_stamp(time_ns)))
@@ -80,7 +85,6 @@ class SimNode(Node):
         self.time_ns += round(self.spec.control_dt_s * 1e9)
         stamp = ns_to_stamp(self.time_ns)
         self.commands.now_s = self.time_ns * 1e-9
-        self.publish_clock(self.time_ns)
         for source in self._sources:
             if isinstance(source, ImageSource):
                 message = frame_to_image(observation[source.name], source, stamp)
@@ -89,6 +93,8 @@ class SimNode(Node):
                 message.header.stamp = stamp
                 write_vector(message, source, observation[source.name])
             self._sensors[source.name].publish(message)
+        # Last, since it is what makes the policy's timer tick: the tick then sees this observation, not the one before.
+        self.publish_clock(self.time_ns)
         return self.time_ns
 
     def publish_instruction(self, text: str) -> None:
@@ -160,11 +166,12 @@ class Episodes:
         if info["tick"] == 0:
             self._node.say(f"initial state {seed}: {info['instruction']}")
         elif info["tick"] % round(self._period_s() * self._node.spec.rate_hz) == 0:
-            norm = float(np.linalg.norm(self._node.memory[1:]))
-            self._node.say(f"  tick {info['tick']:4d}  {info['time_s']:6.1f} s  memory norm {norm:8.3f}")
+            self._node.say(
+                f"  tick {info['tick']:4d}  {info['time_s']:6.1f} s  {self._node.describe_memory()}"
+            )
         if video:
             cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
-            video.add(self._env.render(), cameras, info)
+            video.add(np.asarray(self._env.render()), cameras, info)
 
     def _period_s(self) -> float:
         """Simulated seconds between two lines about an episode; a long run would drown in them."""

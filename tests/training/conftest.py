@@ -1,0 +1,78 @@
+"""Small episodes of a small robot, recorded with the project's own writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.datasets.episode import EpisodeWriter
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.training.train import TrainCommand
+
+SPEC = PolicySpec(
+    robot="small",
+    cameras=(CameraSpec("head", 16, 16), CameraSpec("wrist", 16, 16)),
+    proprioception=(ProprioceptionSpec("joints", ("shoulder (rad)", "elbow (rad)")),),
+    actions=(
+        ActionPart("arm", 2, "m", low=-1.0, high=1.0),
+        ActionPart("gripper", 1, "1", "binary", 0.0, 1.0),
+    ),
+    rate_hz=5.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def spec() -> PolicySpec:
+    return SPEC
+
+
+def record(folder: Path, count: int, spec: PolicySpec = SPEC, ticks: int = 5, first_seed: int = 0) -> Path:
+    """`count` episodes with random frames; every third is held out, and the gripper closes in the middle."""
+    for seed in range(first_seed, first_seed + count):
+        rng = np.random.default_rng(seed)
+        with EpisodeWriter(folder / f"episode_{seed}.hdf5", spec) as writer:
+            for tick in range(ticks):
+                observation = {
+                    camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8)
+                    for camera in spec.cameras
+                }
+                observation |= {
+                    v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception
+                }
+                action = np.r_[rng.uniform(-1, 1, 2), float(tick > ticks // 2)]
+                writer.append(observation, action, timestamp_s=tick / spec.rate_hz)
+            split = "valid" if seed % 3 == 2 else "train"
+            embedding = rng.normal(size=384).astype(np.float32)
+            writer.finish(instruction=f"do {seed}", seed=seed, embedding=embedding, split=split)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six episodes of five ticks, four to train on and two held out."""
+    return record(tmp_path_factory.mktemp("episodes"), 6)
+
+
+@pytest.fixture(scope="session")
+def other_robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three episodes of a robot of another name."""
+    return record(tmp_path_factory.mktemp("other"), 3, replace(SPEC, robot="other"))
+
+
+@pytest.fixture
+def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
+    """A training of a few small steps, with options to be changed."""
+    standard = TrainCommand(
+        data=(str(episodes),), out=tmp_path / "run", steps=2, window=3, batch_size=2, validations=1, threads=1
+    )
+    return lambda **changes: replace(standard, **changes)
