@@ -83,7 +83,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         model_xml = robotics_assets() / "fetch" / "pick_and_place.xml"
         self.controller = FetchController(self.model, self.data, ArmKinematics(model_xml))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
-        self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
+        # Made at once, so that a machine that cannot render is found out here, and before any exit handler of
+        # the caller's: MuJoCo ends EGL in an exit handler of its own.
+        small = (FRAME_PX, FRAME_PX)
+        self._renderers = {small: _renderer(self.model, *small)}
         self.task: Task = TASKS[task]
         self.goal = ""
         self.instruction = ""
