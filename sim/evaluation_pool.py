@@ -124,12 +124,16 @@ def _start_worker(source: str, embeddings: Mapping[str, np.ndarray]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent alone answers it
     torch.set_num_threads(1)
     _worker = _Worker(source, embeddings)
-    atexit.register(_worker.close)
 
 
 def _run_job(job: Job) -> Outcome:
     assert _worker is not None
-    return _worker.run(job)
+    try:
+        return _worker.run(job)
+    finally:
+        # Last in, first out: the renderer must go before EGL itself, which registers when it first renders.
+        atexit.unregister(_worker.close)
+        atexit.register(_worker.close)
 
 
 class _Bar:

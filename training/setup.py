@@ -124,13 +124,30 @@ def _open_data(command: TrainCommand, checkpoint: TTMPolicy | None) -> Data:
         raise UserError(
             f"{training.source}: no episode is in mask '{command.filter}'; record more, or give --filter"
         )
-    side = command.image_size
-    resize_to = {} if side is None else {camera.name: (side, side) for camera in training.spec.cameras}
-    data = Data(training, validation, resize_to)
+    data = Data(training, validation, _frame_sizes(command, training.spec, checkpoint))
     if checkpoint is not None:
         name = command.out / LAST if command.resume else command.init
         checkpoint.spec.require_compatible(data.spec, ours=str(name), theirs=training.source)
     return data
+
+
+def _frame_sizes(
+    command: TrainCommand, spec: PolicySpec, checkpoint: TTMPolicy | None
+) -> dict[str, tuple[int, int]]:
+    """Camera -> (height, width) for those that are resized; frames are never enlarged unasked."""
+    if command.image_size is not None:
+        side = command.image_size
+        wanted = {camera.name: (side, side) for camera in spec.cameras}
+    elif checkpoint is not None:
+        wanted = {camera.name: (camera.height, camera.width) for camera in checkpoint.spec.cameras}
+    else:
+        side = PRESETS[command.preset].image_size
+        wanted = {camera.name: (side, side) for camera in spec.cameras if max(camera.height, camera.width) > side}
+    return {
+        camera.name: wanted[camera.name]
+        for camera in spec.cameras
+        if wanted.get(camera.name, (camera.height, camera.width)) != (camera.height, camera.width)
+    }
 
 
 def _policy(command: TrainCommand, checkpoint: TTMPolicy | None, data: Data) -> TTMPolicy:

@@ -46,7 +46,8 @@ class TrainCommand:
     cameras: tuple[str, ...] = ()
     """Use these cameras alone. Default: all (with --init: the checkpoint's)."""
     image_size: int | None = None
-    """Resize all frames to so many pixels a side. Default: as recorded. The robot must then send that size too."""
+    """Resize all frames to so many pixels a side. Default: the checkpoint's size with --init; else larger frames are
+    reduced to the preset's size (64, 224 or 300) and smaller ones stay. The robot must then send that size too."""
     window: int = 8
     """Ticks in a training window, over which the memory is carried."""
     batch_size: int = 16

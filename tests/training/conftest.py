@@ -69,6 +69,13 @@ def other_robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("other"), 3, replace(SPEC, robot="other"))
 
 
+@pytest.fixture(scope="session")
+def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three episodes in which one camera has more pixels than the tiny preset takes, and the other fewer."""
+    cameras = (CameraSpec("head", 72, 96), CameraSpec("wrist", 16, 16))
+    return record(tmp_path_factory.mktemp("large"), 3, replace(SPEC, cameras=cameras))
+
+
 @pytest.fixture
 def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
     """A training of a few small steps, with options to be changed."""

@@ -133,6 +133,20 @@ def test_images_can_be_resized(command: Make) -> None:
     assert {(camera.height, camera.width) for camera in cameras} == {(24, 24)}
 
 
+def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the_checkpoints(
+    command: Make, tmp_path: Path, large_frames: Path
+) -> None:
+    data = (str(large_frames),)
+    first = command(data=data, steps=1)
+    first.run()
+    checkpoint = first.out / "last.safetensors"
+    tuned = command(data=data, init=checkpoint, steps=1, out=tmp_path / "tuned")
+    tuned.run()
+    for path in (checkpoint, tuned.out / "last.safetensors"):
+        sizes = {camera.name: (camera.height, camera.width) for camera in load_checkpoint(path)[0].spec.cameras}
+        assert sizes == {"head": (64, 64), "wrist": (16, 16)}
+
+
 MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"cameras": ("back",)}, "camera 'back' is not in this data; it has: head, wrist"),
     ({"data": ("missing.hdf5",)}, "missing.hdf5 does not exist"),
