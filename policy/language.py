@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def _sentence_model(name: str) -> Any:
 
     folder = _packaged_model() if name == LANGUAGE_MODEL else None
     if folder is not None:
-        with _hub_offline():
+        with _hub_offline(), _no_progress_bar():
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     try:
         return SentenceTransformer(name, device="cpu")
@@ -60,6 +61,20 @@ def _packaged_model() -> Path | None:
         return None
     folder = Path(package.origin).parent / "model"
     return folder if (folder / "model.safetensors").is_file() else None
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Loading the packaged model takes a moment; transformers' bar for it would break up ours."""
+    logging: Any = import_module("transformers.utils.logging")  # untyped
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @contextmanager

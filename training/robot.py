@@ -33,7 +33,7 @@ class RobotCommand:
     With --sim the robot is the simulated one, in a process of its own behind the same topics; without it only
     the policy's node starts, for the robot whose topics --contract names. Ctrl-C stops the robot and all processes.
 
-    Examples:
+    For example:
       ttm robot --sim --instruction "pick up the red can"
       ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
       ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml --instruction "open the drawer"

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm.policy.ttm_policy import PRESETS, TTMPolicy
+from ttm.sim.shipped import default_checkpoint
 from ttm.training.allocator import keep_freed_memory
 from ttm.training.augmentation import AugmentationConfig
 from ttm.training.behavior_cloning import BehaviorCloningConfig
@@ -96,7 +98,12 @@ def _checkpoint(command: TrainCommand) -> TTMPolicy | None:
     if command.resume:
         _require_same(comparable(command), read_header(resume_path(command.out))["options"])
         return load_checkpoint(command.out / LAST)[0]
-    return None if command.init is None else load_checkpoint(command.init)[0]
+    return None if command.init is None else load_checkpoint(_init_path(command.init))[0]
+
+
+def _init_path(init: Path) -> Path:
+    """`shipped` stands for the policy that comes with the project."""
+    return default_checkpoint() if init == Path("shipped") else init
 
 
 def comparable(command: TrainCommand) -> dict[str, Any]:
@@ -142,7 +149,9 @@ def _frame_sizes(
         wanted = {camera.name: (camera.height, camera.width) for camera in checkpoint.spec.cameras}
     else:
         side = PRESETS[command.preset].image_size
-        wanted = {camera.name: (side, side) for camera in spec.cameras if max(camera.height, camera.width) > side}
+        wanted = {
+            camera.name: (side, side) for camera in spec.cameras if max(camera.height, camera.width) > side
+        }
     return {
         camera.name: wanted[camera.name]
         for camera in spec.cameras

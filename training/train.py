@@ -36,7 +36,8 @@ class TrainCommand:
     overwrite: bool = False
     """Start anew even if OUT holds a training."""
     init: Path | None = None
-    """Fine-tune: start from this checkpoint's weights and normalisation. Its robot must be the data's."""
+    """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy that comes with the
+    project. Its robot must be the data's."""
     new_statistics: bool = False
     """With --init: normalise by the new data's statistics instead of the checkpoint's."""
     filter: str = "train"
