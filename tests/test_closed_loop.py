@@ -1,0 +1,83 @@
+"""The policy that ships, in the kitchen: it does what it is told, by its own eyes, and listens to what it is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.env import SPEC, KitchenEnv
+from ttm.sim.kitchen import COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.shipped import default_checkpoint
+from ttm.sim.tasks import LIFT_M, TASKS
+
+FIRST_SEED = 700_000
+"""Of no training, of no evaluation that the README reports."""
+
+
+@pytest.fixture(scope="module")
+def env():
+    made = KitchenEnv()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def runner():
+    torch.set_num_threads(1)
+    return PolicyRunner.from_checkpoint(default_checkpoint(), spec=SPEC)
+
+
+def drive(env, runner, observation, ticks):
+    """Up to `ticks` ticks of closed loop; returns whether the task was solved, and the last observation."""
+    for _ in range(ticks):
+        observation, _, terminated, _, _ = env.step(runner.step(observation).values)
+        if terminated:
+            return True, observation
+    return False, observation
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_the_shipped_policy_solves_initial_states_it_never_saw(env, runner, task):
+    solved = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + 3):
+        observation, info = env.reset(seed=seed, options={"task": task})
+        runner.reset(info["instruction"])
+        solved += drive(env, runner, observation, 60)[0]
+    assert solved >= 2  # measured: all but a few in a hundred
+
+
+def test_it_takes_the_object_that_it_was_told_and_not_the_one_in_front(env, runner):
+    """One and the same initial state, told each of its three objects in turn."""
+    observation, _ = env.reset(seed=FIRST_SEED, options={"task": "pick"})
+    on_the_counter = [name for name in OBJECTS if env.data.body(name).xpos[0] > 0]
+    assert len(on_the_counter) == 3
+    for told in on_the_counter:
+        observation, _ = env.reset(seed=FIRST_SEED, options={"task": "pick"})
+        runner.reset(f"pick up the {told}")
+        drive(env, runner, observation, 30)
+        lifted = [
+            name
+            for name in on_the_counter
+            if env.data.body(name).xpos[2] > COUNTER_TOP_Z_M + OBJECTS[name].height_m / 2 + LIFT_M
+        ]
+        assert lifted == [told]
+
+
+def test_a_respawned_policy_goes_on_in_mid_episode(env, runner):
+    """Snapshot, another runner, restore: every action from there on is the same, bit for bit."""
+    observation, info = env.reset(seed=FIRST_SEED, options={"task": "open_drawer"})
+    runner.reset(info["instruction"])
+    _, observation = drive(env, runner, observation, 8)
+    respawned = PolicyRunner.from_checkpoint(default_checkpoint())
+    respawned.restore(runner.snapshot())
+    assert respawned.tick == 8
+    for _ in range(5):
+        action = runner.step(observation).values
+        assert np.array_equal(action, respawned.step(observation).values)
+        observation, *_ = env.step(action)
+
+
+def test_the_shipped_checkpoint_is_small_enough_to_ship():
+    assert Path(default_checkpoint()).stat().st_size <= 16e6
