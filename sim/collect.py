@@ -48,13 +48,14 @@ class CollectCommand:
     disturbance: float = 1.0
     """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations."""
     policy: Path | None = None
-    """Checkpoint that drives at first while the expert labels (DAgger); keeps failures too."""
+    """Checkpoint (or `shipped`) that drives at first while the expert labels (DAgger); keeps failures too."""
 
     def run(self) -> int:
         from rich.progress import track
 
         from ttm.policy.errors import UserError
         from ttm.policy.language import embed_instruction
+        from ttm.sim.shipped import checkpoint_path
         from ttm.sim.tasks import TASKS
 
         if self.episodes < 1 or self.workers < 1:
@@ -63,7 +64,8 @@ class CollectCommand:
         embeddings = {text: embed_instruction(text) for name in names for text in TASKS[name].instructions}
         self.out.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
-        with context.Pool(self.workers, _start_worker, (self.policy, embeddings)) as pool:
+        policy = None if self.policy is None else checkpoint_path(self.policy)
+        with context.Pool(self.workers, _start_worker, (policy, embeddings)) as pool:
             for name in names:
                 results = self._record(name, pool.imap)
                 kept = sum(track(results, total=self.episodes, description=name))

@@ -134,16 +134,11 @@ def evaluate(
 def resolve_checkpoint(checkpoint: str) -> str:
     """What `make_actor` takes: `none`, `expert`, or a path, which must be a file."""
     from ttm.sim.actors import EXPERT, UNTRAINED
-    from ttm.sim.shipped import default_checkpoint
+    from ttm.sim.shipped import checkpoint_path
 
     if checkpoint in (EXPERT, UNTRAINED):
         return checkpoint
-    path = default_checkpoint() if checkpoint == "shipped" else Path(checkpoint)
-    if not path.is_file():
-        raise UserError(
-            f"checkpoint '{checkpoint}' is not a file; give a .safetensors file, shipped, none or expert"
-        )
-    return str(path)
+    return str(checkpoint_path(checkpoint))
 
 
 def _sha256(source: str) -> str | None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from ttm.policy.errors import UserError
 
+SHIPPED = "shipped"
+"""What stands for that policy wherever a command takes a checkpoint."""
 SHIPPED_CHECKPOINT = Path(__file__).parent / "assets" / "kitchen.safetensors"
 
 
@@ -17,3 +19,15 @@ def default_checkpoint() -> Path:
             "or name a checkpoint of your own with --checkpoint"
         )
     return SHIPPED_CHECKPOINT
+
+
+def checkpoint_path(named: str | Path) -> Path:
+    """The file that a command's option names: `shipped`, or a path. `UserError` if it is not there."""
+    if str(named) == SHIPPED:
+        return default_checkpoint()
+    path = Path(named)
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote, or {SHIPPED}"
+        )
+    return path

@@ -29,7 +29,7 @@ STEPS = 6
 class DemoCommand:
     """Run the main job once: demonstrations, fine-tuning, evaluation before and after, the loop over ROS 2.
 
-    With its defaults it takes 7 to 10 minutes on two cores. OUT/report.html shows what it found, with videos.
+    With its defaults it takes about 4 minutes on two free cores. OUT/report.html shows what it found, with videos.
 
     Example: ttm demo --out demo_out
     """

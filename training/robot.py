@@ -97,15 +97,9 @@ class RobotCommand:
 
     def _checkpoint(self) -> Path:
         """Named or shipped; absolute, as the nodes' errors name it."""
-        if self.checkpoint is None:
-            from ttm.sim.shipped import default_checkpoint
+        from ttm.sim.shipped import SHIPPED, checkpoint_path
 
-            return default_checkpoint()
-        if not self.checkpoint.is_file():
-            raise UserError(
-                f"no checkpoint at {self.checkpoint}; give the .safetensors file that `ttm train` wrote"
-            )
-        return self.checkpoint.resolve()
+        return checkpoint_path(self.checkpoint or SHIPPED).resolve()
 
     def _sim_parameters(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm.policy.ttm_policy import PRESETS, TTMPolicy
-from ttm.sim.shipped import default_checkpoint
+from ttm.sim.shipped import checkpoint_path
 from ttm.training.allocator import keep_freed_memory
 from ttm.training.augmentation import AugmentationConfig
 from ttm.training.behavior_cloning import BehaviorCloningConfig
@@ -98,12 +97,7 @@ def _checkpoint(command: TrainCommand) -> TTMPolicy | None:
     if command.resume:
         _require_same(comparable(command), read_header(resume_path(command.out))["options"])
         return load_checkpoint(command.out / LAST)[0]
-    return None if command.init is None else load_checkpoint(_init_path(command.init))[0]
-
-
-def _init_path(init: Path) -> Path:
-    """`shipped` stands for the policy that comes with the project."""
-    return default_checkpoint() if init == Path("shipped") else init
+    return None if command.init is None else load_checkpoint(checkpoint_path(command.init))[0]
 
 
 def comparable(command: TrainCommand) -> dict[str, Any]:
