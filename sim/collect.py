@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -54,31 +57,52 @@ class CollectCommand:
         from rich.progress import track
 
         from ttm.policy.errors import UserError
-        from ttm.policy.language import embed_instruction
-        from ttm.sim.shipped import checkpoint_path
-        from ttm.sim.tasks import TASKS
+        from ttm.sim.rendering import require_rendering
 
         if self.episodes < 1 or self.workers < 1:
             raise UserError("--episodes and --workers must be at least 1")
+        require_rendering()
+        from ttm.policy.language import embed_instruction
+        from ttm.sim.tasks import TASKS
+
         names = list(TASKS) if self.task == "all" else [self.task]
         embeddings = {text: embed_instruction(text) for name in names for text in TASKS[name].instructions}
         self.out.mkdir(parents=True, exist_ok=True)
-        context = multiprocessing.get_context("spawn")
-        policy = None if self.policy is None else checkpoint_path(self.policy)
-        with context.Pool(self.workers, _start_worker, (policy, embeddings)) as pool:
+        context = multiprocessing.get_context("spawn")  # neither torch nor EGL survives a fork
+        pool = ProcessPoolExecutor(self.workers, context, _start_worker, (self._policy(), embeddings))
+        try:
             for name in names:
-                results = self._record(name, pool.imap)
+                results = self._record(name, pool)
                 kept = sum(track(results, total=self.episodes, description=name))
                 print(f"{name}: {kept} episodes in {self.out}")
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"a worker process died, perhaps for lack of memory; try fewer than --workers {self.workers}: "
+                "what was recorded is kept, and the same command goes on"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
         return 0
 
-    def _record(self, task: str, imap: Callable[..., Iterator[bool]]) -> Iterator[int]:
+    def _policy(self) -> Path | None:
+        """The checkpoint's file. One that does not fit is found out here, before any process starts."""
+        if self.policy is None:
+            return None
+        from ttm.policy.runner import PolicyRunner
+        from ttm.sim.env import SPEC
+        from ttm.sim.shipped import checkpoint_path
+
+        path = checkpoint_path(self.policy)
+        PolicyRunner.from_checkpoint(path, spec=SPEC)
+        return path
+
+    def _record(self, task: str, pool: ProcessPoolExecutor) -> Iterator[int]:
         """Yields 1 for each kept episode; failed seeds are replaced by the next ones until there are enough."""
         missing, seed = self.episodes, self.first_seed
         while missing > 0:
             batch = [(task, seed + i, self.out, self.disturbance) for i in range(missing)]
             seed += missing
-            for kept in imap(_record_episode, batch):
+            for kept in pool.map(_record_episode, batch):
                 missing -= kept
                 if kept:
                     yield 1
@@ -92,6 +116,7 @@ def _start_worker(policy: Path | None, embeddings: dict[str, np.ndarray]) -> Non
     global _recorder
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent alone answers it
     torch.set_num_threads(1)
     _recorder = Recorder(policy, embeddings)
 

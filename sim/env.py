@@ -31,6 +31,7 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 from ttm.sim import fetch
 from ttm.sim.controller import ArmKinematics, FetchController
 from ttm.sim.kitchen import build_kitchen, robotics_assets
+from ttm.sim.rendering import no_rendering
 from ttm.sim.tasks import TASKS, Task
 
 FRAME_PX = 64
@@ -218,10 +219,7 @@ def _renderer(model: mujoco.MjModel, height_px: int, width_px: int) -> mujoco.Re
     try:
         return mujoco.Renderer(model, height_px, width_px)
     except Exception as error:  # the GL loader raises whatever its binding raises
-        raise UserError(
-            f"no off-screen rendering with MUJOCO_GL={os.environ['MUJOCO_GL']} ({error}); "
-            "on Debian or Ubuntu run: sudo apt-get install -y libegl1 libgl1-mesa-dri"
-        ) from error
+        raise no_rendering(error) from error
 
 
 def _action_limits() -> tuple[np.ndarray, np.ndarray]:

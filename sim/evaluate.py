@@ -50,10 +50,13 @@ class EvaluateCommand:
     """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
 
     def run(self) -> int:
+        from ttm.sim.rendering import require_rendering
+
+        self._validate()
+        require_rendering()
         from ttm.sim.evaluation import compare, describe_test, load_evaluation
         from ttm.sim.report import Section, write_report
 
-        self._validate()
         other = load_evaluation(self.against) if self.against else None
         evaluation = evaluate(
             self.checkpoint,

@@ -112,6 +112,13 @@ def test_checkpoint_of_another_robot_in_evaluation(
     assert_one_line_error(result, "other_arm", "fetch_kitchen")
 
 
+def test_checkpoint_of_another_robot_in_collection(
+    run: Run, foreign_checkpoint: Path, tmp_path: Path
+) -> None:
+    result = run("collect", "--policy", foreign_checkpoint, "--episodes", 1, "--out", tmp_path / "out")
+    assert_one_line_error(result, "other_arm", "fetch_kitchen")
+
+
 def test_checkpoint_of_another_robot_in_fine_tuning(
     run: Run, episode: Path, foreign_checkpoint: Path, tmp_path: Path
 ) -> None:

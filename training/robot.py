@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from ttm.policy.errors import UserError
+from ttm.sim.rendering import require_rendering
 
 STOP_TIMEOUT_S = 10.0
 """A node that has not ended this long after SIGINT is killed."""
@@ -80,6 +81,7 @@ class RobotCommand:
         if not self.sim:
             with _nodes({"policy_node": policy}, os.environ) as nodes:
                 return nodes["policy_node"].wait()
+        require_rendering()
         _require_simulated_robot(checkpoint)
         policy |= {"lockstep": not self.free_running, "use_sim_time": True}
         environment = _own_domain()
