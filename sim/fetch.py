@@ -56,7 +56,7 @@ def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
     _choose_contacts(robot)
     _add_actuators(robot)
     _add_wrist_camera(robot)
-    _point_head(robot)
+    _set_up_head(robot)
     robot.option.timestep = scene.option.timestep
     scene.attach(robot, prefix=SCENE_PREFIX, frame=scene.worldbody.add_frame())
 
@@ -154,7 +154,8 @@ def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
     palm.add_camera(name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65)
 
 
-def _point_head(robot: mujoco.MjSpec) -> None:
+def _set_up_head(robot: mujoco.MjSpec) -> None:
+    """Light joints that their servos can hold, and a view wide enough for the counter from where the robot starts."""
     for joint in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
         _set_passive(robot.joint(MODEL_PREFIX + joint), damping=1.0)
     for camera in robot.cameras:
