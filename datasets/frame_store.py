@@ -34,11 +34,6 @@ class FrameStore:
         if cache == "ram" or (cache == "auto" and needed <= MEMORY_SHARE * available_memory_bytes()):
             self._cached = self._decode_all(needed)
 
-    @property
-    def is_cached(self) -> bool:
-        """Whether the decoded frames lie in memory."""
-        return self._cached is not None
-
     def to(self, device: torch.device | str) -> None:
         """Move cached frames to `device`; `gather` then answers there."""
         self._device = torch.device(device)

@@ -95,7 +95,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self._held_ticks = 0
         self.observation_space: gymnasium.spaces.Dict = _observation_space()  # type: ignore[assignment]
         low, high = _action_limits()
-        self.action_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(low, high, dtype=np.float32)
 
     @property
     def time_s(self) -> float:
@@ -146,8 +146,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             raise UserError(
                 f"action {action} must be {SPEC.action_size} finite values; see ttm.sim.env for their order"
             )
-        limits_low, limits_high = _action_limits()
-        action = np.clip(action, limits_low, limits_high)
+        action = np.clip(action, self.action_space.low, self.action_space.high)
         parts = {name: action[where] for name, where in SPEC.action_slices.items()}
         self._advance(parts["arm_translation"], parts["arm_rotation"], parts["gripper"][0], parts["base"])
         self.tick += 1

@@ -19,7 +19,6 @@ COUNTER_TOP_Z_M = 0.78
 COUNTER_FRONT_X_M = 1.04
 CHEST_POSITION_M = (1.36, -1.08)
 DRAWER_FRONT_X_M = 1.09
-DRAWER_TRAVEL_M = 0.28
 DRAWER_Z_M = {"top": 0.83, "middle": 0.69, "bottom": 0.55}
 HANDLE_X_M = 1.025
 """Where a closed drawer's handle stands: 6.5 cm before the front, so that the fingers close behind it."""

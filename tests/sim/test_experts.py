@@ -19,7 +19,7 @@ def run(env, disturb=lambda tick, action: action):
     expert = Expert(env)
     while True:
         action = expert.action()
-        env.action_space.contains(action)
+        assert env.action_space.contains(action)
         *_, terminated, truncated, _ = env.step(disturb(env.tick, action))
         if terminated or truncated:
             return terminated
