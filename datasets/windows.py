@@ -86,8 +86,25 @@ class WindowDataset(Dataset[WindowBatch]):
             vector.name: torch.from_numpy(np.concatenate([e.proprioception(vector.name) for e in episodes]))
             for vector in self.spec.proprioception
         }
+        self._require_finite()
         self._language = torch.from_numpy(embed_instructions(list(episodes)))  # (E, L)
         self._frames = FrameStore(episodes, self.spec, cache)
+
+    def _require_finite(self) -> None:
+        """One NaN would make every weight of a network NaN, without a word."""
+        arrays = {"actions": self._actions, "executed_actions": self._executed} | {
+            f"obs/{name}": values for name, values in self._proprioception.items()
+        }
+        for name, values in arrays.items():
+            bad = (~values.isfinite()).any(dim=1).nonzero()
+            if len(bad):
+                row = int(bad[0])
+                index = int(torch.searchsorted(self._offsets, row, right=True)) - 1
+                episode = self.episodes[index]
+                raise UserError(
+                    f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {row - int(self._offsets[index])}; "
+                    "`ttm data check` names every fault, then delete or re-record the episode"
+                )
 
     def __len__(self) -> int:
         return len(self._windows)

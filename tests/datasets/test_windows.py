@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -29,6 +30,15 @@ def counts(windows):
     """How often each tick of the data set is valid, over all windows."""
     batch = windows.gather(list(range(len(windows))))
     return torch.bincount(batch["dataset_tick"][batch["valid"]], minlength=windows.num_ticks).tolist()
+
+
+@pytest.mark.parametrize("name", ["actions", "obs/joints"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_value_that_is_not_finite_is_refused_by_file_and_tick(episodes, tmp_path, name, value):
+    with h5py.File(tmp_path / "2.hdf5", "r+") as file:
+        file["data/demo_0"][name][4, 0] = value
+    with pytest.raises(UserError, match=rf"2\.hdf5: demo_0: {name} is NaN or infinite at tick 4; .*ttm data check"):
+        WindowDataset(open_dataset(tmp_path), 4)
 
 
 def test_windows_without_padding_lie_in_their_episode(episodes):
