@@ -100,9 +100,9 @@ class WindowDataset(Dataset[WindowBatch]):
             if len(bad):
                 row = int(bad[0])
                 index = int(torch.searchsorted(self._offsets, row, right=True)) - 1
-                episode = self.episodes[index]
+                episode, tick = self.episodes[index], row - int(self._offsets[index])
                 raise UserError(
-                    f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {row - int(self._offsets[index])}; "
+                    f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {tick}; "
                     "`ttm data check` names every fault, then delete or re-record the episode"
                 )
 
