@@ -6,12 +6,22 @@ Policy, trainer, runner and evaluator use these three calls and never ask which 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 State = dict[str, Tensor]
 """A core's memory: tensors by name, (B, ...), of sizes that never change."""
+
+
+@dataclass(frozen=True)
+class CoreConfig(ABC):
+    """Sizes and choices of one kind of core: a frozen dataclass of plain values, listed in `cores.CORES`."""
+
+    @abstractmethod
+    def build(self, width: int, num_inputs: int) -> TemporalCore:
+        """The core for `num_inputs` (N) tokens of `width` (D) a tick; `UserError` if the choices do not go together."""
 
 
 class TemporalCore(nn.Module, ABC):

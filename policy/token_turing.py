@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.temporal import State, TemporalCore
+from ttm.policy.temporal import CoreConfig, State, TemporalCore
 from ttm.policy.token_learner import TokenSummarizer
 from ttm.policy.transformer import TransformerProcessor
 
 
 @dataclass(frozen=True)
-class TokenTuringConfig:
+class TokenTuringConfig(CoreConfig):
     """Sizes of the unit. The paper's robot setting: memory_size 96, process_size 16, num_layers 8."""
 
     memory_size: int = 16
@@ -35,6 +35,10 @@ class TokenTuringConfig:
     """Adds P_read and P_write, so that summarisers know which token is which."""
     memory: bool = True
     """False: the memory is zeroed after every step, which makes the same network memoryless."""
+
+    def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
+        """See `CoreConfig`."""
+        return TokenTuringMachine(width, num_inputs, self)
 
 
 class PositionedSummarizer(nn.Module):

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.action_head import ActionHeadConfig, build_action_head
+from ttm.policy.cores import core_from_dict, core_to_dict
 from ttm.policy.errors import UserError
 from ttm.policy.film_efficientnet import FilmEfficientNet, VisionConfig
 from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL
 from ttm.policy.mlp import Mlp
 from ttm.policy.normalizer import Normalizer
 from ttm.policy.spec import PolicySpec
-from ttm.policy.temporal import State, TemporalCore
-from ttm.policy.token_turing import TokenTuringConfig, TokenTuringMachine
+from ttm.policy.temporal import CoreConfig, State
+from ttm.policy.token_turing import TokenTuringConfig
 from ttm.policy.vision_tokens import CameraTokens
 
 
@@ -39,19 +40,19 @@ class TTMPolicyConfig:
     embedding_size: int = EMBEDDING_SIZE
     """L, values in an instruction's embedding."""
     vision: VisionConfig = field(default_factory=VisionConfig)
-    core: TokenTuringConfig = field(default_factory=TokenTuringConfig)
+    core: CoreConfig = field(default_factory=TokenTuringConfig)
     head: ActionHeadConfig = field(default_factory=ActionHeadConfig)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `from_dict` reads it back."""
-        return asdict(self)
+        return {**asdict(self), "core": core_to_dict(self.core)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TTMPolicyConfig:
         """Raises `TypeError` or `KeyError` if `data` is of another version."""
         parts = {
             "vision": VisionConfig(**data["vision"]),
-            "core": TokenTuringConfig(**data["core"]),
+            "core": core_from_dict(data["core"]),
             "head": ActionHeadConfig(**data["head"]),
         }
         return cls(**{**data, **parts})
@@ -170,7 +171,7 @@ class TTMPolicy(nn.Module):
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
         self.action_token = OptionalVector(spec.action_size, width)
-        self.core: TemporalCore = TokenTuringMachine(width, self.num_tokens, config.core)
+        self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(spec, self.core.num_outputs, width, config.head)
 
     @property
