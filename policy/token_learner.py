@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor, nn
 
 from ttm.policy.mlp import Mlp
@@ -9,15 +11,30 @@ from ttm.policy.mlp import Mlp
 LAYER_NORM_EPS = 1e-6
 
 
-class TokenSummarizer(nn.Module):
-    """Summarises P tokens into K weighted sums of them (TTM, eq. 1 and 3); there is no output projection."""
+class Summarizer(nn.Module, ABC):
+    """Summarises P tokens into K: TTM's S_k (Ryoo et al. 2022, section 3.1). There is no output projection.
+
+    K is fixed at construction, P is free.
+    """
+
+    @abstractmethod
+    def weights(self, tokens: Tensor) -> Tensor:
+        """tokens: (B, P, D) -> (B, P, K): how much each token counts for each summary; sums to one over P."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens: (B, P, D) -> (B, K, D), the sums of the tokens weighted by `weights`."""
+        return self.weights(tokens).transpose(1, 2) @ tokens
+
+
+class TokenSummarizer(Summarizer):
+    """Weights by an MLP of each token (TTM, eq. 1 and 3)."""
 
     def __init__(self, width: int, num_tokens: int, bottleneck: int = 64) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.mlp = Mlp(width, bottleneck, num_tokens)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: (B, P, D) -> (B, K, D). The weights over P sum to one for each of the K."""
-        weights: Tensor = self.mlp(self.norm(tokens)).softmax(dim=1)  # (B, P, K)
-        return weights.transpose(1, 2) @ tokens
+    def weights(self, tokens: Tensor) -> Tensor:
+        """See `Summarizer`."""
+        logits: Tensor = self.mlp(self.norm(tokens))  # (B, P, K)
+        return logits.softmax(dim=1)

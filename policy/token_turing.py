@@ -2,24 +2,36 @@
 
     Z = S_r([M ‖ I] + P_read)        O = Process(Z)        M' = S_m([M ‖ I ‖ O] + P_write)
 
-The order [M ‖ I ‖ O] is that of the authors' code; the paper's eq. 5 has [M ‖ O ‖ I].
+The order [M ‖ I ‖ O] is that of the authors' code; the paper's eq. 5 has [M ‖ O ‖ I]. S, Process and the
+write each come in several kinds, chosen when the machine is built: see `TokenTuringConfig`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from ttm.policy.errors import UserError
+from ttm.policy.memory_write import ConcatenationWrite, EraseAddWrite
+from ttm.policy.mixer import MixerProcessor
+from ttm.policy.mlp_processor import MlpProcessor
+from ttm.policy.summarizers import AttentionSummarizer, PoolingSummarizer, QuerySummarizer
 from ttm.policy.temporal import CoreConfig, State, TemporalCore
-from ttm.policy.token_learner import TokenSummarizer
+from ttm.policy.token_learner import Summarizer, TokenSummarizer
 from ttm.policy.transformer import TransformerProcessor
 
 
 @dataclass(frozen=True)
 class TokenTuringConfig(CoreConfig):
-    """Sizes of the unit. The paper's robot setting: memory_size 96, process_size 16, num_layers 8."""
+    """Sizes and kinds of the unit. The paper's robot setting: memory_size 96, process_size 16, num_layers 8.
+
+    `UserError` for a kind that does not exist, a size below one, and kinds that do not go together.
+    """
 
     memory_size: int = 16
     """m, memory tokens."""
@@ -27,14 +39,41 @@ class TokenTuringConfig(CoreConfig):
     """r, tokens read, processed and given to the action head."""
     num_layers: int = 2
     num_heads: int = 4
+    """Heads of the Transformer; the summariser "mha" always has 8."""
     mlp_size: int = 512
-    """Hidden width of the Transformer's MLPs."""
+    """Hidden width of the Transformer's MLPs, of the Mixer's over channels, and of the plain MLPs."""
     bottleneck: int = 64
     """Hidden width of the summarisers' MLPs."""
     positional_embedding: bool = True
-    """Adds P_read and P_write, so that summarisers know which token is which."""
+    """Adds P_read and P_write, so that summarisers know which token is which (P_write where the write is one).
+
+    The authors' outer pair: the Transformer always has one more of its own, the other processors have none.
+    """
     memory: bool = True
-    """False: the memory is zeroed after every step, which makes the same network memoryless."""
+    """False: every step starts from the initial memory, which makes the same network memoryless."""
+    summarizer: Literal["mlp", "mha", "query", "pooling"] = "mlp"
+    """S_r, and S_m if the memory is written by one: an MLP of each token (the authors' TL), learned queries in 8
+    heads with projections (TL-MHA), learned queries in one head without any (eq. 2), or means of neighbours."""
+    processor: Literal["transformer", "mixer", "mlp"] = "transformer"
+    write: Literal["summarize", "erase_add", "concatenate"] = "summarize"
+    """By S_m, by erasing and adding (TL-AddErase), or by keeping the newest m tokens of [M ‖ O]."""
+    initial_memory: Literal["zeros", "learned"] = "zeros"
+    """The memory at an episode's start; "learned" are m tokens, trained with the rest. erase_add needs them."""
+    token_mixing_size: int = 128
+    """Hidden width of the Mixer's MLPs over tokens."""
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UserError(f"{name} is '{getattr(self, name)}'; give one of {', '.join(choices)}")
+        for name, least in SMALLEST.items():
+            if getattr(self, name) < least:
+                raise UserError(f"{name} is {getattr(self, name)}; give {least} or more")
+        if self.write == "erase_add" and self.initial_memory == "zeros":
+            raise UserError(
+                "write=erase_add does not go with initial_memory=zeros: it tells the memory's slots apart by "
+                "what they hold, so slots that start identical stay so for ever; give initial_memory=learned"
+            )
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
         """See `CoreConfig`."""
@@ -42,13 +81,18 @@ class TokenTuringConfig(CoreConfig):
 
 
 class PositionedSummarizer(nn.Module):
-    """Joins groups of tokens in the order given, adds a learned embedding of the position, summarises."""
+    """Joins groups of tokens in the order given, adds a learned embedding of the position, summarises.
 
-    def __init__(self, width: int, num_inputs: int, num_tokens: int, config: TokenTuringConfig) -> None:
+    The embedding is part of what is summed. Without it the number of tokens is free.
+    """
+
+    def __init__(
+        self, summarizer: Summarizer, width: int, num_inputs: int, positional_embedding: bool
+    ) -> None:
         super().__init__()
-        self.summarizer = TokenSummarizer(width, num_tokens, config.bottleneck)
+        self.summarizer = summarizer
         self.position = (
-            nn.Parameter(torch.randn(1, num_inputs, width) * 0.02) if config.positional_embedding else None
+            nn.Parameter(torch.randn(1, num_inputs, width) * 0.02) if positional_embedding else None
         )
 
     def forward(self, *groups: Tensor) -> Tensor:
@@ -79,30 +123,101 @@ class TokenTuringUnit(nn.Module):
 
 
 class TokenTuringMachine(TemporalCore):
-    """The TTM as a temporal core. Its state is {"memory": (B, m, D)}, zero at an episode's start."""
+    """The TTM as a temporal core. Its state is {"memory": (B, m, D)}."""
 
     def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
         super().__init__()
-        memory_size, process_size = config.memory_size, config.process_size
-        self.num_outputs = process_size
-        self.memory_shape = (memory_size, width)
+        self.num_outputs = config.process_size
+        self.memory_shape = (config.memory_size, width)
         self.keeps_memory = config.memory
-        self.unit = TokenTuringUnit(
-            read=PositionedSummarizer(width, memory_size + num_inputs, process_size, config),
-            process=TransformerProcessor(
-                width, process_size, config.num_layers, config.num_heads, config.mlp_size
-            ),
-            write=PositionedSummarizer(width, memory_size + num_inputs + process_size, memory_size, config),
+        self.unit = build_unit(width, num_inputs, config)
+        self.initial_memory = (
+            nn.Parameter(torch.randn(self.memory_shape) * 0.02)
+            if config.initial_memory == "learned"
+            else None
         )
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros, (B, m, D)."""
+        """Zeros, or the learned tokens, (B, m, D)."""
+        if self.initial_memory is not None:
+            return {"memory": self.initial_memory.repeat(batch_size, 1, 1)}
         like = next(self.parameters())
         return {"memory": torch.zeros(batch_size, *self.memory_shape, device=like.device, dtype=like.dtype)}
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """tokens: (B, N, D) -> output tokens (B, r, D) and the memory written, or zeros without memory."""
+        """tokens: (B, N, D) -> output tokens (B, r, D) and the memory written, or the initial one without memory."""
         memory, outputs = self.unit(state["memory"], tokens)
-        if not self.keeps_memory:
-            memory = torch.zeros_like(memory)
-        return outputs, {"memory": memory}
+        return outputs, {"memory": memory} if self.keeps_memory else self.initial_state(len(memory))
+
+
+def build_unit(width: int, num_inputs: int, config: TokenTuringConfig) -> TokenTuringUnit:
+    """The unit for N = `num_inputs` tokens of `width` a step; N is free without positional embeddings."""
+    return TokenTuringUnit(
+        read=_summarizer(width, config.memory_size + num_inputs, config.process_size, config),
+        process=PROCESSORS[config.processor](width, config),
+        write=WRITES[config.write](width, num_inputs, config),
+    )
+
+
+def _summarizer(width: int, num_inputs: int, num_tokens: int, config: TokenTuringConfig) -> nn.Module:
+    summarizer = SUMMARIZERS[config.summarizer](width, num_tokens, config)
+    return PositionedSummarizer(summarizer, width, num_inputs, config.positional_embedding)
+
+
+def _write_by_summary(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Module:
+    joined = config.memory_size + num_inputs + config.process_size
+    return _summarizer(width, joined, config.memory_size, config)
+
+
+SUMMARIZERS: Mapping[str, Callable[[int, int, TokenTuringConfig], Summarizer]] = MappingProxyType(
+    {
+        "mlp": lambda width, num_tokens, config: TokenSummarizer(width, num_tokens, config.bottleneck),
+        "mha": lambda width, num_tokens, config: AttentionSummarizer(width, num_tokens),
+        "query": lambda width, num_tokens, config: QuerySummarizer(width, num_tokens),
+        "pooling": lambda width, num_tokens, config: PoolingSummarizer(num_tokens),
+    }
+)
+"""Kind -> made from the width, the number of summaries and the configuration."""
+
+PROCESSORS: Mapping[str, Callable[[int, TokenTuringConfig], nn.Module]] = MappingProxyType(
+    {
+        "transformer": lambda width, config: TransformerProcessor(
+            width, config.process_size, config.num_layers, config.num_heads, config.mlp_size
+        ),
+        "mixer": lambda width, config: MixerProcessor(
+            width, config.process_size, config.num_layers, config.token_mixing_size, config.mlp_size
+        ),
+        "mlp": lambda width, config: MlpProcessor(width, config.num_layers, config.mlp_size),
+    }
+)
+
+WRITES: Mapping[str, Callable[[int, int, TokenTuringConfig], nn.Module]] = MappingProxyType(
+    {
+        "summarize": _write_by_summary,
+        "erase_add": lambda width, num_inputs, config: EraseAddWrite(width, config.process_size),
+        "concatenate": lambda width, num_inputs, config: ConcatenationWrite(),
+    }
+)
+
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "summarizer": tuple(SUMMARIZERS),
+        "processor": tuple(PROCESSORS),
+        "write": tuple(WRITES),
+        "initial_memory": ("zeros", "learned"),
+    }
+)
+"""Field of `TokenTuringConfig` -> the values it may have."""
+
+SMALLEST: Mapping[str, int] = MappingProxyType(
+    {
+        "memory_size": 1,
+        "process_size": 1,
+        "num_layers": 0,
+        "num_heads": 1,
+        "mlp_size": 1,
+        "bottleneck": 1,
+        "token_mixing_size": 1,
+    }
+)
+"""Field of `TokenTuringConfig` -> the smallest value it may have."""

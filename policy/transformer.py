@@ -9,8 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttm.policy.errors import UserError
 from ttm.policy.mlp import Mlp
 from ttm.policy.token_learner import LAYER_NORM_EPS
+
+
+def head_size(width: int, num_heads: int, where: str) -> int:
+    """Channels of each head; `UserError` if the heads do not share the width evenly."""
+    if width % num_heads:
+        raise UserError(
+            f"{where} has {num_heads} heads, which do not divide the width {width}; "
+            f"give a width that is a multiple of {num_heads}, or another number of heads"
+        )
+    return width // num_heads
 
 
 class SelfAttention(nn.Module):
@@ -18,7 +29,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         for weight in (*self.qkv.weight.chunk(3), self.out.weight):
@@ -28,8 +39,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (B, N, D) -> (B, N, D)."""
-        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, nh, hs)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # each (B, nh, N, hs)
+        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
         mixed = F.scaled_dot_product_attention(query, key, value)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(-2))  # (B, N, D)
         return out

@@ -3,113 +3,60 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from ttm.policy.mlp import Mlp
-from ttm.policy.token_learner import TokenSummarizer
-from ttm.policy.token_turing import PositionedSummarizer, TokenTuringConfig, TokenTuringMachine
-from ttm.policy.transformer import EncoderBlock, TransformerProcessor
+from ttm.policy.cores import with_options
+from ttm.policy.errors import UserError
+from ttm.policy.mixer import MixerProcessor
+from ttm.policy.mlp_processor import MlpProcessor
+from ttm.policy.scenic_weights import load_scenic
+from ttm.policy.token_turing import CHOICES, SMALLEST, TokenTuringConfig, TokenTuringMachine
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "goldens" / "a_tl_transformer_pos.npz"
+GOLDENS = Path(__file__).parents[3] / "shared" / "goldens"
 CONFIG = TokenTuringConfig(
     memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=16, bottleneck=8
 )
 WIDTH, NUM_INPUTS = 8, 5
 
-Arrays = Mapping[str, np.ndarray]
 
-
-def put(parameter: nn.Parameter, values: np.ndarray) -> None:
-    with torch.no_grad():
-        parameter.copy_(torch.from_numpy(values))
-
-
-def load_norm(norm: nn.LayerNorm, arrays: Arrays, name: str) -> None:
-    put(norm.weight, arrays[f"params/{name}/scale"])
-    put(norm.bias, arrays[f"params/{name}/bias"])
-
-
-def load_mlp(mlp: Mlp, arrays: Arrays, name: str) -> None:
-    for layer, dense in ((mlp.hidden, "Dense_0"), (mlp.out, "Dense_1")):
-        put(layer.weight, arrays[f"params/{name}/{dense}/kernel"].T)
-        put(layer.bias, arrays[f"params/{name}/{dense}/bias"])
-
-
-def load_summarizer(module: PositionedSummarizer, arrays: Arrays, name: str, position: str) -> None:
-    assert module.position is not None
-    assert isinstance(module.summarizer, TokenSummarizer)
-    put(module.position, arrays[f"params/{position}/pos_embedding"])
-    load_norm(module.summarizer.norm, arrays, f"{name}/LayerNorm_0")
-    load_mlp(module.summarizer.mlp, arrays, f"{name}/token_masking")
-
-
-def load_block(block: EncoderBlock, arrays: Arrays, name: str, width: int) -> None:
-    attention = f"params/{name}/MultiHeadDotProductAttention_0"
-    kernels = [
-        arrays[f"{attention}/{part}/kernel"].reshape(width, width).T for part in ("query", "key", "value")
-    ]
-    biases = [arrays[f"{attention}/{part}/bias"].reshape(width) for part in ("query", "key", "value")]
-    put(block.attention.qkv.weight, np.concatenate(kernels))
-    put(block.attention.qkv.bias, np.concatenate(biases))
-    put(block.attention.out.weight, arrays[f"{attention}/out/kernel"].reshape(width, width).T)
-    put(block.attention.out.bias, arrays[f"{attention}/out/bias"])
-    load_norm(block.attention_norm, arrays, f"{name}/LayerNorm_0")
-    load_norm(block.mlp_norm, arrays, f"{name}/LayerNorm_1")
-    load_mlp(block.mlp, arrays, f"{name}/MlpBlock_0")
-
-
-def load_golden(arrays: Arrays) -> TokenTuringMachine:
-    sizes = json.loads(str(arrays["config"]))
-    config = TokenTuringConfig(
-        memory_size=sizes["memory_size"],
-        process_size=sizes["process_size"],
-        num_layers=sizes["num_layers"],
-        num_heads=sizes["num_heads"],
-        mlp_size=sizes["mlp_dim"],
-        bottleneck=sizes["bottleneck_dim"],
-    )
-    machine = TokenTuringMachine(sizes["d"], sizes["n"], config)
-    read, process, write = machine.unit.read, machine.unit.process, machine.unit.write
-    assert isinstance(read, PositionedSummarizer)
-    assert isinstance(process, TransformerProcessor)
-    assert isinstance(write, PositionedSummarizer)
-    load_summarizer(read, arrays, "TokenLearnerModuleV11_0", "read_pos_embed")
-    load_summarizer(write, arrays, "TokenLearnerModuleV11_1", "write_pos_embed")
-    put(process.position, arrays["params/Encoder_0/posembed_input/pos_embedding"])
-    load_norm(process.norm, arrays, "Encoder_0/encoder_norm")
-    for i, block in enumerate(process.blocks):
-        assert isinstance(block, EncoderBlock)
-        load_block(block, arrays, f"Encoder_0/encoderblock_{i}", sizes["d"])
-    return machine
-
-
-@pytest.mark.skipif(not GOLDEN.exists(), reason="the authors' numbers lie outside of the repository")
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_equals_the_authors_code(dtype: torch.dtype, tolerance: float) -> None:
-    with np.load(GOLDEN) as file:
-        arrays = dict(file)
-    machine = load_golden(arrays).to(dtype)
-    inputs = torch.from_numpy(arrays["inputs"]).to(dtype)
-    state = machine.initial_state(inputs.shape[0])
-    for step in range(inputs.shape[1]):
-        read = machine.unit.read(state["memory"], inputs[:, step])
-        outputs, state = machine.step(inputs[:, step], state)
-        for found, name in ((read, "read"), (outputs, "outputs"), (state["memory"], "memory")):
-            expected = torch.from_numpy(arrays[name][:, step]).to(dtype)
-            torch.testing.assert_close(found, expected, rtol=0, atol=tolerance, msg=f"{name} at step {step}")
-
-
-def test_summary_is_a_weighted_mean() -> None:
-    summarizer = TokenSummarizer(WIDTH, 3)
-    same = torch.randn(2, 1, WIDTH).expand(2, 7, WIDTH)
-    torch.testing.assert_close(summarizer(same), same[:, :3])
+@pytest.mark.skipif(not GOLDENS.exists(), reason="the authors' numbers lie outside of the repository")
+@pytest.mark.parametrize(
+    ("name", "dtype", "tolerance"),
+    [
+        ("a_tl_transformer_pos", np.float64, 1e-6),
+        ("a_tl_transformer_pos", np.float32, 1e-5),
+        ("b_tl_mixer", np.float64, 1e-6),
+        ("b_tl_mixer", np.float32, 1e-5),
+        ("d_adderase_transformer", np.float64, 1e-6),
+        ("d_adderase_transformer", np.float32, 2e-5),
+    ],
+)
+@torch.no_grad()
+def test_equals_the_authors_code(name: str, dtype: type[np.floating], tolerance: float) -> None:
+    with np.load(GOLDENS / f"{name}.npz") as file:
+        sizes = json.loads(str(file["config"]))
+        arrays = {key: file[key].astype(dtype) for key in file.files if key != "config"}
+    params = {
+        key.removeprefix("params/"): value for key, value in arrays.items() if key.startswith("params/")
+    }
+    unit = load_scenic(params, num_heads=sizes["num_heads"])
+    expected = {key: torch.from_numpy(arrays[key]) for key in ("inputs", "read", "outputs", "memory")}
+    memory = torch.from_numpy(arrays["memory0"])
+    for step in range(sizes["steps"]):
+        inputs = expected["inputs"][:, step]
+        found = {"read": unit.read(memory, inputs)}
+        memory, found["outputs"] = unit(memory, inputs)
+        for key, value in {**found, "memory": memory}.items():
+            assert value.dtype == expected[key].dtype
+            torch.testing.assert_close(
+                value, expected[key][:, step], rtol=0, atol=tolerance, msg=f"{key} at step {step}"
+            )
 
 
 def test_memory_starts_at_zero() -> None:
@@ -140,3 +87,103 @@ def test_without_positional_embedding_the_order_of_inputs_does_not_count() -> No
     machine = TokenTuringMachine(WIDTH, NUM_INPUTS, replace(CONFIG, positional_embedding=False))
     tokens = torch.randn(1, 1, NUM_INPUTS, WIDTH)
     torch.testing.assert_close(machine(tokens)[0], machine(tokens.flip(2))[0])
+
+
+def test_names_of_parameters_that_checkpoints_hold() -> None:
+    names = set(TokenTuringMachine(WIDTH, NUM_INPUTS, CONFIG).state_dict())
+    block = "unit.process.blocks.0"
+    summarizer = [f"summarizer.{layer}" for layer in ("norm", "mlp.hidden", "mlp.out")]
+    layers = [f"unit.{part}.{layer}" for part in ("read", "write") for layer in summarizer]
+    layers += [f"{block}.{layer}" for layer in ("attention_norm", "attention.qkv", "attention.out")]
+    layers += [f"{block}.{layer}" for layer in ("mlp_norm", "mlp.hidden", "mlp.out")]
+    layers += ["unit.process.norm"]
+    assert names == {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")} | {
+        f"unit.{part}.position" for part in ("read", "process", "write")
+    }
+
+
+@pytest.mark.parametrize("summarizer", CHOICES["summarizer"])
+@pytest.mark.parametrize("processor", CHOICES["processor"])
+@pytest.mark.parametrize("write", CHOICES["write"])
+def test_every_combination_runs_and_learns(summarizer: str, processor: str, write: str) -> None:
+    config = with_options(
+        CONFIG,
+        [
+            f"summarizer={summarizer}",
+            f"processor={processor}",
+            f"write={write}",
+            "initial_memory=learned",
+        ],
+    )
+    machine = config.build(WIDTH, NUM_INPUTS)
+    outputs, state = machine(torch.randn(2, 3, NUM_INPUTS, WIDTH))
+    assert outputs.shape == (2, 3, 3, WIDTH)
+    assert state["memory"].shape == (2, 4, WIDTH)
+    (outputs.square().sum() + state["memory"].square().sum()).backward()
+    assert all(parameter.grad is not None for parameter in machine.parameters())
+
+
+def test_choices_are_those_of_the_types() -> None:
+    hints = get_type_hints(TokenTuringConfig)
+    assert all(get_args(hints[name]) == choices for name, choices in CHOICES.items())
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_unknown_kinds_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} is 'magic'; give one of {', '.join(CHOICES[name])}"):
+        with_options(TokenTuringConfig(), [f"{name}=magic"])
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_sizes_that_cannot_be_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} is -1"):
+        replace(CONFIG, **{name: -1})
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(UserError, match="3 heads, which do not divide the width 8"):
+        replace(CONFIG, num_heads=3).build(WIDTH, NUM_INPUTS)
+    with pytest.raises(UserError, match="'mha' has 8 heads, which do not divide the width 12"):
+        replace(CONFIG, summarizer="mha", num_heads=2).build(12, NUM_INPUTS)
+    replace(CONFIG, processor="mixer", num_heads=3).build(WIDTH, NUM_INPUTS)  # has none
+
+
+def test_erase_add_from_zero_memory_is_refused() -> None:
+    with pytest.raises(UserError, match="stay so for ever; give initial_memory=learned"):
+        TokenTuringConfig(write="erase_add")
+
+
+def test_learned_memory_is_where_every_episode_starts_and_gets_gradient() -> None:
+    machine = TokenTuringMachine(WIDTH, NUM_INPUTS, replace(CONFIG, initial_memory="learned"))
+    assert machine.initial_memory is not None
+    start = machine.initial_state(2)["memory"]
+    assert torch.equal(start, machine.initial_memory.expand(2, -1, -1))
+    assert start.std() > 0
+    resets = torch.tensor([[False, False], [False, True]])
+    machine(torch.randn(2, 2, NUM_INPUTS, WIDTH), None, resets)[0].square().sum().backward()
+    assert machine.initial_memory.grad is not None
+    assert machine.initial_memory.grad.abs().sum() > 0
+
+
+def test_the_state_handed_out_is_not_the_parameter_itself() -> None:
+    machine = TokenTuringMachine(WIDTH, NUM_INPUTS, replace(CONFIG, initial_memory="learned"))
+    assert machine.initial_memory is not None
+    before = machine.initial_memory.detach().clone()
+    machine.initial_state(1)["memory"].detach().fill_(7)
+    assert torch.equal(machine.initial_memory, before)
+
+
+def test_without_memory_a_learned_start_comes_back_at_every_step() -> None:
+    machine = TokenTuringMachine(WIDTH, NUM_INPUTS, replace(CONFIG, initial_memory="learned", memory=False))
+    outputs, state = machine(torch.randn(2, 1, NUM_INPUTS, WIDTH).expand(-1, 3, -1, -1))
+    assert torch.equal(state["memory"], machine.initial_state(2)["memory"])
+    assert torch.equal(outputs[:, 0], outputs[:, 2])
+
+
+def test_mixer_mixes_tokens_and_mlp_does_not() -> None:
+    tokens = torch.randn(1, 3, WIDTH)
+    other = tokens.clone()
+    other[:, 2] = torch.randn(WIDTH)
+    mixer, mlp = MixerProcessor(WIDTH, 3, 2, 128, 16), MlpProcessor(WIDTH, 2, 16)
+    assert not torch.allclose(mixer(tokens)[:, 0], mixer(other)[:, 0])
+    assert torch.equal(mlp(tokens)[:, 0], mlp(other)[:, 0])
