@@ -7,21 +7,44 @@ from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from ttm.policy.causal_transformer import CausalTransformerConfig
 from ttm.policy.errors import UserError
+from ttm.policy.lstm import LstmConfig
+from ttm.policy.recurrent_transformer import RecurrentTransformerConfig
 from ttm.policy.temporal import CoreConfig
 from ttm.policy.token_turing import TokenTuringConfig
+from ttm.policy.windowed import FrameStackingConfig, TemporalMixerConfig
 
-CORES: Mapping[str, type[CoreConfig]] = MappingProxyType({"ttm": TokenTuringConfig})
-"""Name -> configuration. Each has defaults for every field."""
+CORES: Mapping[str, type[CoreConfig]] = MappingProxyType(
+    {
+        "ttm": TokenTuringConfig,
+        "lstm": LstmConfig,
+        "transformer": CausalTransformerConfig,
+        "recurrent-transformer": RecurrentTransformerConfig,
+        "mixer": TemporalMixerConfig,
+        "frame-stacking": FrameStackingConfig,
+    }
+)
+"""Kind -> configuration. Each has defaults for every field."""
 
 TTM = "ttm"
 """What checkpoints from before there were several kinds hold."""
 
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
+    {"none": (TTM, MappingProxyType({"memory": False}))}
+)
+"""Further names for `ttm train --core`: a kind, with fields that have these values."""
+
+NAMES = (*CORES, *VARIANTS)
+"""All that `sized_like` takes."""
+
+TRUTH = MappingProxyType({"true": True, "false": False})
+"""How options say it."""
+
 
 def core_to_dict(config: CoreConfig) -> dict[str, Any]:
     """Plain data for JSON: {"kind": name, field: value, …}."""
-    kind = next(name for name, kind in CORES.items() if type(config) is kind)
-    return {"kind": kind, **asdict(config)}
+    return {"kind": _kind(config), **asdict(config)}
 
 
 def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
@@ -30,13 +53,23 @@ def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
     return CORES[values.pop("kind", TTM)](**values)
 
 
-def sized_like(kind: str, other: CoreConfig) -> CoreConfig:
-    """A core of `kind` with the values of `other` wherever both have a field of that name."""
-    if kind not in CORES:
-        raise UserError(f"there is no core '{kind}'; give one of {', '.join(CORES)}")
+def core_name(config: CoreConfig) -> str:
+    """The one of `NAMES` that `config` would be called by."""
+    kind = _kind(config)
+    for name, (of_kind, fixed) in VARIANTS.items():
+        if kind == of_kind and all(getattr(config, field) == value for field, value in fixed.items()):
+            return name
+    return kind
+
+
+def sized_like(name: str, other: CoreConfig) -> CoreConfig:
+    """The core called `name`, with the values of `other` wherever both have a field of that name."""
+    if name not in NAMES:
+        raise UserError(f"there is no core '{name}'; give one of {', '.join(NAMES)}")
+    kind, fixed = VARIANTS.get(name, (name, {}))
     made = CORES[kind]()
     common = {field.name for field in fields(made)} & {field.name for field in fields(other)}
-    return replace(made, **{name: getattr(other, name) for name in common})
+    return replace(made, **{**{field: getattr(other, field) for field in common}, **fixed})
 
 
 def with_options(config: CoreConfig, options: Sequence[str]) -> CoreConfig:
@@ -50,13 +83,16 @@ def with_options(config: CoreConfig, options: Sequence[str]) -> CoreConfig:
     return type(config)(**values)
 
 
+def _kind(config: CoreConfig) -> str:
+    return next(name for name, kind in CORES.items() if type(config) is kind)
+
+
 def _parse(name: str, text: str, now: Any) -> Any:
-    """`text` as a value of the type of `now`."""
-    if isinstance(now, bool):
-        if text not in ("true", "false"):
-            raise UserError(f"core option {name} is '{text}'; give true or false")
-        return text == "true"
+    """`text` as a value of the type of `now`; which words a field takes is the configuration's own to say."""
+    if isinstance(now, str):
+        return text
     try:
-        return type(now)(text)
-    except ValueError as error:
-        raise UserError(f"core option {name} is '{text}'; give a {type(now).__name__}") from error
+        return TRUTH[text.lower()] if isinstance(now, bool) else type(now)(text)
+    except (KeyError, ValueError) as error:
+        wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+        raise UserError(f"core option {name} is '{text}'; give {wanted}") from error

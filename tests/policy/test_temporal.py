@@ -2,47 +2,103 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.temporal import TemporalCore
-from ttm.policy.token_turing import TokenTuringConfig, TokenTuringMachine
+from ttm.policy.causal_transformer import CausalTransformerConfig
+from ttm.policy.cores import CORES as KINDS
+from ttm.policy.cores import core_from_dict, core_to_dict
+from ttm.policy.lstm import LstmConfig
+from ttm.policy.recurrent_transformer import RecurrentTransformerConfig
+from ttm.policy.temporal import CoreConfig, State, TemporalCore, reset_where
+from ttm.policy.token_turing import TokenTuringConfig
+from ttm.policy.windowed import FrameStackingConfig, TemporalMixerConfig
 
 WIDTH, NUM_INPUTS = 8, 5
-TURING = TokenTuringConfig(
-    memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=16, bottleneck=8
-)
-CORES = {
-    "token turing": lambda: TokenTuringMachine(WIDTH, NUM_INPUTS, TURING),
-    "token turing, no positions": lambda: TokenTuringMachine(
-        WIDTH, NUM_INPUTS, replace(TURING, positional_embedding=False)
-    ),
-    "token turing, no memory": lambda: TokenTuringMachine(WIDTH, NUM_INPUTS, replace(TURING, memory=False)),
+SIZES = {"process_size": 3, "num_layers": 1, "bottleneck": 8}
+TURING = TokenTuringConfig(memory_size=4, num_heads=2, mlp_size=16, **SIZES)
+CAUSAL = CausalTransformerConfig(window=4, num_heads=2, mlp_size=16, **SIZES)
+LSTM = LstmConfig(**SIZES)
+MIXER = TemporalMixerConfig(window=3, mlp_size=16, token_mixing_size=6, **SIZES)
+CORES: dict[str, CoreConfig] = {
+    "token turing": TURING,
+    "token turing, no positions": replace(TURING, positional_embedding=False),
+    "token turing, no memory": replace(TURING, memory=False),
+    "token turing, learned start": replace(TURING, initial_memory="learned"),
+    "token turing, queries with heads, mixer": replace(TURING, summarizer="mha", processor="mixer"),
+    "token turing, queries, mlp": replace(TURING, summarizer="query", processor="mlp"),
+    "token turing, pooling": replace(TURING, summarizer="pooling"),
+    "token turing, erase and add": replace(TURING, write="erase_add", initial_memory="learned"),
+    "token turing, concatenation": replace(TURING, write="concatenate"),
+    "lstm": LSTM,
+    "lstm, two layers": replace(LSTM, num_layers=2),
+    "causal transformer": CAUSAL,
+    "causal transformer, three layers": replace(CAUSAL, num_layers=3, window=3),
+    "causal transformer, window beyond the episode": replace(CAUSAL, window=20),
+    "recurrent transformer": RecurrentTransformerConfig(memory_size=4, num_heads=2, mlp_size=16, **SIZES),
+    "mixer": MIXER,
+    "mixer, window beyond the episode": replace(MIXER, window=20),
+    "frame stacking": FrameStackingConfig(window=3, num_heads=2, mlp_size=16, **SIZES),
 }
+MEMORYLESS = "token turing, no memory"
+GROWS = "token turing, erase and add"
+"""As published, its memory is not bounded."""
 
 
 @pytest.fixture(params=CORES)
-def core(request: pytest.FixtureRequest) -> TemporalCore:
-    made: TemporalCore = CORES[request.param]()
-    return made
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def core(name: str) -> TemporalCore:
+    return CORES[name].build(WIDTH, NUM_INPUTS)
 
 
 def window(batch: int, ticks: int) -> Tensor:
     return torch.randn(batch, ticks, NUM_INPUTS, WIDTH)
 
 
-def test_forward_equals_steps(core: TemporalCore) -> None:
-    tokens = window(2, 9)
+def by_steps(
+    core: TemporalCore, tokens: Tensor, state: State | None = None, starts: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """What `forward` must equal: the loop that every core inherits, whether or not it has a parallel form."""
+    return TemporalCore.forward(core, tokens, state, starts)
+
+
+def assert_states_close(one: State, other: State, atol: float) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=atol)
+
+
+def test_all_kinds_are_tested() -> None:
+    assert {type(config) for config in CORES.values()} == set(KINDS.values())
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_forward_equals_steps(core: TemporalCore, dtype: torch.dtype, atol: float) -> None:
+    core, tokens = core.to(dtype), window(2, 9).to(dtype)
     outputs, final = core(tokens)
-    state = core.initial_state(2)
-    for tick in range(9):
-        output, state = core.step(tokens[:, tick], state)
-        torch.testing.assert_close(output, outputs[:, tick], rtol=0, atol=1e-5)
-    for name, value in state.items():
-        torch.testing.assert_close(value, final[name], rtol=0, atol=1e-5)
+    stepped, state = by_steps(core, tokens)
+    torch.testing.assert_close(stepped, outputs, rtol=0, atol=atol)
+    assert_states_close(state, final, atol)
+
+
+def test_forward_equals_steps_from_any_state_and_with_resets(core: TemporalCore) -> None:
+    core = core.double()
+    _, state = core(window(4, 7).double())
+    tokens, starts = window(4, 12).double(), torch.zeros(4, 12, dtype=torch.bool)
+    starts[1, 0], starts[2, 5], starts[2, 7], starts[3, 10] = True, True, True, True
+    outputs, final = core(tokens, state, starts)
+    stepped, stepped_state = by_steps(core, tokens, state, starts)
+    torch.testing.assert_close(stepped, outputs, rtol=0, atol=1e-12)
+    assert_states_close(stepped_state, final, 1e-12)
 
 
 def test_windows_go_on_from_the_state_given(core: TemporalCore) -> None:
@@ -61,12 +117,18 @@ def test_episode_start_resets_its_element_alone(core: TemporalCore) -> None:
     torch.testing.assert_close(outputs[2, 5:], core(tokens[2:, 5:])[0][0], rtol=0, atol=1e-5)
 
 
+@torch.no_grad()
 def test_state_keeps_its_size_and_is_not_changed_in_place(core: TemporalCore) -> None:
-    state = core.initial_state(2)
-    before = {name: value.clone() for name, value in state.items()}
-    _, after = core.step(window(2, 1)[:, 0], state)
-    assert {name: value.shape for name, value in after.items()} == {n: v.shape for n, v in before.items()}
-    assert all(torch.equal(state[name], before[name]) for name in before)
+    first = core.initial_state(2)
+    sizes = {name: (value.shape, value.dtype) for name, value in first.items()}
+    state = first
+    for now in window(2, 50).unbind(dim=1):
+        before = {name: value.clone() for name, value in state.items()}
+        _, after = core.step(now, state)
+        assert {name: (value.shape, value.dtype) for name, value in after.items()} == sizes
+        assert all(torch.equal(state[name], before[name]) for name in before)
+        state = after
+    assert {name: (value.shape, value.dtype) for name, value in core(window(2, 5), state)[1].items()} == sizes
 
 
 def test_outputs_do_not_see_the_future(core: TemporalCore) -> None:
@@ -74,3 +136,69 @@ def test_outputs_do_not_see_the_future(core: TemporalCore) -> None:
     other = tokens.clone()
     other[:, 3:] = window(1, 2)
     assert torch.equal(core(tokens)[0][:, :3], core(other)[0][:, :3])
+
+
+def test_the_past_matters_where_there_is_memory_and_the_future_never(name: str, core: TemporalCore) -> None:
+    tokens = window(2, 5).requires_grad_()
+    outputs, _ = core(tokens)
+    # A random projection: the sum of a LayerNorm's output has no gradient at all.
+    (outputs[:, 2] * torch.randn_like(outputs[:, 2])).sum().backward()
+    by_tick = tokens.grad.abs().sum(dim=(0, 2, 3))  # type: ignore[union-attr]
+    assert by_tick[2] > 0
+    assert (by_tick[:2] > 0).tolist() == [name != MEMORYLESS] * 2
+    assert (by_tick[3:] == 0).all()
+
+
+def test_nothing_comes_through_an_episodes_start(core: TemporalCore) -> None:
+    tokens, starts = window(1, 6).requires_grad_(), torch.zeros(1, 6, dtype=torch.bool)
+    starts[0, 3] = True
+    outputs, state = core(tokens, None, starts)
+    parts = [outputs[:, 3:], *state.values()]
+    torch.stack([(part * torch.randn_like(part)).sum() for part in parts]).sum().backward()
+    assert tokens.grad is not None
+    assert (tokens.grad[0, :3] == 0).all()
+
+
+@torch.no_grad()
+def test_long_episodes_stay_finite(name: str, core: TemporalCore) -> None:
+    ticks = 50 if name == GROWS else 500
+    outputs, state = core(window(1, ticks))
+    assert outputs.isfinite().all()
+    assert all(value.isfinite().all() for value in state.values())
+
+
+def test_every_parameter_learns(name: str, core: TemporalCore) -> None:
+    outputs, _ = core(window(2, 4))
+    (outputs * torch.randn_like(outputs)).sum().backward()
+    idle = {name for name, parameter in core.named_parameters() if parameter.grad is None}
+    assert all(parameter.startswith("unit.write") for parameter in idle) if name == MEMORYLESS else not idle
+
+
+def test_round_trip_through_plain_data_and_weights(name: str, core: TemporalCore) -> None:
+    data = json.loads(json.dumps(core_to_dict(CORES[name])))
+    assert core_from_dict(data) == CORES[name]
+    other = core_from_dict(data).build(WIDTH, NUM_INPUTS)
+    other.load_state_dict(core.state_dict())
+    tokens = window(1, 3)
+    assert torch.equal(core(tokens)[0], other(tokens)[0])
+
+
+def test_bfloat16_arithmetic_trains(core: TemporalCore) -> None:
+    starts = torch.zeros(2, 6, dtype=torch.bool)
+    starts[1, 3] = True
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = core(window(2, 6))
+        outputs, _ = core(window(2, 6), state, starts)
+    outputs.float().square().mean().backward()
+    assert all(p.grad.isfinite().all() for p in core.parameters() if p.grad is not None)
+
+
+def test_reset_where_takes_states_of_any_rank_and_of_whole_numbers() -> None:
+    state = {"count": torch.tensor([3, 4]), "memory": torch.ones(2, 3, 4), "norm": torch.ones(2)}
+    initial = {"count": torch.tensor([0, 0]), "memory": torch.zeros(2, 3, 4), "norm": torch.zeros(2)}
+    made = reset_where(torch.tensor([True, False]), state, initial)
+    assert made["count"].tolist() == [0, 4]
+    assert made["count"].dtype == torch.int64
+    assert made["norm"].tolist() == [0, 1]
+    assert (made["memory"][0] == 0).all()
+    assert (made["memory"][1] == 1).all()

@@ -1,0 +1,83 @@
+"""`ttm train --core` and `--core-options`, through the command itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores import NAMES, core_name
+from ttm.policy.errors import UserError
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.policy.ttm_policy import PRESETS
+from ttm.training.cli import parse
+from ttm.training.core_choice import chosen_network, require_same_core
+from ttm.training.train import Core, TrainCommand
+
+Make = Callable[..., TrainCommand]
+
+
+def test_the_command_knows_every_core() -> None:
+    assert set(get_args(Core)) == {"auto", *NAMES}
+
+
+def test_options_are_read_from_the_command_line() -> None:
+    line = "train --data d --out o --core lstm --core-options num_layers=4 process_size=6 --steps 2"
+    command = parse(line.split())
+    assert isinstance(command, TrainCommand)
+    assert (command.core, command.core_options) == ("lstm", ("num_layers=4", "process_size=6"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_core_trains_and_its_checkpoint_runs(name: str, command: Make, spec: PolicySpec) -> None:
+    training = command(core=name, core_options=("num_layers=1",), cameras=("wrist",))
+    assert training.run() == 0
+    path = training.out / "last.safetensors"
+    config = load_checkpoint(path)[0].config
+    assert core_name(config.core) == name
+    assert config == chosen_network("tiny", name, ["num_layers=1"])
+    runner = PolicyRunner.from_checkpoint(path)
+    runner.reset("do 0")
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        frame = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        action = runner.step({"wrist": frame, "joints": np.zeros(2, np.float32)})
+        assert np.isfinite(action.values).all()
+
+
+def test_a_checkpoint_keeps_its_core(command: Make, tmp_path: Path) -> None:
+    small = {"cameras": ("wrist",), "steps": 1}
+    first = command(core="lstm", core_options=("num_layers=1",), **small)
+    first.run()
+    last = first.out / "last.safetensors"
+    with pytest.raises(
+        UserError, match=r"--core is mixer, but .*last.safetensors has lstm; leave --core out"
+    ):
+        command(core="mixer", init=last, out=tmp_path / "other", **small).run()
+    with pytest.raises(UserError, match=r"--core is ttm, but .*last.safetensors has lstm; leave --core out"):
+        command(core="ttm", resume=True, **small).run()
+    with pytest.raises(
+        UserError, match=r"has num_layers=2, but the core of .*last.safetensors has num_layers=1"
+    ):
+        command(core_options=("num_layers=2",), init=last, out=tmp_path / "other", **small).run()
+    tuned = command(core="lstm", core_options=("num_layers=1",), init=last, out=tmp_path / "tuned", **small)
+    assert tuned.run() == 0
+    assert core_name(load_checkpoint(tuned.out / "last.safetensors")[0].config.core) == "lstm"
+    assert command(resume=True, **{**small, "steps": 2}).run() == 0
+
+
+def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:
+    assert chosen_network("base", "auto", ()) == PRESETS["base"] == chosen_network("base", "ttm", ())
+    require_same_core(chosen_network("tiny", "mixer", ()), "auto", (), "a checkpoint")
+
+
+def test_unknown_options_are_told_before_training(command: Make) -> None:
+    with pytest.raises(
+        UserError, match="the core has no option 'window'; it has process_size, num_layers, bott"
+    ):
+        command(core="lstm", core_options=("window=4",)).run()
