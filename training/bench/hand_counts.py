@@ -1,0 +1,138 @@
+"""One step of each temporal core, counted by hand from its configuration: closed formulas, no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ttm.policy.causal_transformer import CausalTransformerConfig
+from ttm.policy.lstm import LstmConfig
+from ttm.policy.memory_write import WRITE_HIDDEN, WRITE_TOKENS
+from ttm.policy.recurrent_transformer import RecurrentTransformerConfig
+from ttm.policy.sequence_core import SequenceConfig
+from ttm.policy.summarizers import NUM_HEADS
+from ttm.policy.temporal import CoreConfig
+from ttm.policy.token_turing import TokenTuringConfig
+from ttm.policy.windowed import FrameStackingConfig, TemporalMixerConfig, WindowedConfig
+from ttm.training.bench import operations as ops
+from ttm.training.bench.operations import Operations, StepOperations
+
+
+def step_by_hand(config: CoreConfig, width: int, num_inputs: int) -> StepOperations:
+    """The operations of one step of the core that `config.build(width, num_inputs)` makes, at batch 1."""
+    return COUNTS[type(config)](config, width, num_inputs)
+
+
+def token_turing(config: TokenTuringConfig, width: int, num_inputs: int) -> StepOperations:
+    """Read [M ‖ I] to r tokens, process them, write [M ‖ I ‖ O] to m tokens."""
+    tokens = config.memory_size + num_inputs
+    return StepOperations(
+        read=_summary(config, tokens, config.process_size, width),
+        process=PROCESSORS[config.processor](config, width),
+        write=WRITES[config.write](config, tokens + config.process_size, width),
+    )
+
+
+def _summary(config: TokenTuringConfig, tokens: int, summaries: int, width: int) -> Operations:
+    """S_k, with the outer embedding of the position if there is one."""
+    position = ops.residual(tokens, width) if config.positional_embedding else Operations()
+    return position + SUMMARIZERS[config.summarizer](config, tokens, summaries, width)
+
+
+SUMMARIZERS: Mapping[str, Callable[[TokenTuringConfig, int, int, int], Operations]] = MappingProxyType(
+    {
+        "mlp": lambda c, tokens, k, width: ops.mlp_summary(tokens, k, width, c.bottleneck),
+        "mha": lambda c, tokens, k, width: ops.attention_summary(tokens, k, width, NUM_HEADS),
+        "query": lambda c, tokens, k, width: ops.query_summary(tokens, k, width),
+        "pooling": lambda c, tokens, k, width: ops.pooled_summary(tokens, k, width),
+    }
+)
+
+PROCESSORS: Mapping[str, Callable[[TokenTuringConfig, int], Operations]] = MappingProxyType(
+    {
+        "transformer": lambda c, width: ops.encoder(
+            c.process_size, width, c.num_layers, c.num_heads, c.mlp_size
+        ),
+        "mixer": lambda c, width: ops.mixer(
+            c.process_size, width, c.num_layers, c.token_mixing_size, c.mlp_size
+        ),
+        "mlp": lambda c, width: ops.mlp_stack(c.process_size, width, c.num_layers, c.mlp_size),
+    }
+)
+
+WRITES: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = MappingProxyType(
+    {
+        "summarize": lambda c, tokens, width: _summary(c, tokens, c.memory_size, width),
+        "erase_add": lambda c, tokens, width: ops.erase_add(
+            c.memory_size, c.process_size, WRITE_TOKENS, width, WRITE_HIDDEN
+        ),
+        "concatenate": lambda c, tokens, width: Operations(),
+    }
+)
+
+
+def lstm(config: LstmConfig, width: int, num_inputs: int) -> StepOperations:
+    """Every layer over the r slots, between two layer norms."""
+    slots = config.process_size
+    ends = ops.residual(slots, width) + ops.layer_norm(slots, width) * 2
+    return StepOperations(
+        read=_read(config, width, num_inputs),
+        process=ends + ops.lstm_layer(slots, width) * config.num_layers,
+    )
+
+
+def causal_transformer(config: CausalTransformerConfig, width: int, num_inputs: int) -> StepOperations:
+    """The r new tokens attend to the window, whose keys are turned anew at every tick."""
+    new, in_window = config.process_size, config.process_size * config.window
+    block = ops.encoder_block(new, width, config.num_heads, config.mlp_size, past=in_window - new)
+    block += ops.rotation(new, width) + ops.rotation(in_window, width)
+    ends = ops.residual(new, width) + ops.layer_norm(new, width)
+    return StepOperations(read=_read(config, width, num_inputs), process=ends + block * config.num_layers)
+
+
+def recurrent_transformer(config: RecurrentTransformerConfig, width: int, num_inputs: int) -> StepOperations:
+    """m state tokens and r read tokens through one encoder."""
+    tokens = config.memory_size + config.process_size
+    return StepOperations(
+        read=_read(config, width, num_inputs),
+        process=ops.encoder(tokens, width, config.num_layers, config.num_heads, config.mlp_size),
+    )
+
+
+def frame_stacking(config: FrameStackingConfig, width: int, num_inputs: int) -> StepOperations:
+    """An encoder over the tokens of the window."""
+    encoder = ops.encoder(config.num_tokens, width, config.num_layers, config.num_heads, config.mlp_size)
+    return _windowed(config, width, num_inputs, encoder)
+
+
+def temporal_mixer(config: TemporalMixerConfig, width: int, num_inputs: int) -> StepOperations:
+    """A Mixer over the tokens of the window."""
+    mixer = ops.mixer(config.num_tokens, width, config.num_layers, config.token_mixing_size, config.mlp_size)
+    return _windowed(config, width, num_inputs, mixer)
+
+
+def _windowed(config: WindowedConfig, width: int, num_inputs: int, processor: Operations) -> StepOperations:
+    """The newest tick is read, the embedding of their age is added to all, all are processed."""
+    return StepOperations(
+        read=_read(config, width, num_inputs), process=ops.residual(config.num_tokens, width) + processor
+    )
+
+
+def _read(config: SequenceConfig, width: int, num_inputs: int) -> Operations:
+    """What all sequence models begin with: N tokens, with an embedding of the position, to r."""
+    summary = ops.mlp_summary(num_inputs, config.process_size, width, config.bottleneck)
+    return ops.residual(num_inputs, width) + summary
+
+
+COUNTS: Mapping[type[CoreConfig], Callable[[Any, int, int], StepOperations]] = MappingProxyType(
+    {
+        TokenTuringConfig: token_turing,
+        LstmConfig: lstm,
+        CausalTransformerConfig: causal_transformer,
+        RecurrentTransformerConfig: recurrent_transformer,
+        FrameStackingConfig: frame_stacking,
+        TemporalMixerConfig: temporal_mixer,
+    }
+)
+"""Configuration -> its count. A new core needs a line here (a test says so)."""
