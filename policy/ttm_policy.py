@@ -85,6 +85,9 @@ PRESETS: Mapping[str, TTMPolicyConfig] = MappingProxyType(
 )
 """tiny: for CPUs, about 1 million parameters. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
 
+PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
+"""Names of the two sources of tokens, beside cameras and proprioception; see `TTMPolicy.token_sources`."""
+
 
 @dataclass(frozen=True)
 class PolicyInputs:
@@ -141,6 +144,9 @@ class OptionalVector(nn.Module):
 class TTMPolicy(nn.Module):
     """A language-conditioned visual policy with memory. The memory is a value that callers pass and receive."""
 
+    lowest_action: Tensor
+    highest_action: Tensor
+
     def __init__(self, spec: PolicySpec, config: TTMPolicyConfig) -> None:
         super().__init__()
         if not spec.cameras:
@@ -173,11 +179,27 @@ class TTMPolicy(nn.Module):
         self.action_token = OptionalVector(spec.action_size, width)
         self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(spec, self.core.num_outputs, width, config.head)
+        for name, limit in zip(("lowest_action", "highest_action"), _limits(spec), strict=True):
+            self.register_buffer(name, limit, persistent=False)
 
     @property
     def num_tokens(self) -> int:
         """N, tokens that the temporal core gets at a tick."""
         return self.config.tokens_per_camera * len(self.spec.cameras) + len(self.spec.proprioception) + 2
+
+    @property
+    def token_sources(self) -> dict[str, slice]:
+        """Where the tokens of each input lie among the N of `encode`, in their order.
+
+        Named after cameras and proprioception, then `PREVIOUS_ACTION` and `INSTRUCTION`.
+        """
+        sizes = {camera.name: self.config.tokens_per_camera for camera in self.spec.cameras}
+        sizes |= {vector.name: 1 for vector in self.spec.proprioception}
+        sources, start = {}, 0
+        for name, size in (sizes | {PREVIOUS_ACTION: 1, INSTRUCTION: 1}).items():
+            sources[name] = slice(start, start + size)
+            start += size
+        return sources
 
     def initial_state(self, batch_size: int) -> State:
         """The memory at an episode's start."""
@@ -217,10 +239,7 @@ class TTMPolicy(nn.Module):
     def decode(self, raw: Tensor) -> Tensor:
         """raw (B, T, F) -> (B, T, A) in the spec's units, within its limits; binary dims are probabilities."""
         actions = self.normalizer.denormalize_actions(self.action_head.decode(raw))
-        low, high = (
-            torch.as_tensor(limit, device=raw.device, dtype=actions.dtype) for limit in self._limits()
-        )
-        return actions.clamp(low, high)
+        return actions.clamp(self.lowest_action, self.highest_action)
 
     def loss(
         self,
@@ -250,9 +269,10 @@ class TTMPolicy(nn.Module):
                 tokens[index] = of_camera.unflatten(0, (stack.shape[0], stack.shape[2]))
         return [tokens[index] for index in range(len(tokens))]
 
-    def _limits(self) -> tuple[list[float], list[float]]:
-        parts = [part for part in self.spec.actions for _ in range(part.size)]
-        return (
-            [0.0 if part.kind == "binary" else part.low for part in parts],
-            [1.0 if part.kind == "binary" else part.high for part in parts],
-        )
+
+def _limits(spec: PolicySpec) -> tuple[Tensor, Tensor]:
+    """(A,) each: the least and the greatest command of every dimension."""
+    parts = [part for part in spec.actions for _ in range(part.size)]
+    low = [0.0 if part.kind == "binary" else part.low for part in parts]
+    high = [1.0 if part.kind == "binary" else part.high for part in parts]
+    return torch.tensor(low, dtype=torch.float32), torch.tensor(high, dtype=torch.float32)

@@ -44,7 +44,11 @@ class EpisodeVideo:
 
     def add(self, scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """One tick. scene: (H, W, 3) uint8; cameras: name -> (h, w, 3) uint8; info as `KitchenEnv` gives it."""
-        self._last = compose_frame(scene, cameras, info)
+        self.show(compose_frame(scene, cameras, info))
+
+    def show(self, frame: np.ndarray) -> None:
+        """One tick whose picture is already made. frame: (H, W, 3) uint8, H and W even, the same at every tick."""
+        self._last = frame
         self._append(3)
 
     def _append(self, times: int) -> None:
