@@ -9,9 +9,11 @@ from typing import Any
 
 from ttm.policy.causal_transformer import CausalTransformerConfig
 from ttm.policy.errors import UserError
+from ttm.policy.hourglass import HourglassConfig
 from ttm.policy.lstm import LstmConfig
 from ttm.policy.recurrent_transformer import RecurrentTransformerConfig
 from ttm.policy.temporal import CoreConfig
+from ttm.policy.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.token_turing import TokenTuringConfig
 from ttm.policy.windowed import FrameStackingConfig, TemporalMixerConfig
 
@@ -23,6 +25,8 @@ CORES: Mapping[str, type[CoreConfig]] = MappingProxyType(
         "recurrent-transformer": RecurrentTransformerConfig,
         "mixer": TemporalMixerConfig,
         "frame-stacking": FrameStackingConfig,
+        "hourglass": HourglassConfig,
+        "tlb": TemporalLatentBottleneckConfig,
     }
 )
 """Kind -> configuration. Each has defaults for every field."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
+from typing import Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -39,10 +40,19 @@ class SequenceConfig(CoreConfig):
                 raise UserError(f"{field.name} is {value}; give {least} or more")
 
 
+class Reading(Protocol):
+    """What `SequenceCore` needs of a configuration; see `SequenceConfig`."""
+
+    @property
+    def process_size(self) -> int: ...
+    @property
+    def bottleneck(self) -> int: ...
+
+
 class SequenceCore(TemporalCore):
     """A core whose ticks are r tokens each, once `read` has summarised them."""
 
-    def __init__(self, width: int, num_inputs: int, config: SequenceConfig) -> None:
+    def __init__(self, width: int, num_inputs: int, config: Reading) -> None:
         super().__init__()
         self.num_outputs = config.process_size
         summarizer = TokenSummarizer(width, config.process_size, config.bottleneck)

@@ -56,7 +56,7 @@ def test_data_without_a_kind_is_a_token_turing_machine() -> None:
     assert core_from_dict(data) == BASE
 
 
-@pytest.mark.parametrize("data", [{"kind": "hourglass"}, {"kind": "lstm", "heads": 3}])
+@pytest.mark.parametrize("data", [{"kind": "sundial"}, {"kind": "lstm", "heads": 3}])
 def test_data_of_another_version_is_refused(data: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError)):
         core_from_dict(data)

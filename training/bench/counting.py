@@ -29,11 +29,11 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
     attention therefore runs here as plain matrix products (`SDPBackend.MATH`). It takes two for a
     multiply-add, and nothing for element-wise work.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), torch.no_grad():
         core = config.build(width, num_inputs).eval()
         tokens = torch.zeros(1, num_inputs, width)
         state = core.initial_state(1)
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             core.step(tokens, state)
     return CountedStep(
         multiply_adds=counter.get_total_flops() // 2,

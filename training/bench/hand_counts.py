@@ -7,12 +7,15 @@ from types import MappingProxyType
 from typing import Any
 
 from ttm.policy.causal_transformer import CausalTransformerConfig
+from ttm.policy.hierarchy import parse_hierarchy
+from ttm.policy.hourglass import HourglassConfig
 from ttm.policy.lstm import LstmConfig
 from ttm.policy.memory_write import WRITE_HIDDEN, WRITE_TOKENS
 from ttm.policy.recurrent_transformer import RecurrentTransformerConfig
-from ttm.policy.sequence_core import SequenceConfig
+from ttm.policy.sequence_core import Reading
 from ttm.policy.summarizers import NUM_HEADS
 from ttm.policy.temporal import CoreConfig
+from ttm.policy.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.token_turing import TokenTuringConfig
 from ttm.policy.windowed import FrameStackingConfig, TemporalMixerConfig, WindowedConfig
 from ttm.training.bench import operations as ops
@@ -112,6 +115,66 @@ def temporal_mixer(config: TemporalMixerConfig, width: int, num_inputs: int) -> 
     return _windowed(config, width, num_inputs, mixer)
 
 
+def latent_bottleneck(config: TemporalLatentBottleneckConfig, width: int, num_inputs: int) -> StepOperations:
+    """r new tokens attend to the K places of the chunk and to N latents, which are worked out anew at every tick."""
+    new, chunk = config.process_size, config.process_size * config.chunk_size
+    sizes = (width, config.num_heads, config.mlp_size)
+    crossings = config.num_layers // config.cross_every
+    layers = (ops.keys_values(new, width) + ops.cross_block(new, chunk, *sizes)) * config.num_layers
+    layers += ops.cross_block(new, config.num_latents, *sizes) * crossings
+    update = ops.keys_values(chunk, width) + ops.cross_block(config.num_latents, chunk, *sizes)
+    return StepOperations(
+        read=_read(config, width, num_inputs),
+        process=ops.residual(new, width) + layers + ops.layer_norm(new, width),
+        write=update + ops.keys_values(config.num_latents, width) * crossings,
+    )
+
+
+def hourglass(config: HourglassConfig, width: int, num_inputs: int) -> StepOperations:
+    """Every scale's layers and what leads to the next, for one element: coarse ones are worked out at every tick."""
+    hierarchy, new = parse_hierarchy(config.hierarchy), config.process_size
+    *around, innermost = hierarchy.stages
+    process = ops.residual(new, width) + ops.layer_norm(new, width)
+    process += _hourglass_attention(config, width, config.window) * innermost.num_layers
+    for stage, factor in zip(around, hierarchy.factors, strict=True):
+        process += _hourglass_attention(config, width, config.window) * (2 * stage.num_layers)
+        process += SHORTENINGS[config.pooling](config, width, factor)
+        process += UPSAMPLINGS[config.upsampling](config, width, factor) + ops.residual(new, width)
+    return StepOperations(read=_read(config, width, num_inputs), process=process)
+
+
+def _hourglass_attention(config: HourglassConfig, width: int, elements: int, spacing: int = 1) -> Operations:
+    """r new keys and values, then r tokens attend to those of `elements` elements, which are `spacing` apart."""
+    new, seen = config.process_size, config.process_size * elements
+    block = ops.keys_values(new, width) + ops.cross_block(new, seen, width, config.num_heads, config.mlp_size)
+    if config.position == "rotary":
+        return block + ops.rotation(new, width) + ops.rotation(seen, width)
+    return block + ops.relative_positions(new, seen, config.window * spacing, width, config.num_heads)
+
+
+SHORTENINGS: Mapping[str, Callable[[HourglassConfig, int, int], Operations]] = MappingProxyType(
+    {
+        "average": lambda c, width, k: ops.residual(k * c.process_size, width),
+        "linear": lambda c, width, k: ops.dense(c.process_size, k * width, width),
+        "attention": lambda c, width, k: (
+            ops.residual(k * c.process_size, width) + _hourglass_attention(c, width, c.window)
+        ),
+    }
+)
+
+UPSAMPLINGS: Mapping[str, Callable[[HourglassConfig, int, int], Operations]] = MappingProxyType(
+    {
+        "repeat": lambda c, width, k: Operations(),
+        "linear": lambda c, width, k: ops.dense(c.process_size, width, k * width),
+        "attention": lambda c, width, k: (
+            ops.dense(c.process_size, width, k * width)
+            + ops.residual(c.process_size, width)
+            + _hourglass_attention(c, width, c.window + 1, spacing=k)
+        ),
+    }
+)
+
+
 def _windowed(config: WindowedConfig, width: int, num_inputs: int, processor: Operations) -> StepOperations:
     """The newest tick is read, the embedding of their age is added to all, all are processed."""
     return StepOperations(
@@ -119,7 +182,7 @@ def _windowed(config: WindowedConfig, width: int, num_inputs: int, processor: Op
     )
 
 
-def _read(config: SequenceConfig, width: int, num_inputs: int) -> Operations:
+def _read(config: Reading, width: int, num_inputs: int) -> Operations:
     """What all sequence models begin with: N tokens, with an embedding of the position, to r."""
     summary = ops.mlp_summary(num_inputs, config.process_size, width, config.bottleneck)
     return ops.residual(num_inputs, width) + summary
@@ -133,6 +196,8 @@ COUNTS: Mapping[type[CoreConfig], Callable[[Any, int, int], StepOperations]] = M
         RecurrentTransformerConfig: recurrent_transformer,
         FrameStackingConfig: frame_stacking,
         TemporalMixerConfig: temporal_mixer,
+        TemporalLatentBottleneckConfig: latent_bottleneck,
+        HourglassConfig: hourglass,
     }
 )
 """Configuration -> its count. A new core needs a line here (a test says so)."""

@@ -98,6 +98,19 @@ def encoder_block(tokens: int, width: int, num_heads: int, mlp_size: int, past: 
     return norms_and_residuals + projections + attended + mlp(tokens, width, mlp_size, width)
 
 
+def cross_block(queries: int, keys: int, width: int, num_heads: int, mlp_size: int) -> Operations:
+    """x + Attention(LN x; keys, values), then x + MLP(LN x), where keys and values are there already."""
+    norms_and_residuals = (layer_norm(queries, width) + residual(queries, width)) * 2
+    projections = dense(queries, width, 2 * width)  # to query, and back
+    attended = attention(queries, keys, width, num_heads)
+    return norms_and_residuals + projections + attended + mlp(queries, width, mlp_size, width)
+
+
+def keys_values(tokens: int, width: int) -> Operations:
+    """Of normalised tokens, which are to be attended to."""
+    return layer_norm(tokens, width) + dense(tokens, width, 2 * width)
+
+
 def encoder(tokens: int, width: int, num_layers: int, num_heads: int, mlp_size: int) -> Operations:
     """A Transformer: embedding of the position, `num_layers` blocks, layer norm."""
     blocks = encoder_block(tokens, width, num_heads, mlp_size) * num_layers
@@ -107,6 +120,12 @@ def encoder(tokens: int, width: int, num_layers: int, num_heads: int, mlp_size: 
 def rotation(tokens: int, width: int) -> Operations:
     """Rotary embedding: two products and their sum for each value."""
     return Operations(additions=3 * tokens * width)
+
+
+def relative_positions(queries: int, keys: int, ages: int, width: int, num_heads: int) -> Operations:
+    """Transformer-XL's: a projection of every age, queries with two biases, scores by age added to those by key."""
+    by_age = Operations(matrix=ages * width * width + queries * ages * width)
+    return by_age + residual(2 * queries, width) + Operations(additions=2 * num_heads * queries * keys)
 
 
 def lstm_layer(tokens: int, width: int) -> Operations:

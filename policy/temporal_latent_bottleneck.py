@@ -1,0 +1,179 @@
+"""Temporal Latent Bottleneck (Didolkar et al. 2022): a fast Transformer within chunks of ticks, and slow latents.
+
+Within a chunk of K ticks each tick attends to those before it and to N latents; when the chunk is full, the latents
+attend to it and it is dropped (eq. 1 to 4). So what is older than the chunk reaches a tick through the latents
+alone, and the state is bounded. Where the paper is silent or slips: pieces are *of length* K, the cross-attention
+after the R-th, 2R-th, … layer has an index of its own, attention within a chunk is causal, since a tick of control
+has no future, and latents and positions start distinct, at scale 1: slots that start identical stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.attention_block import AttentionBlock
+from ttm.policy.errors import UserError
+from ttm.policy.sequence_core import SequenceConfig, SequenceCore
+from ttm.policy.temporal import State, reset_where
+from ttm.policy.token_learner import LAYER_NORM_EPS
+from ttm.policy.window_pieces import WindowPieces, pick
+
+
+@dataclass(frozen=True)
+class TemporalLatentBottleneckConfig(SequenceConfig):
+    """The paper's N, K, R and L (`num_layers`). `UserError` for a size below one, and for R above L."""
+
+    num_latents: int = 16
+    """N, vectors that carry what is older than the chunk."""
+    chunk_size: int = 4
+    """K, ticks after which the latents change. Training windows must be longer, or the latents learn nothing."""
+    cross_every: int = 1
+    """R: after every R-th layer of self-attention the tick attends to the latents."""
+    num_heads: int = 4
+    mlp_size: int = 512
+    """Hidden width of the MLP that follows each attention."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cross_every > self.num_layers:
+            raise UserError(
+                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick would see the "
+                f"latents; give a cross_every of {self.num_layers} or less, or more layers"
+            )
+
+    def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:
+        """See `CoreConfig`. `UserError` if the heads do not share the width evenly."""
+        return TemporalLatentBottleneck(width, num_inputs, self)
+
+
+class TemporalLatentBottleneck(SequenceCore):
+    """Tokens of a tick see each other, the earlier ticks of their chunk, and the latents.
+
+    Its state, with r tokens a tick, L layers of self-attention and C = floor(L / R) of cross-attention:
+    "latents" (B, N, D); "latent_keys" and "latent_values" (B, C, N, D), which follow from them and are kept because
+    they change but once a chunk; "keys" and "values" (B, L, K, r, D) of the chunk's ticks so far and "rows"
+    (B, K, r, D), what the top layer made of them, zeros for ticks to come; "phase" (B,) int64, how many there are.
+    That is N D + 2 K D L + K D + 2 N D L / R floats at r = 1, and as much for the chunk again for every further
+    token, however long the episode. Every tick costs the same: the latents' new values are computed at each, and
+    taken at a chunk's end.
+    """
+
+    def __init__(self, width: int, num_inputs: int, config: TemporalLatentBottleneckConfig) -> None:
+        super().__init__(width, num_inputs, config)
+        self.chunk_size, self.cross_every = config.chunk_size, config.cross_every
+
+        def block() -> AttentionBlock:
+            return AttentionBlock(width, config.num_heads, config.mlp_size, "the Temporal Latent Bottleneck")
+
+        self.position = nn.Parameter(torch.randn(config.chunk_size, config.process_size, width))
+        self.initial_latents = nn.Parameter(torch.randn(config.num_latents, width))
+        self.layers = _list(block() for _ in range(config.num_layers))
+        self.crossings = _list(block() for _ in range(config.num_layers // config.cross_every))
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.update = block()
+
+    def initial_state(self, batch_size: int) -> State:
+        """The learned latents, and an empty chunk."""
+        latents = self.initial_latents.unsqueeze(0)
+        known = {"latents": latents, **self._look_at(latents)}
+        chunk, width = self.position.shape[:-1], self.position.shape[-1]  # chunk: (K, r)
+        return {
+            **{name: value.repeat(batch_size, *[1] * (value.dim() - 1)) for name, value in known.items()},
+            "keys": self.zeros(batch_size, len(self.layers), *chunk, width),
+            "values": self.zeros(batch_size, len(self.layers), *chunk, width),
+            "rows": self.zeros(batch_size, *chunk, width),
+            "phase": torch.zeros(batch_size, dtype=torch.int64, device=latents.device),
+        }
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `TemporalCore`. A chunk's last tick changes the latents after its output."""
+        read = self.read(tokens).unsqueeze(1)
+        outputs, state = self._within_chunk(read, torch.ones_like(state["phase"]), state)
+        return outputs.squeeze(1), self._end_chunk(state)
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `TemporalCore`. All ticks of a chunk at once, chunk after chunk."""
+        initial = self.initial_state(tokens.shape[0])
+        state = initial if state is None else state
+        # A trainer may have changed the weights since the state was made.
+        state = {**state, **self._look_at(state["latents"])}
+        read, outputs = self.read_all(tokens), []
+        pieces = WindowPieces(state["phase"], tokens.shape[1], self.chunk_size, episode_start)
+        for piece in pieces:
+            state = reset_where(piece.begins_episode, state, initial)
+            output, state = self._within_chunk(pick(read, piece.ticks), piece.count, state)
+            state = self._end_chunk(state)
+            outputs.append(output)
+        return pieces.in_order(outputs), state
+
+    def _within_chunk(self, tokens: Tensor, count: Tensor, state: State) -> tuple[Tensor, State]:
+        """S ticks that no chunk's end divides. tokens: (B, S, r, D); count: (B,), those after it are not remembered."""
+        chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
+        mask = chunk.visible(self.num_outputs)
+        x = (tokens + self.position[chunk.ticks]).flatten(1, 2)  # (B, S * r, D)
+        keys, values = [], []
+        for number, layer in enumerate(self.layers, start=1):
+            new = (part.reshape(tokens.shape) for part in layer.keys_values(x))
+            old = (state[name][:, number - 1] for name in ("keys", "values"))
+            seen = [chunk.put(*pair) for pair in zip(old, new, strict=True)]  # each (B, K, r, D)
+            x = layer(x, *(part.flatten(1, 2) for part in seen), mask)
+            keys.append(seen[0])
+            values.append(seen[1])
+            if number % self.cross_every == 0:
+                index = number // self.cross_every - 1
+                x = self.crossings[index](
+                    x, *(state[name][:, index] for name in ("latent_keys", "latent_values"))
+                )
+        rows = x.view_as(tokens)
+        grown = {"keys": torch.stack(keys, dim=1), "values": torch.stack(values, dim=1)}
+        grown["rows"] = chunk.put(state["rows"], rows)
+        return self.norm(rows), {**state, **grown, "phase": state["phase"] + count}
+
+    def _end_chunk(self, state: State) -> State:
+        """Where the chunk is full, the latents I attend to its rows X, I + Attention(LN I; LN X), and it is dropped."""
+        rows = state["rows"].flatten(1, 2)  # (B, K * r, D)
+        latents = self.update(state["latents"], *self.update.keys_values(rows))
+        empty = {name: torch.zeros_like(state[name]) for name in ("keys", "values", "rows", "phase")}
+        ended = {"latents": latents, **self._look_at(latents), **empty}
+        return reset_where(state["phase"] == self.chunk_size, state, ended)
+
+    def _look_at(self, latents: Tensor) -> State:
+        """latents: (B, N, D) -> their keys and values for all layers of cross-attention, (B, C, N, D)."""
+        pairs = [crossing.keys_values(latents) for crossing in self.crossings]
+        keys, values = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
+        return {"latent_keys": keys, "latent_values": values}
+
+
+def _list(blocks: Iterable[AttentionBlock]) -> Sequence[AttentionBlock]:
+    """A `ModuleList`, which does not say what is in it."""
+    return cast(Sequence[AttentionBlock], nn.ModuleList(blocks))
+
+
+class ChunkPlaces:
+    """Where S new ticks belong in a chunk that has K places, of which `phase` are taken."""
+
+    def __init__(self, phase: Tensor, count: Tensor, num_ticks: int, chunk_size: int) -> None:
+        """phase, count: (B,) int64; only the first `count` of the S ticks are put anywhere."""
+        place = torch.arange(chunk_size, device=phase.device)
+        new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
+        self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
+        self._seen = place <= new[..., None]  # (B, S, K)
+        source = place - phase[:, None]  # (B, K), the new tick for each place
+        self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
+        self._source = source.clamp(0, num_ticks - 1)
+
+    def put(self, old: Tensor, new: Tensor) -> Tensor:
+        """old: (B, K, r, D), new: (B, S, r, D) -> (B, K, r, D), a new tensor."""
+        return torch.where(self._fresh, pick(new, self._source), old)
+
+    def visible(self, tokens: int) -> Tensor:
+        """(B, 1, S * r, K * r) bool: a tick's r tokens see each other, and the chunk's ticks before them."""
+        seen = self._seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2)
+        return seen.unsqueeze(1)
