@@ -26,7 +26,7 @@ Cache = Literal["auto", "ram", "none"]
 
 
 class WindowBatch(TypedDict):
-    """B windows of T ticks. Where `valid` is False the tick is padding: some tick of the episode."""
+    """B windows of T ticks. Where `valid` is False the tick does not count: some tick of the episode, as padding."""
 
     images: dict[str, Tensor]  # camera -> (B, T, H, W, 3) uint8 RGB
     proprioception: dict[str, Tensor]  # name -> (B, T, K) float32, in the spec's units
@@ -88,7 +88,7 @@ class WindowDataset(Dataset[WindowBatch]):
         }
         self._require_finite()
         self._language = torch.from_numpy(embed_instructions(list(episodes)))  # (E, L)
-        self._frames = FrameStore(episodes, self.spec, cache)
+        self.frames = FrameStore(episodes, self.spec, cache)
 
     def _require_finite(self) -> None:
         """One NaN would make every weight of a network NaN, without a word."""
@@ -124,19 +124,39 @@ class WindowDataset(Dataset[WindowBatch]):
         for name in ("_offsets", "_lengths", "_windows", "_actions", "_executed", "_language"):
             setattr(self, name, getattr(self, name).to(device))
         self._proprioception = {name: values.to(device) for name, values in self._proprioception.items()}
-        self._frames.to(device)
+        self.frames.to(device)
         return self
+
+    @property
+    def episode_lengths(self) -> list[int]:
+        """Ticks of each episode."""
+        lengths: list[int] = self._lengths.tolist()
+        return lengths
+
+    def places(self, indices: Tensor | list[int]) -> Tensor:
+        """(B, 3) int64: the episode, the first tick and the number of ticks of the windows of those indices."""
+        return self._windows[torch.as_tensor(indices, device=self._windows.device)]
 
     def gather(self, indices: Tensor | list[int]) -> WindowBatch:
         """The windows of those indices, (B,), as one batch on this data set's device."""
+        return self.gather_at(self.places(indices))
+
+    def gather_at(self, places: Tensor, *, burn_in: int = 0) -> WindowBatch:
+        """Windows anywhere, given as `places` gives them, each with the `burn_in` ticks before it: T is both together.
+
+        The first tick may be negative. Instead of ticks before an episode's start stands its first one again, each
+        time with `episode_start`: where that resets the memory, nothing of them is left. Neither they nor the
+        ticks of the burn-in are `valid`.
+        """
         device = self._windows.device
-        episode, start, length = self._windows[torch.as_tensor(indices, device=device)].unbind(1)  # (B,) each
-        steps = torch.arange(self.window, device=device)
-        valid = steps < length[:, None]  # (B, T)
-        tick = torch.minimum(start[:, None] + steps, (self._lengths[episode] - 1)[:, None])
+        episode, start, length = places.to(device).unbind(1)  # (B,) each
+        steps = torch.arange(-burn_in, self.window, device=device)
+        wanted = start[:, None] + steps  # (B, T)
+        valid = (steps >= 0) & (steps < length[:, None]) & (wanted >= 0)
+        tick = torch.minimum(wanted.clamp_min(0), (self._lengths[episode] - 1)[:, None])
         rows = self._offsets[episode][:, None] + tick
         return WindowBatch(
-            images=self._frames.gather(rows),
+            images=self.frames.gather(rows),
             proprioception={name: values[rows] for name, values in self._proprioception.items()},
             actions=self._actions[rows],
             previous_action=self._executed[(rows - 1).clamp_min(0)] * (tick > 0)[..., None],

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.engine import EngineName, Precision, make_engine
 from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
 from ttm.policy.language import embed_instruction
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
@@ -28,7 +29,11 @@ STATE = "state."
 
 
 class PolicyRunner:
-    """Runs one policy in closed loop, one episode at a time. Cost and memory are the same at every tick."""
+    """Runs one policy in closed loop, one episode at a time. Cost and memory are the same at every tick.
+
+    `engine` runs the network. Unless it is PyTorch's (`engine.name` is "torch"), it runs a copy of `policy` that was
+    made at construction: hooks on `policy`, and changes to it, then have no effect.
+    """
 
     spec: PolicySpec
     instruction: str | None
@@ -36,19 +41,30 @@ class PolicyRunner:
     """Ticks taken, and so memory writes, since the memory was last reset."""
 
     def __init__(
-        self, policy: TTMPolicy, *, max_age_s: float | None = None, device: torch.device | str = "cpu"
+        self,
+        policy: TTMPolicy,
+        *,
+        max_age_s: float | None = None,
+        device: torch.device | str = "cpu",
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
     ) -> None:
-        """Takes over `policy` (evaluation mode) and warms it up. max_age_s: older observations are refused."""
+        """Takes over `policy` (evaluation mode) and warms it up. max_age_s: older observations are refused.
+
+        engine and precision: see `make_engine`. On a CPU, preparing takes a second or more, and
+        `torch.get_num_threads()` threads run the ticks.
+        """
         if max_age_s is not None and not max_age_s > 0:
             raise UserError(f"max_age_s is {max_age_s}; give seconds above 0, or None to accept any age")
         self.policy = policy.to(device).eval()
         self.spec = policy.spec
+        self._binary = self.spec.binary_mask
         self.max_age_s = max_age_s
         self.device = torch.device(device)
+        self.engine = make_engine(self.policy, self.device, engine, precision)
         self._state: State = {}
         self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
         self._clear()
-        self._warm_up()
 
     @classmethod
     def from_checkpoint(
@@ -58,18 +74,24 @@ class PolicyRunner:
         device: torch.device | str = "cpu",
         spec: PolicySpec | None = None,
         max_age_s: float | None = None,
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
     ) -> PolicyRunner:
         """From a file. spec: the robot's or the data's; `UserError` if the checkpoint was made for another."""
         policy, _ = load_checkpoint(path, device)
         if spec is not None:
             policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
-        return cls(policy, max_age_s=max_age_s, device=device)
+        return cls(policy, max_age_s=max_age_s, device=device, engine=engine, precision=precision)
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
-        """Euclidean norms of the memory tokens, (m,); zeros after a reset."""
-        norms = [value[0].flatten(0, -2).norm(dim=-1) for value in self._state.values() if value.dim() > 2]
-        return _to_numpy(torch.cat(norms)) if norms else np.zeros(0, np.float32)
+        """Euclidean norms of all vectors that the core keeps; of a Token Turing Machine, of its memory tokens, (m,).
+
+        Zeros after a reset, unless the start is learned. Counts, masks and all below three dimensions are left out.
+        """
+        vectors = [v for v in self._state.values() if v.dim() > 2 and v.is_floating_point()]
+        norms = [vector[0].flatten(0, -2).norm(dim=-1) for vector in vectors]
+        return np.asarray(_to_numpy(torch.cat(norms)), np.float32) if norms else np.zeros(0, np.float32)
 
     def reset(
         self, instruction: str, *, embedding: npt.NDArray[Any] | None = None, keep_memory: bool = False
@@ -95,14 +117,13 @@ class PolicyRunner:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
-        with torch.inference_mode():
-            prediction, state = self.policy.step(self._inputs(observation), self._state)
-            probabilities = _to_numpy(self.policy.decode(prediction.raw)[0, 0])
+        action, state = self.engine.step(self._inputs(observation), self._state)
+        probabilities = _to_numpy(action[0])
         if not np.isfinite(probabilities).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
-        values = np.where(self.spec.binary_mask, probabilities >= 0.5, probabilities).astype(np.float32)
+        values = np.where(self._binary, probabilities >= 0.5, probabilities).astype(np.float32)
         self._state, self._previous_action = state, values
         self.tick += 1
         return Action(self.spec, values.copy(), probabilities)
@@ -123,29 +144,18 @@ class PolicyRunner:
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         """Goes on where `snapshot` was taken: the next action is the same to the last bit, on the same machine."""
         self._require_restorable(snapshot)
-        self._state = {name: self._from_snapshot(snapshot[STATE + name])[None] for name in self._state}
-        self._language = self._from_snapshot(snapshot["language"])[None]
+        self._state = {n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()}
+        self._language = self._from_snapshot(snapshot["language"], self._language)
         self._previous_action = np.array(snapshot["previous_action"], np.float32)
         self.tick = int(snapshot["tick"])
         self.instruction = _array_to_text(snapshot["instruction"])
 
     def _clear(self) -> None:
-        with torch.inference_mode():
+        with torch.no_grad():
             self._state = self.policy.initial_state(1)
         self._previous_action = np.zeros(self.spec.action_size, np.float32)
         self.tick = 0
         self.instruction = None
-
-    def _warm_up(self) -> None:
-        """The first passes through a network allocate and choose kernels; the first tick must not wait for that."""
-        black: dict[str, Array] = {
-            camera.name: np.zeros((camera.height, camera.width, 3), np.uint8) for camera in self.spec.cameras
-        }
-        rest = {vector.name: np.zeros(vector.size, np.float32) for vector in self.spec.proprioception}
-        with torch.inference_mode():
-            for _ in range(2):
-                prediction, _ = self.policy.step(self._inputs({**black, **rest}), self._state)
-                self.policy.decode(prediction.raw)
 
     def _embed(self, instruction: str, embedding: npt.NDArray[Any] | None) -> npt.NDArray[np.float32]:
         config = self.policy.config
@@ -178,12 +188,14 @@ class PolicyRunner:
 
     def _inputs(self, observation: Observation) -> PolicyInputs:
         """One tick of one robot, (1, 1, …), on the device."""
+        # Copied by numpy, since torch would set its threads to work and they would go on waiting for more beside
+        # the engine's. A copy, since frames may be read-only or flipped views.
         images = {
-            camera.name: torch.tensor(observation[camera.name]).permute(2, 0, 1)[None, None]
+            camera.name: torch.from_numpy(np.array(observation[camera.name])).permute(2, 0, 1)[None, None]
             for camera in self.spec.cameras
         }
         proprioception = {
-            vector.name: torch.tensor(np.asarray(observation[vector.name], np.float32))[None, None]
+            vector.name: torch.from_numpy(np.array(observation[vector.name], np.float32))[None, None]
             for vector in self.spec.proprioception
         }
         return PolicyInputs(
@@ -210,12 +222,14 @@ class PolicyRunner:
                     f"{value.shape}: restore it into the policy that it was taken from"
                 )
 
-    def _from_snapshot(self, values: Array) -> Tensor:
-        return torch.tensor(np.asarray(values, np.float32), device=self.device)
+    def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
+        """(1, …), of the type and on the device of `like`."""
+        return torch.tensor(np.asarray(values)).to(like)[None]
 
 
-def _to_numpy(values: Tensor) -> npt.NDArray[np.float32]:
-    copy: npt.NDArray[np.float32] = values.detach().cpu().numpy().copy()
+def _to_numpy(values: Tensor) -> Array:
+    """A copy."""
+    copy: Array = values.detach().cpu().numpy().copy()
     return copy
 
 

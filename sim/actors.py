@@ -57,13 +57,20 @@ def make_actor(source: str, env: KitchenEnv, embeddings: Mapping[str, np.ndarray
 def make_runner(source: str) -> PolicyRunner:
     """source: the path of a checkpoint that was trained for this robot, or `none`."""
     from ttm.policy.runner import PolicyRunner
+
+    return PolicyRunner(load_policy(source))
+
+
+def load_policy(source: str) -> TTMPolicy:
+    """As `make_runner`, without making it ready to run, which takes longer. `UserError` if it is for another robot."""
+    from ttm.policy.checkpoint import load_checkpoint
     from ttm.sim.env import SPEC
 
-    return (
-        PolicyRunner(untrained_policy())
-        if source == UNTRAINED
-        else PolicyRunner.from_checkpoint(source, spec=SPEC)
-    )
+    if source == UNTRAINED:
+        return untrained_policy()
+    policy, _ = load_checkpoint(source)
+    policy.spec.require_compatible(SPEC, theirs="this robot", ours=source)
+    return policy
 
 
 def untrained_policy() -> TTMPolicy:

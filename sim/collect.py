@@ -88,12 +88,11 @@ class CollectCommand:
         """The checkpoint's file. One that does not fit is found out here, before any process starts."""
         if self.policy is None:
             return None
-        from ttm.policy.runner import PolicyRunner
-        from ttm.sim.env import SPEC
+        from ttm.sim.actors import load_policy
         from ttm.sim.shipped import checkpoint_path
 
         path = checkpoint_path(self.policy)
-        PolicyRunner.from_checkpoint(path, spec=SPEC)
+        load_policy(str(path))
         return path
 
     def _record(self, task: str, pool: ProcessPoolExecutor) -> Iterator[int]:
@@ -130,11 +129,11 @@ class Recorder:
     """Records single episodes with one environment and, if given, one driving policy."""
 
     def __init__(self, policy: Path | None, embeddings: dict[str, np.ndarray]):
-        from ttm.policy.runner import PolicyRunner
-        from ttm.sim.env import SPEC, KitchenEnv
+        from ttm.sim.actors import make_runner
+        from ttm.sim.env import KitchenEnv
 
         self._env = KitchenEnv()
-        self._runner = PolicyRunner.from_checkpoint(policy, spec=SPEC) if policy else None
+        self._runner = make_runner(str(policy)) if policy else None
         self._embeddings = embeddings
 
     def record(self, task: str, seed: int, folder: Path, disturbance: float) -> bool:

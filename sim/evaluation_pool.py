@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ttm.policy.errors import UserError
-from ttm.sim.actors import EXPERT, make_actor, make_runner
+from ttm.sim.actors import EXPERT, load_policy, make_actor
 from ttm.sim.env import KitchenEnv
 from ttm.sim.rollout import Outcome, run_episode
 from ttm.sim.tasks import TASKS
@@ -168,10 +168,10 @@ def _embed_instructions(source: str, tasks: set[str]) -> dict[str, np.ndarray]:
         return {}
     from ttm.policy.language import embed_instruction
 
-    runner = make_runner(source)
-    known = runner.policy.known_instructions
+    policy = load_policy(source)
+    known = policy.known_instructions
     texts = [text for task in sorted(tasks) for text in TASKS[task].instructions if text not in known]
-    return {text: embed_instruction(text, runner.policy.config.language_model) for text in texts}
+    return {text: embed_instruction(text, policy.config.language_model) for text in texts}
 
 
 @contextmanager

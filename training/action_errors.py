@@ -18,6 +18,13 @@ from ttm.policy.spec import PolicySpec
 Floats = npt.NDArray[np.floating[Any]]
 
 
+def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
+    """The squared normalised error of each tick, (...). predicted, actions: (..., A), scale: (A,), as in `ErrorSum`."""
+    moved = scale > 1e-8
+    squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
+    return squares.mean(axis=-1)
+
+
 @dataclass(frozen=True)
 class ActionErrors:
     """Errors of one predictor over some ticks."""

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from ttm.policy.spec import PolicySpec
+from ttm.policy.temporal import State
 from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B windows of T ticks, on any device."""
+    """B windows of T ticks, on any device. The first `burn_in` of the T only bring the memory up to the others."""
 
     inputs: PolicyInputs
     actions: Tensor
@@ -28,6 +29,9 @@ class Batch:
     """(B, T) bool: False at padding."""
     weights: Tensor
     """(B, T, A) float32: how much a binary dimension counts in its part's loss."""
+    memory_reset: Tensor
+    """(B, T) bool: True where the memory is reset before the tick."""
+    burn_in: int = 0
 
     @property
     def num_images(self) -> int:
@@ -36,8 +40,24 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on `device`."""
-        moved = (value.to(device) for value in (self.actions, self.valid, self.weights))
-        return Batch(self.inputs.to(device), *moved)
+        return Batch(
+            self.inputs.to(device),
+            self.actions.to(device),
+            self.valid.to(device),
+            self.weights.to(device),
+            self.memory_reset.to(device),
+            self.burn_in,
+        )
+
+    def at_ticks(self, ticks: slice) -> Batch:
+        """Those ticks of all windows, with no burn-in."""
+        return Batch(
+            at_ticks(self.inputs, ticks),
+            self.actions[:, ticks],
+            self.valid[:, ticks],
+            self.weights[:, ticks],
+            self.memory_reset[:, ticks],
+        )
 
 
 @dataclass(frozen=True)
@@ -78,9 +98,46 @@ def part_weights(spec: PolicySpec, weights: Tensor) -> dict[str, Tensor]:
     }
 
 
-def cloning_losses(policy: TTMPolicy, batch: Batch) -> dict[str, Tensor]:
-    """Part name -> scalar loss; "loss" -> their sum. The memory starts empty and is carried over the window."""
-    prediction, _ = policy(batch.inputs)
+def cloning_losses(
+    policy: TTMPolicy, batch: Batch, memory: State | None = None
+) -> tuple[dict[str, Tensor], State]:
+    """Part name -> scalar loss, "loss" -> their sum; and the memory after the last tick.
+
+    memory: what the windows begin with, None for the initial one. A batch with a burn-in finds its own.
+    """
+    if batch.burn_in:
+        memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
+        batch = batch.at_ticks(slice(batch.burn_in, None))
+    prediction, memory = policy(batch.inputs, memory, batch.memory_reset)
     weights = part_weights(policy.spec, batch.weights)
     losses = policy.loss(prediction.raw, batch.actions, valid=batch.valid, weights=weights)
-    return {**losses, "loss": torch.stack(list(losses.values())).sum()}
+    return {**losses, "loss": torch.stack(list(losses.values())).sum()}, memory
+
+
+@torch.no_grad()
+def memory_after(policy: TTMPolicy, batch: Batch) -> State:
+    """The memory after the ticks of `batch`, from the initial one and without gradient.
+
+    As in use: without dropout, and with BatchNorm's running statistics, which stay as they are.
+    """
+    training = policy.training
+    policy.eval()
+    _, memory = policy.core(policy.encode(batch.inputs), None, batch.memory_reset)
+    policy.train(training)
+    # Autocast keeps the weights that it has cast. In older versions of PyTorch (its issue 65766) those cast here, which
+    # know no gradient, would serve the window too.
+    torch.clear_autocast_cache()
+    return memory
+
+
+def at_ticks(inputs: PolicyInputs, ticks: slice) -> PolicyInputs:
+    """Those ticks of all windows."""
+    felt = inputs.proprioception_valid
+    return replace(
+        inputs,
+        images={name: values[:, ticks] for name, values in inputs.images.items()},
+        proprioception={name: values[:, ticks] for name, values in inputs.proprioception.items()},
+        previous_action=inputs.previous_action[:, ticks],
+        previous_action_valid=inputs.previous_action_valid[:, ticks],
+        proprioception_valid=None if felt is None else felt[:, ticks],
+    )

@@ -16,8 +16,12 @@ from ttm.datasets.inspect import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.evaluate import EvaluateCommand
+from ttm.training.bench.drift import BenchDriftCommand
+from ttm.training.bench.flops import BenchFlopsCommand
+from ttm.training.bench.tick import BenchTickCommand
 from ttm.training.demo import DemoCommand
 from ttm.training.robot import RobotCommand
+from ttm.training.show_memory import ShowCommand
 from ttm.training.train import TrainCommand
 
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
@@ -51,6 +55,21 @@ class DataCommand:
         return self.command.run()
 
 
+@dataclass(frozen=True)
+class BenchCommand:
+    """What a tick takes (tick), its operations beside the paper's (flops); whether a memory drifts (drift)."""
+
+    command: Annotated[
+        Annotated[BenchTickCommand, subcommand("tick")]
+        | Annotated[BenchFlopsCommand, subcommand("flops")]
+        | Annotated[BenchDriftCommand, subcommand("drift")],
+        arg(name=""),
+    ]
+
+    def run(self) -> int:
+        return self.command.run()
+
+
 Command = (
     Annotated[CollectCommand, subcommand("collect")]
     | Annotated[DataCommand, subcommand("data")]
@@ -58,6 +77,8 @@ Command = (
     | Annotated[EvaluateCommand, subcommand("evaluate")]
     | Annotated[RobotCommand, subcommand("robot")]
     | Annotated[DemoCommand, subcommand("demo")]
+    | Annotated[ShowCommand, subcommand("show")]
+    | Annotated[BenchCommand, subcommand("bench")]
 )
 
 

@@ -37,17 +37,10 @@ class WeightAverage(Generic[Model]):
 
 
 def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """The parameters and floating-point buffers of both models, in the same order."""
-    pairs = [
-        (mine, theirs)
-        for mine, theirs in zip(
-            [*averaged.parameters(), *averaged.buffers()],
-            [*trained.parameters(), *trained.buffers()],
-            strict=True,
-        )
-        if mine.is_floating_point()
-    ]
-    return [mine.data for mine, _ in pairs], [theirs.data for _, theirs in pairs]
+    """The floating-point tensors of both models, in the same order. What is not saved is constant, and may be inf."""
+    mine, theirs = averaged.state_dict(), trained.state_dict()
+    names = [name for name, value in mine.items() if value.is_floating_point()]
+    return [mine[name] for name in names], [theirs[name] for name in names]
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ttm.policy.errors import UserError
+from ttm.policy.temporal import State
 
 FORMAT = "1"
 
@@ -46,9 +47,14 @@ def save_resume(
     trained: nn.Module,
     average: nn.Module,
     optimizer: Optimizer,
+    memory: State | None = None,
 ) -> None:
-    """Writes everything to `path` atomically: a kill at any moment leaves the old file or the new one."""
+    """Writes everything to `path` atomically: a kill at any moment leaves the old file or the new one.
+
+    memory: what the next batch's windows begin with, if it is carried from batch to batch.
+    """
     tensors = _prefixed("trained", trained.state_dict()) | _prefixed("average", average.state_dict())
+    tensors |= _prefixed("memory", memory or {})
     state = optimizer.state_dict()
     for index, values in state["state"].items():
         tensors |= _prefixed(f"optimizer.{index}", values)
@@ -88,6 +94,13 @@ def load_resume(path: Path, trained: nn.Module, average: nn.Module, optimizer: O
     average.load_state_dict(_under("average", tensors))
     _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
     return Progress(**header["progress"])
+
+
+def load_memory(path: Path, device: torch.device | str) -> State | None:
+    """What the next batch's windows begin with, from `path`; None if nothing is carried from batch to batch."""
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
+        return _under("memory", {name: file.get_tensor(name) for name in names}) or None
 
 
 def _load_optimizer(

@@ -19,6 +19,7 @@ from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows import WindowDataset, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores import core_name
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm.policy.ttm_policy import PRESETS, TTMPolicy
@@ -26,6 +27,8 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.training.allocator import keep_freed_memory
 from ttm.training.augmentation import AugmentationConfig
 from ttm.training.behavior_cloning import BehaviorCloningConfig
+from ttm.training.core_choice import chosen_network, require_same_core
+from ttm.training.memory_start import MEMORY_STARTS
 from ttm.training.resume import read_header
 from ttm.training.run_log import RunLog
 from ttm.training.schedule import Budget, WarmupCosine
@@ -40,6 +43,7 @@ FINE_TUNING = 1 / 3
 """The learning rate of a fine-tuning, as a part of that of a training from scratch."""
 
 MAY_CHANGE = {"data", "out", "steps", "minutes", "resume", "overwrite", "threads", "device", "validations"}
+MAY_CHANGE |= {"core", "core_options"}  # those are compared with the checkpoint's core itself
 """Options that may differ when a training is resumed; with another value of any other it would not be the same."""
 
 
@@ -50,6 +54,9 @@ def train(command: TrainCommand) -> int:
     torch.set_num_threads(command.threads or os.cpu_count() or 1)
     _require_free(command)
     checkpoint = _checkpoint(command)
+    if checkpoint is not None:
+        source = command.out / LAST if command.resume else command.init
+        require_same_core(checkpoint.config, command.core, command.core_options, str(source))
     data = _open_data(command, checkpoint)
     for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
@@ -156,7 +163,9 @@ def _frame_sizes(
 def _policy(command: TrainCommand, checkpoint: TTMPolicy | None, data: Data) -> TTMPolicy:
     """New, or the checkpoint's with its own normalisation unless --new-statistics."""
     torch.manual_seed(command.seed)
-    policy = TTMPolicy(data.spec, PRESETS[command.preset]) if checkpoint is None else checkpoint
+    policy = checkpoint
+    if policy is None:
+        policy = TTMPolicy(data.spec, chosen_network(command.preset, command.core, command.core_options))
     if checkpoint is None or (command.new_statistics and not command.resume):
         policy.normalizer.set_statistics(dataset_statistics(data.training))
     for part in (data.training, data.validation):
@@ -178,7 +187,8 @@ def _trainer(command: TrainCommand, policy: TTMPolicy, data: Data) -> Trainer:
         command.previous_action_dropout, command.proprioception_dropout, command.transition_weight
     )
     augmentation = AugmentationConfig() if command.augment else None
-    source = BatchSource(windows, command.batch_size, cloning, augmentation, command.seed)
+    memory = MEMORY_STARTS[command.memory](command.burn_in)
+    source = BatchSource(windows, command.batch_size, cloning, augmentation, command.seed, memory)
     trainer = Trainer(policy, source, errors, _config(command, data), command.out, _fabric(command))
     if command.resume:
         trainer.resume(resume_path(command.out))
@@ -229,5 +239,5 @@ def _summary(command: TrainCommand, policy: TTMPolicy, data: Data, trainer: Trai
     return (
         f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
         f"{len(data.validation)} held out; cameras {cameras}; {millions:.2f} million weights "
-        f"(vision: {policy.vision.weights_used}) on {trainer.device}{begun}"
+        f"(core: {core_name(policy.config.core)}, vision: {policy.vision.weights_used}) on {trainer.device}{begun}"
     )

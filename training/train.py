@@ -10,6 +10,21 @@ from typing import Literal
 from ttm.policy.errors import UserError
 
 Preset = Literal["tiny", "base", "paper"]
+Core = Literal[
+    "auto",
+    "ttm",
+    "none",
+    "lstm",
+    "transformer",
+    "recurrent-transformer",
+    "mixer",
+    "frame-stacking",
+    "tlb",
+    "hourglass",
+]
+Memory = Literal["zero", "carry", "burn-in"]
+DEFAULT_MEMORY: Memory = "zero"
+DEFAULT_BURN_IN = 8
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,15 @@ class TrainCommand:
     """Folder for the checkpoints and everything else that the training writes."""
     preset: Preset = "tiny"
     """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, as published)."""
+    core: Core = "auto"
+    """What carries memory from tick to tick. ttm: Token Turing Machine; none: the same without its memory; lstm;
+    transformer: causal, over the last ticks; recurrent-transformer: state tokens pass through it with the inputs;
+    mixer and frame-stacking: an MLP-Mixer and a Transformer over the last ticks' tokens; tlb: Temporal Latent
+    Bottleneck; hourglass: a Transformer on a shortened sequence; auto: ttm, or with --init and --resume the
+    checkpoint's."""
+    core_options: tuple[str, ...] = ()
+    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or for ttm processor=mixer. Those
+    not given are the preset's, or else the core's defaults; an unknown field is answered with a list of all."""
     steps: int | None = None
     """Stop after so many optimiser steps, those before --resume included."""
     minutes: float | None = None
@@ -50,7 +74,12 @@ class TrainCommand:
     """Resize all frames to so many pixels a side. Default: the checkpoint's size with --init; else larger frames are
     reduced to the preset's size (64, 224 or 300) and smaller ones stay. The robot must then send that size too."""
     window: int = 8
-    """Ticks in a training window, over which the memory is carried."""
+    """Ticks in a training window, over which gradients flow through the memory."""
+    memory: Memory = DEFAULT_MEMORY
+    """What the memory holds where a window begins. zero: nothing, as in the paper; carry: what the window before it in
+    its episode left; burn-in: what the --burn-in ticks before it leave, which are run without gradient."""
+    burn_in: int = DEFAULT_BURN_IN
+    """With --memory burn-in: ticks that run before each window, or fewer where the episode begins later."""
     batch_size: int = 16
     """Windows in a batch."""
     learning_rate: float | None = None
@@ -90,6 +119,7 @@ class TrainCommand:
     def _validate(self) -> None:
         wanted = {
             "window": self.window,
+            "burn-in": self.burn_in,
             "image-size": self.image_size,
             "batch-size": self.batch_size,
             "validations": self.validations,

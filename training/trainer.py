@@ -14,12 +14,13 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.temporal import State
 from ttm.policy.ttm_policy import TTMPolicy
 from ttm.training.behavior_cloning import Batch, cloning_losses
 from ttm.training.ema import WeightAverage, calibrate_batch_norm
 from ttm.training.interruption import Interruption
 from ttm.training.optimizer import build_optimizer, set_learning_rate
-from ttm.training.resume import Progress, load_resume, save_resume
+from ttm.training.resume import Progress, load_memory, load_resume, save_resume
 from ttm.training.run_log import RunLog
 from ttm.training.schedule import Budget, WarmupCosine
 from ttm.training.training_data import BatchSource
@@ -68,6 +69,7 @@ class Trainer:
         self.average = WeightAverage(self.policy, config.average_decay)
         self.optimizer = build_optimizer(self.policy, config.weight_decay)
         self.progress = Progress()
+        self._memory: State | None = None  # what the next batch's windows begin with
         self._errors = errors
         self._baselines = {
             name: {"mean_action": e.mean_action(), "previous_action": e.previous_action()}
@@ -84,6 +86,7 @@ class Trainer:
     def resume(self, path: Path) -> None:
         """Takes up the training whose state `path` holds."""
         self.progress = load_resume(path, self.policy, self.average.model, self.optimizer)
+        self._memory = load_memory(path, self.device)
         self.average.updates = self.progress.step
         self._begun_s = time.monotonic() - self.progress.elapsed_s
 
@@ -131,7 +134,8 @@ class Trainer:
     def _optimize(self, batch: Batch) -> dict[str, Tensor]:
         self.policy.train()
         with self.fabric.autocast():
-            losses = cloning_losses(self.policy, batch)
+            losses, memory = cloning_losses(self.policy, batch, self._memory)
+        self._memory = self.source.memory.kept(memory)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(losses["loss"])
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), GRADIENT_LIMIT)
@@ -199,8 +203,8 @@ class Trainer:
         self._saved_s = time.monotonic()
         self.used()
         self._save_checkpoint(LAST)
-        path, options = resume_path(self.out), self.config.options
-        save_resume(path, self.progress, options, self.policy, self.average.model, self.optimizer)
+        path, models = resume_path(self.out), (self.policy, self.average.model)
+        save_resume(path, self.progress, self.config.options, *models, self.optimizer, self._memory)
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from ttm.datasets.episode import EpisodeDataset, open_dataset
-from ttm.datasets.windows import WindowBatch, WindowDataset, WindowSampler
+from ttm.datasets.windows import WindowBatch, WindowDataset
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm.policy.ttm_policy import PolicyInputs
 from ttm.training.augmentation import AugmentationConfig, augment
 from ttm.training.behavior_cloning import Batch, BehaviorCloningConfig, drop_inputs
+from ttm.training.memory_start import FromZero, MemoryStart, Pick
 
 
 def open_all(paths: Sequence[str], cameras: Sequence[str] = ()) -> list[EpisodeDataset]:
@@ -58,34 +59,37 @@ class BatchSource:
         cloning: BehaviorCloningConfig,
         augmentation: AugmentationConfig | None,
         seed: int,
+        memory: MemoryStart | None = None,
     ) -> None:
+        """memory: what windows begin with; None for the initial memory."""
         self.windows = windows
         self.batch_size = batch_size
         self.seed = seed
+        self.memory = FromZero() if memory is None else memory
         self._cloning = cloning
         self._augmentation = augmentation
         self._weights = windows.binary_transition_weights(cloning.transition_weight)
 
     def sample(self, count: int) -> Iterator[Batch]:
-        """`count` batches, the same at every call and at every step of a training."""
-        sampler = WindowSampler(len(self.windows), self.batch_size, seed=self.seed)
-        for step, indices in zip(range(count), sampler, strict=False):
-            yield self.make(indices, step)
+        """`count` batches from the initial memory, the same at every call and at every step of a training."""
+        picks = FromZero().picks(self.windows, self.batch_size, self.seed, first_batch=0)
+        for step, pick in zip(range(count), picks, strict=False):
+            yield self.make(pick, step, burn_in=0)
 
     def batches(self, first_step: int) -> Iterator[Batch]:
         """The batches of `first_step`, `first_step` + 1, …, each made while the one before it is used."""
-        sampler = WindowSampler(len(self.windows), self.batch_size, seed=self.seed, first_batch=first_step)
+        picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
             coming = None
-            for step, indices in enumerate(sampler, start=first_step):
-                ready, coming = coming, pool.submit(self.make, indices, step)
+            for step, pick in enumerate(picks, start=first_step):
+                ready, coming = coming, pool.submit(self.make, pick, step, self.memory.burn_in)
                 if ready is not None:
                     yield ready.result()
 
-    def make(self, indices: list[int], step: int) -> Batch:
-        """The windows `indices` as the batch of `step`."""
+    def make(self, pick: Pick, step: int, burn_in: int) -> Batch:
+        """The windows `pick` as the batch of `step`. What is drawn for a window holds over its burn-in too."""
         rng = np.random.default_rng([self.seed, step])
-        gathered = self.windows.gather(indices)
+        gathered = self.windows.gather_at(pick.places, burn_in=burn_in)
         inputs = drop_inputs(policy_inputs(gathered), self._cloning, rng)
         if self._augmentation is not None:
             config = self._augmentation
@@ -93,7 +97,9 @@ class BatchSource:
                 inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()}
             )
         weights = self._weights[gathered["dataset_tick"]]
-        return Batch(inputs, gathered["actions"], gathered["valid"], weights)
+        reset = gathered["episode_start"]
+        reset[:, 0] |= pick.restart
+        return Batch(inputs, gathered["actions"], gathered["valid"], weights, reset, burn_in)
 
 
 def _with_cameras(dataset: EpisodeDataset, names: Sequence[str]) -> EpisodeDataset:

@@ -18,6 +18,7 @@ from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows import WindowBatch, WindowDataset
 from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
 from ttm.training.action_errors import ActionErrors, ErrorSum, Floats
+from ttm.training.behavior_cloning import at_ticks
 from ttm.training.training_data import policy_inputs
 
 EPISODES_AT_ONCE = 8
@@ -90,17 +91,7 @@ def _predict(policy: TTMPolicy, inputs: PolicyInputs, without_previous_action: b
         inputs = replace(inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid))
     device, state, decoded = next(policy.parameters()).device, None, []
     for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
-        some = _at_ticks(inputs, slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
+        some = at_ticks(inputs, slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
         prediction, state = policy(some, state)
         decoded.append(policy.decode(prediction.raw).float().cpu())
     return torch.cat(decoded, dim=1).numpy()
-
-
-def _at_ticks(inputs: PolicyInputs, ticks: slice) -> PolicyInputs:
-    return replace(
-        inputs,
-        images={name: values[:, ticks] for name, values in inputs.images.items()},
-        proprioception={name: values[:, ticks] for name, values in inputs.proprioception.items()},
-        previous_action=inputs.previous_action[:, ticks],
-        previous_action_valid=inputs.previous_action_valid[:, ticks],
-    )

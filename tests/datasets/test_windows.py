@@ -37,7 +37,9 @@ def counts(windows):
 def test_a_value_that_is_not_finite_is_refused_by_file_and_tick(episodes, tmp_path, name, value):
     with h5py.File(tmp_path / "2.hdf5", "r+") as file:
         file["data/demo_0"][name][4, 0] = value
-    with pytest.raises(UserError, match=rf"2\.hdf5: demo_0: {name} is NaN or infinite at tick 4; .*ttm data check"):
+    with pytest.raises(
+        UserError, match=rf"2\.hdf5: demo_0: {name} is NaN or infinite at tick 4; .*ttm data check"
+    ):
         WindowDataset(open_dataset(tmp_path), 4)
 
 
@@ -100,6 +102,28 @@ def test_a_short_episode_is_padded_at_its_end(episodes):
     batch = WindowDataset(episodes, 4, pad="none").gather([3])
     assert batch["valid"].tolist() == [[True, True, True, False]]
     assert batch["tick"].tolist() == [[0, 1, 2, 2]]
+
+
+def test_a_window_comes_with_the_ticks_before_it(episodes):
+    windows = WindowDataset(episodes, 4, pad="none")
+    place = windows.places([3 + 1 + 5])  # ticks 5 to 8 of the third episode
+    batch = windows.gather_at(place, burn_in=3)
+    assert batch["tick"].tolist() == [[2, 3, 4, 5, 6, 7, 8]]
+    assert batch["valid"].tolist() == [[False] * 3 + [True] * 4]
+    assert not batch["episode_start"].any()
+    alone = windows.gather_at(place)
+    for key in ("actions", "previous_action", "dataset_tick"):
+        assert torch.equal(batch[key][:, 3:], alone[key])
+
+
+def test_before_an_episode_its_first_tick_stands_again_and_again(episodes):
+    windows = WindowDataset(episodes, 4, pad="none")
+    batch = windows.gather_at(torch.tensor([[2, 1, 4], [2, -2, 4]]), burn_in=3)
+    assert batch["tick"].tolist() == [[0, 0, 0, 1, 2, 3, 4], [0, 0, 0, 0, 0, 0, 1]]
+    assert batch["episode_start"].tolist() == [[True] * 3 + [False] * 4, [True] * 6 + [False]]
+    assert batch["valid"].tolist() == [[False] * 3 + [True] * 4, [False] * 5 + [True] * 2]
+    assert not batch["previous_action_valid"][0, :3].any()
+    assert not batch["previous_action"][0, :3].any()
 
 
 def test_frames_read_from_files_equal_cached_ones(episodes):

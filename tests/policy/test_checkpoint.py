@@ -47,7 +47,7 @@ def test_known_instructions_need_no_language_model(
     policy.known_instructions["pick up the red mug"] = embedding
     save_checkpoint(tmp_path / "p.safetensors", policy, {})
     monkeypatch.setattr("ttm.policy.language._sentence_model", pytest.fail)
-    runner = PolicyRunner.from_checkpoint(tmp_path / "p.safetensors")
+    runner = PolicyRunner.from_checkpoint(tmp_path / "p.safetensors", engine="torch")
     runner.reset("pick up the red mug")
     assert np.array_equal(runner.snapshot()["language"], embedding)
 
@@ -112,7 +112,8 @@ def test_runs_from_the_file(
     path: Path, policy: TTMPolicy, observe: Callable[[int], Observation], embedding: np.ndarray
 ) -> None:
     actions = []
-    for runner in (PolicyRunner(policy), PolicyRunner.from_checkpoint(path, spec=policy.spec)):
+    loaded = PolicyRunner.from_checkpoint(path, spec=policy.spec, engine="torch")
+    for runner in (PolicyRunner(policy, engine="torch"), loaded):
         runner.reset("open the drawer", embedding=embedding)
         actions.append([runner.step(observe(i)).values for i in range(3)])
     assert np.array_equal(actions[0], actions[1])

@@ -1,31 +1,85 @@
-"""The tick contract, point by point."""
+"""The tick contract, point by point, for every engine and for more than one kind of core."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
+from ttm.policy.cores import sized_like
+from ttm.policy.engine import EngineName
 from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation, UserError
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import Observation
-from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
+from ttm.policy.runner import STATE, PolicyRunner
+from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.spec import Observation, PolicySpec
+from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy, TTMPolicyConfig
 
 Observe = Callable[[int], Observation]
+Runners = dict[tuple[EngineName, str], PolicyRunner]
+
+KINDS: tuple[tuple[EngineName, str], ...] = (
+    ("torch", "ttm"),
+    ("torch", "transformer"),
+    ("openvino", "ttm"),
+    ("openvino", "transformer"),
+)
+"""Engine and core."""
+
+
+@pytest.fixture(scope="module")
+def made() -> Runners:
+    """Each is made once: OpenVINO takes a second for it."""
+    return {}
+
+
+@pytest.fixture(params=KINDS, ids="-".join)
+def kind(request: pytest.FixtureRequest) -> tuple[EngineName, str]:
+    chosen: tuple[EngineName, str] = request.param
+    return chosen
 
 
 @pytest.fixture
-def runner(policy: TTMPolicy, embedding: np.ndarray) -> PolicyRunner:
-    made = PolicyRunner(policy)
-    made.reset("open the drawer", embedding=embedding)
-    return made
+def runner(
+    kind: tuple[EngineName, str],
+    spec: PolicySpec,
+    config: TTMPolicyConfig,
+    embedding: np.ndarray,
+    made: Runners,
+) -> PolicyRunner:
+    if kind not in made:
+        engine, core = kind
+        policy = stirred(TTMPolicy(spec, replace(config, core=sized_like(core, config.core))))
+        made[kind] = PolicyRunner(policy, engine=engine)
+    made[kind].reset("open the drawer", embedding=embedding)
+    return made[kind]
+
+
+def stirred(policy: TTMPolicy) -> TTMPolicy:
+    """Noise on every parameter, so that every path counts."""
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return policy
+
+
+def another(runner: PolicyRunner) -> PolicyRunner:
+    """Made anew from the same weights, as in a process of its own."""
+    engine: EngineName = "torch" if runner.engine.name == "torch" else "openvino"
+    return PolicyRunner(runner.policy, engine=engine)
 
 
 def state_of(runner: PolicyRunner) -> dict[str, np.ndarray]:
     return {name: value.copy() for name, value in runner.snapshot().items()}
+
+
+def memory_of(runner: PolicyRunner) -> np.ndarray:
+    """The core's whole state, (values,)."""
+    parts = [value.ravel() for name, value in runner.snapshot().items() if name.startswith(STATE)]
+    return np.concatenate(parts)
 
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
@@ -33,8 +87,9 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 
 
 def test_streaming_equals_the_parallel_forward_pass(
-    runner: PolicyRunner, policy: TTMPolicy, observe: Observe, embedding: np.ndarray
+    runner: PolicyRunner, observe: Observe, embedding: np.ndarray
 ) -> None:
+    policy = runner.policy
     observations = [observe(i) for i in range(20)]
     taken = [runner.step(observation) for observation in observations]
     actions = torch.from_numpy(np.stack([action.values for action in taken]))[None]
@@ -62,10 +117,10 @@ def test_streaming_equals_the_parallel_forward_pass(
 
 
 def test_every_tick_writes_even_if_nothing_moved(runner: PolicyRunner, observe: Observe) -> None:
-    seen = [runner.snapshot()["state.memory"]]
+    seen = [memory_of(runner)]
     for tick in range(1, 4):
         runner.step(observe(0))
-        seen.append(runner.snapshot()["state.memory"])
+        seen.append(memory_of(runner))
         assert runner.tick == tick
     assert all(not np.array_equal(a, b) for a, b in pairwise(seen))
 
@@ -74,8 +129,8 @@ def test_the_network_runs_once_a_tick(
     runner: PolicyRunner, observe: Observe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    step = runner.policy.core.step
-    monkeypatch.setattr(runner.policy.core, "step", lambda *inputs: (calls.append(1), step(*inputs))[1])
+    step = runner.engine.step
+    monkeypatch.setattr(runner.engine, "step", lambda *given: (calls.append(1), step(*given))[1])
     for i in range(5):
         runner.step(observe(i))
     assert len(calls) == 5
@@ -112,7 +167,7 @@ def test_a_bad_observation_changes_nothing(
 def test_a_stale_observation_changes_nothing(
     policy: TTMPolicy, observe: Observe, embedding: np.ndarray, stamp_s: float | None
 ) -> None:
-    runner = PolicyRunner(policy, max_age_s=0.5)
+    runner = PolicyRunner(policy, max_age_s=0.5, engine="torch")
     runner.reset("open the drawer", embedding=embedding)
     runner.step(observe(0), stamp_s=9.8, now_s=10.0)
     before = state_of(runner)
@@ -121,10 +176,15 @@ def test_a_stale_observation_changes_nothing(
     assert same(before, state_of(runner))
 
 
-def test_a_network_that_gives_nan_changes_nothing(runner: PolicyRunner, observe: Observe) -> None:
-    before = state_of(runner)
+@pytest.mark.parametrize("engine", ["torch", "openvino"])
+def test_a_network_that_gives_nan_changes_nothing(
+    policy: TTMPolicy, observe: Observe, embedding: np.ndarray, engine: EngineName
+) -> None:
     with torch.no_grad():
-        runner.policy.action_head.mlp.out.bias.fill_(float("nan"))
+        policy.action_head.mlp.out.bias.fill_(float("nan"))
+    runner = PolicyRunner(policy, engine=engine)
+    runner.reset("open the drawer", embedding=embedding)
+    before = state_of(runner)
     with pytest.raises(MalformedObservation, match="not finite"):
         runner.step(observe(0))
     assert same(before, state_of(runner))
@@ -135,7 +195,7 @@ def test_a_network_that_gives_nan_changes_nothing(runner: PolicyRunner, observe:
 
 def test_step_before_reset_is_an_error(policy: TTMPolicy, observe: Observe) -> None:
     with pytest.raises(UserError, match="reset"):
-        PolicyRunner(policy).step(observe(0))
+        PolicyRunner(policy, engine="torch").step(observe(0))
 
 
 def test_reset_makes_it_as_new(runner: PolicyRunner, observe: Observe, embedding: np.ndarray) -> None:
@@ -160,12 +220,12 @@ def test_memory_is_kept_when_asked_for(runner: PolicyRunner, observe: Observe, e
 
 def test_no_horizon_ends_the_memory(runner: PolicyRunner, observe: Observe) -> None:
     runner.step(observe(0))
-    marked = state_of(runner)
+    marked = memory_of(runner)
     for _ in range(40):
         runner.step(observe(1))
     assert runner.tick == 41
     assert runner.memory_norms.all()
-    assert not np.array_equal(marked["state.memory"], runner.snapshot()["state.memory"])
+    assert not np.array_equal(marked, memory_of(runner))
 
 
 def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
@@ -181,15 +241,13 @@ def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
 # 4. snapshot and restore
 
 
-def test_a_respawned_runner_goes_on_bit_for_bit(
-    runner: PolicyRunner, policy: TTMPolicy, observe: Observe
-) -> None:
+def test_a_respawned_runner_goes_on_bit_for_bit(runner: PolicyRunner, observe: Observe) -> None:
     for i in range(4):
         runner.step(observe(i))
-    snapshot = runner.snapshot()
+    saved = snapshot_to_bytes(runner.snapshot())
     expected = [runner.step(observe(i)).probabilities for i in range(4, 8)]
-    other = PolicyRunner(policy)
-    other.restore(snapshot)
+    other = another(runner)
+    other.restore(snapshot_from_bytes(saved))
     assert (other.tick, other.instruction) == (4, "open the drawer")
     assert np.array_equal(expected, [other.step(observe(i)).probabilities for i in range(4, 8)])
 
@@ -202,25 +260,22 @@ def test_a_snapshot_does_not_change_afterwards(runner: PolicyRunner, observe: Ob
     assert all(isinstance(value, np.ndarray) for value in snapshot.values())
 
 
+@pytest.mark.parametrize("part", ["state", "language", "previous_action"])
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("state.memory", np.zeros((2, 2), np.float32)),
-        ("state.memory", None),
-        ("language", np.full(384, np.nan, np.float32)),
-        ("previous_action", np.zeros(9, np.float32)),
-    ],
+    "spoil",
+    [lambda value: value[..., None], lambda value: np.full_like(value, np.nan), lambda value: None],
+    ids=["another shape", "not finite", "missing"],
 )
 def test_a_foreign_snapshot_is_refused(
-    runner: PolicyRunner, observe: Observe, name: str, values: np.ndarray | None
+    runner: PolicyRunner, observe: Observe, part: str, spoil: Callable[[np.ndarray], np.ndarray | None]
 ) -> None:
     runner.step(observe(0))
     before = state_of(runner)
     snapshot = runner.snapshot()
-    if values is None:
-        del snapshot[name]
-    else:
-        snapshot[name] = values
+    name = next(name for name in snapshot if name.startswith(part))
+    spoiled = spoil(snapshot.pop(name))
+    if spoiled is not None:
+        snapshot[name] = spoiled
     with pytest.raises(UserError, match=name):
         runner.restore(snapshot)
     assert same(before, state_of(runner))
@@ -237,7 +292,7 @@ def test_nothing_grows(runner: PolicyRunner, observe: Observe) -> None:
         runner.step(observe(i))
     assert {name: value.nbytes for name, value in runner.snapshot().items()} == sizes
     assert set(vars(runner)) == attributes
-    assert runner._state["memory"].grad_fn is None
+    assert all(value.grad_fn is None for value in runner._state.values())
 
 
 # 6. replay
@@ -265,7 +320,7 @@ def test_binary_parts_come_out_as_zero_or_one(runner: PolicyRunner, observe: Obs
 
 
 def test_construction_leaves_no_trace_of_the_warm_up(policy: TTMPolicy) -> None:
-    runner = PolicyRunner(policy)
+    runner = PolicyRunner(policy, engine="torch")
     assert (runner.tick, runner.instruction) == (0, None)
     assert not runner.memory_norms.any()
     assert not policy.training

@@ -21,7 +21,7 @@ WIDE = dict.fromkeys(LIMITS, 100.0)
 
 @pytest.fixture
 def loop(checkpoint: Path) -> ControlLoop:
-    runner = PolicyRunner.from_checkpoint(checkpoint)
+    runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     limits = SafetyLimits(load_contract(), SPEC, WIDE)
     return ControlLoop(runner, limits, max_age_s=0.5, stop_after_s=2.0)

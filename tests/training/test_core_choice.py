@@ -35,12 +35,13 @@ def test_options_are_read_from_the_command_line() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_core_trains_and_its_checkpoint_runs(name: str, command: Make, spec: PolicySpec) -> None:
-    training = command(core=name, core_options=("num_layers=1",), cameras=("wrist",))
+    options = ("hierarchy=1@1 1@2 1@1",) if name == "hourglass" else ("num_layers=1",)
+    training = command(core=name, core_options=options, cameras=("wrist",))
     assert training.run() == 0
     path = training.out / "last.safetensors"
     config = load_checkpoint(path)[0].config
     assert core_name(config.core) == name
-    assert config == chosen_network("tiny", name, ["num_layers=1"])
+    assert config == chosen_network("tiny", name, options)
     runner = PolicyRunner.from_checkpoint(path)
     runner.reset("do 0")
     rng = np.random.default_rng(0)

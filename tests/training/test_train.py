@@ -56,7 +56,7 @@ def test_a_training_leaves_checkpoints_that_run_and_errors_beside_baselines(
             assert result[split][who]["parts"].keys() == {"arm", "gripper"}
     assert result["training"]["mean_action"]["normalized"] == pytest.approx(1.0)
     assert result["best"]["validation_error"] == result["validation"]["policy"]["normalized"]
-    runner = PolicyRunner.from_checkpoint(training.out / "best.safetensors", spec=spec)  # type: ignore[arg-type]
+    runner = PolicyRunner.from_checkpoint(training.out / "best.safetensors", spec=spec, engine="torch")  # type: ignore[arg-type]
     runner.reset("do 0")  # a known instruction: no language model
     seen = {name: np.zeros((16, 16, 3), np.uint8) for name in ("head", "wrist")}
     assert np.isfinite(runner.step({**seen, "joints": np.zeros(2, np.float32)}).values).all()

@@ -250,7 +250,9 @@ def _load(settings: PolicySettings) -> tuple[PolicyRunner, CommandCodec, SafetyL
     torch.set_num_threads(settings.threads)
     contract = load_contract(settings.contract)
     check_fields(contract)
-    runner = PolicyRunner.from_checkpoint(checkpoint, device=settings.device)
+    runner = PolicyRunner.from_checkpoint(
+        checkpoint, device=settings.device, engine=settings.engine, precision=settings.precision
+    )
     contract.check(runner.spec)
     limits = SafetyLimits(contract, runner.spec, {name: getattr(settings, name) for name in LIMITS})
     if settings.instruction:

@@ -23,6 +23,10 @@ class PolicySettings:
     instruction: str = _parameter("", "what to do, in words; the topic `instruction` can give it later")
     contract: str = _parameter("", "path of the YAML contract of topics; empty: the simulated Fetch's")
     device: str = _parameter("cpu", "torch device of the network: cpu, cuda")
+    engine: str = _parameter("auto", "what runs the network: openvino, torch, or auto: openvino on a CPU")
+    precision: str = _parameter(
+        "float32", "bfloat16: ticks of large networks on a CPU take less, and err by 1 %"
+    )
     threads: int = _parameter(1, "CPU threads of the network; sums over several threads round differently")
     autostart: bool = _parameter(True, "configure and activate by itself; false: wait for transitions")
     lockstep: bool = _parameter(False, "tick when a complete observation arrives: for simulators that wait")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
+from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
 
 
 def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -21,7 +20,7 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            np.savez(file, **snapshot)  # type: ignore[arg-type]
+            file.write(snapshot_to_bytes(snapshot))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -34,11 +33,10 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays of `save_snapshot`. Never unpickles."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return snapshot_from_bytes(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise UserError(f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path") from error
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, UserError) as error:
         raise UserError(
             f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory"
         ) from error

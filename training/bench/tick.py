@@ -1,0 +1,114 @@
+"""`ttm bench tick`: how long a control tick takes, against plain PyTorch and over a long episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ttm.policy.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Part = Literal["unit", "flat", "whole", "cores"]
+Preset = Literal["tiny", "base", "paper"]
+
+
+@dataclass(frozen=True)
+class BenchTickCommand:
+    """Time a control tick on this machine's CPU. Takes some minutes; run it while nothing else runs.
+
+    unit: the Token Turing Machine's unit at the paper's robot setting, against a plain eager PyTorch restatement
+    with the same weights. flat: the same and a whole policy over 10,000 ticks, beside a causal Transformer
+    without a window, whose cost grows. whole: images in, action out, for every preset. cores: every temporal core.
+    """
+
+    parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
+    threads: int = 2
+    """CPU threads."""
+    blocks: int = 30
+    """Blocks of 10 calls for each of those that are timed by turns, of which the first two do not count."""
+    flat_ticks: int = 10_000
+    growing_ticks: int = 400
+    """Ticks of the Transformer without a window: its cache takes 0.5 MB a tick, and its time grows with it."""
+    presets: tuple[Preset, ...] = ("tiny", "base", "paper")
+    whole_ticks: int = 300
+    torch_ticks: int = 50
+    """Whole ticks with the torch engine, for comparison."""
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def run(self) -> int:
+        self._validate()
+        # Here, so that `ttm --help` does not load torch.
+        import torch
+        from rich.console import Console
+
+        console, before = Console(highlight=False), torch.get_num_threads()
+        figures: dict[str, Any] = {"threads": self.threads}
+        torch.set_num_threads(self.threads)
+        try:
+            console.print(f"{self.threads} CPU threads; medians of single ticks at batch 1\n")
+            for part in self.parts:
+                rows, table = self._measurements()[part]()
+                console.print(table)
+                figures[part] = [asdict(row) for row in rows]
+        finally:
+            torch.set_num_threads(before)
+        if self.json is not None:
+            self.json.parent.mkdir(parents=True, exist_ok=True)
+            self.json.write_text(json.dumps(figures, indent=2))
+            console.print(f"figures: {self.json}", soft_wrap=True)
+        return 0
+
+    def _validate(self) -> None:
+        for name in ("threads", "blocks", "flat_ticks", "growing_ticks", "whole_ticks", "torch_ticks"):
+            least = 2 if name in ("flat_ticks", "growing_ticks") else 1
+            if getattr(self, name) < least:
+                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give at least {least}")
+
+    def _measurements(self) -> dict[Part, Callable[[], tuple[list[Any], Table]]]:
+        """Rows and table of each part."""
+        return {"unit": self._unit, "flat": self._flat, "whole": self._whole, "cores": self._cores}
+
+    def _unit(self) -> tuple[list[Any], Table]:
+        from ttm.training.bench.tick_report import unit_table
+        from ttm.training.bench.tick_unit import MLP_SIZES, measure_unit
+
+        rows = [row for size in MLP_SIZES for row in measure_unit(size, self.blocks)]
+        return rows, unit_table(rows)
+
+    def _flat(self) -> tuple[list[Any], Table]:
+        from ttm.policy.runner import PolicyRunner
+        from ttm.training.bench.tick_policy import preset_policy, tick_loop
+        from ttm.training.bench.tick_report import flat_table
+        from ttm.training.bench.tick_unit import growing_loop, run_long, unit_loop
+
+        whole = tick_loop(PolicyRunner(preset_policy("tiny")))
+        rows = [
+            run_long("unit of the Token Turing Machine", unit_loop(), self.flat_ticks),
+            run_long("whole policy, preset tiny", whole, self.flat_ticks),
+            run_long("causal Transformer without a window", growing_loop(), self.growing_ticks),
+        ]
+        return rows, flat_table(rows)
+
+    def _whole(self) -> tuple[list[Any], Table]:
+        from ttm.training.bench.tick_policy import measure_whole
+        from ttm.training.bench.tick_report import whole_table
+
+        rows = [
+            row
+            for preset in self.presets
+            for row in measure_whole(preset, self.whole_ticks, self.torch_ticks)
+        ]
+        return rows, whole_table(rows)
+
+    def _cores(self) -> tuple[list[Any], Table]:
+        from ttm.training.bench.tick_policy import measure_cores
+        from ttm.training.bench.tick_report import core_table
+
+        rows = measure_cores(self.blocks)
+        return rows, core_table(rows)
