@@ -8,6 +8,7 @@ NNCF, a heavy dependency, and are not offered.
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -172,7 +173,7 @@ def _replace_group_norm(module: nn.Module) -> None:
 
 def supported_precisions() -> tuple[Precision, ...]:
     """Those that this CPU has instructions for."""
-    found = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    found = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return ("float32", "bfloat16") if BFLOAT16 in found else ("float32",)
 
 
@@ -187,4 +188,13 @@ def _compile(model: Any, precision: Precision, threads: int) -> Any:
         # OpenVINO 2026.4 fuses attention wrongly where there are as many tokens as heads; without, it is no slower.
         "SNIPPETS_MODE": "DISABLE",
     }
-    return openvino.Core().compile_model(model, "CPU", properties)
+    return _core().compile_model(model, "CPU", properties)
+
+
+@functools.cache
+def _core() -> Any:
+    """One for the process: each gives it a stack for signals, and of several the last to go gives back one that is gone.
+
+    Ctrl-C would then crash.
+    """
+    return openvino.Core()

@@ -9,7 +9,7 @@ episodes made of demonstrations of the same instruction laid end to end. Steps, 
 The trainer is that of `ttm train`: the vision's tokens, computed once, stand in for the camera's frames.
 
 Measured on held-out episodes: the error in use, and drift over 300 ticks as by `ttm bench drift`, both with the
-instruction changing from episode to episode and with one instruction throughout. Ten to twenty minutes on a core.
+instruction changing from episode to episode and with one instruction throughout. Half an hour to one hour on a core.
 """
 
 from __future__ import annotations

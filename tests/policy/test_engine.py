@@ -282,3 +282,18 @@ def test_an_engine_that_computes_something_else_is_refused(policy: TTMPolicy) ->
     with pytest.raises(UserError, match="another memory than PyTorch"):
         require_agreement(Other(policy.eval()), policy, "float32")
     require_agreement(TorchEngine(policy), policy, "float32")
+
+
+def test_signals_are_handled_after_models_have_come_and_gone() -> None:
+    """Each core of OpenVINO gives the process a stack for signals; the second gives back the first's, which is gone."""
+    script = (
+        "import os, signal, torch\n"
+        "from ttm.policy.openvino_engine import CompiledModule\n"
+        "models = [CompiledModule(torch.nn.Linear(4, 4), [torch.zeros(1, 4)]) for _ in range(2)]\n"
+        "del models[0]\n"
+        "del models[0]\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('noted'))\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "noted"), done.stderr

@@ -128,6 +128,24 @@ def test_a_drift_is_found_and_its_size() -> None:
     assert "holds: error of the last 100 ticks 1.0" in still.in_words()
 
 
+def test_a_memory_that_grows_drifts_whatever_the_error() -> None:
+    """Erase-and-add after a short training: the actions are lost before the first ticks that are compared."""
+    runs = made_up_runs(1.0)
+    grown = replace(runs, kept=replace(runs.kept, norms=runs.kept.norms * np.exp(np.arange(300) / 20)))
+    assert summarize(grown, 20).drift.high < 1.1
+    assert summarize(grown, 20).verdict == "drifts"
+
+
+def test_what_is_no_number_drifts_and_is_none_in_json() -> None:
+    runs = made_up_runs(1.0)
+    errors = runs.kept.errors.copy()
+    errors[:, 250:] = np.nan
+    lost = summarize(replace(runs, kept=replace(runs.kept, errors=errors)), 20)
+    assert lost.verdict == "drifts"
+    assert lost.to_json()["drift"] == {"value": None, "low": None, "high": None}
+    json.dumps(lost.to_json(), allow_nan=False)
+
+
 def test_too_few_chains_decide_nothing() -> None:
     assert (
         summarize(made_up_runs(1.0, chains=1), 20).drift.low

@@ -25,6 +25,15 @@ def test_the_average_is_in_evaluation_mode_and_needs_no_gradient() -> None:
     assert not any(parameter.requires_grad for parameter in average.model.parameters())
 
 
+def test_constants_that_are_not_saved_stay_as_they_are() -> None:
+    """An unlimited command has infinite limits, and infinity less infinity is no number."""
+    model = nn.Linear(1, 1)
+    model.register_buffer("limit", torch.tensor(float("inf")), persistent=False)
+    average = WeightAverage(model)
+    average.update()
+    assert average.model.limit == float("inf")
+
+
 def test_batch_norm_gets_the_statistics_of_the_batches_it_is_shown() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.9)).eval()
     model[0].running_mean.fill_(50)

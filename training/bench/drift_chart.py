@@ -14,6 +14,9 @@ from ttm.training.bench.drift_summary import Bin, DriftSummary
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, which the colour-blind can tell apart."""
 
+RUNS_AWAY = 100
+"""Norms that differ by more than this factor are drawn on a logarithmic scale."""
+
 
 def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
     """Writes a PNG. summaries: by the name that the legend shows."""
@@ -31,9 +34,12 @@ def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
     norm_axes.set_ylabel("mean norm of a memory token")
     error_axes.set_title("Do the actions get worse?", loc="left")
     error_axes.set_ylabel("action error (deviations of the data's actions)")
+    norms = [found.norm for summary in summaries.values() for found in (*summary.kept, *summary.control)]
+    runs_away = max(norms) > RUNS_AWAY * min(norms) > 0
+    norm_axes.set(yscale="log") if runs_away else norm_axes.set_ylim(bottom=0)
+    error_axes.set_ylim(bottom=0)
     for axes in (norm_axes, error_axes):
         axes.set_xlabel("ticks since the memory was empty")
-        axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

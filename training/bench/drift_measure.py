@@ -143,7 +143,8 @@ def run_core(policy: TTMPolicy, tokens: Tensor, reset: Tensor) -> tuple[Floats, 
 
 def memory_norms(state: State) -> Tensor:
     """(B,): the mean norm of all tokens in a core's state; nan for a state that has none."""
-    tokens = [value.flatten(1, -2).norm(dim=-1) for value in state.values() if value.dim() > 2]
+    # In double precision: squares of a memory that runs away overflow long before its values do.
+    tokens = [value.double().flatten(1, -2).norm(dim=-1) for value in state.values() if value.dim() > 2]
     return (
         torch.cat(tokens, dim=1).mean(dim=1)
         if tokens

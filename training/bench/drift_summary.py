@@ -5,6 +5,7 @@ Uncertainty is from resampling the chains (bootstrap, Efron 1979).
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ EARLY_TICKS, LATE_TICKS = 20, 100
 """Compared are a chain's last so many ticks and the first so many at which all chains have left their first episode:
 the same tick numbers in all chains, so that both lie anywhere in their episodes."""
 NEGLIGIBLE = 1.1
-"""An error that grows by less than this factor, with confidence, does not drift."""
+"""What grows by less than this factor, with confidence, does not drift."""
 RESAMPLINGS = 2000
 
 
@@ -30,7 +31,8 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        digits = ".2f" if self.high < 100 else ".3g"
+        return f"{self.value:{digits}} ({self.low:{digits}} to {self.high:{digits}})"
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,15 @@ class DriftSummary:
 
     @property
     def verdict(self) -> str:
-        """In one word."""
+        """In a word. A memory whose norm grows drifts, even while the actions bear it, or once they no longer can.
+
+        What is not a number any more drifts too.
+        """
+        if not self.norm_growth.low <= NEGLIGIBLE:
+            return "drifts"
         if self.drift.high < NEGLIGIBLE:
             return "holds"
-        return "drifts" if self.drift.low > 1 else "undecided (take more --chains)"
+        return "undecided (take more --chains)" if self.drift.low <= 1 else "drifts"
 
     def in_words(self) -> str:
         """In one line."""
@@ -80,8 +87,9 @@ class DriftSummary:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"verdict": self.verdict, **asdict(self)}
+        """Plain data; None for what is not a finite number, which JSON does not have."""
+        plain: dict[str, Any] = _finite({"verdict": self.verdict, **asdict(self)})
+        return plain
 
 
 class Resampled:
@@ -128,6 +136,14 @@ def summarize(runs: DriftRuns, bin_ticks: int, seed: int = 0) -> DriftSummary:
         norm_growth=_estimate(ratio((norms, late), (norms, early))),
         cost=_estimate(np.sqrt(ratio((kept, after), (control, after)))),
     )
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _estimate(samples: Floats) -> Estimate:

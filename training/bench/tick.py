@@ -51,7 +51,10 @@ class BenchTickCommand:
         figures: dict[str, Any] = {"threads": self.threads}
         torch.set_num_threads(self.threads)
         try:
-            console.print(f"{self.threads} CPU threads; medians of single ticks at batch 1\n")
+            console.print(
+                f"{self.threads} CPU threads. Medians of single ticks at batch 1; error: the largest difference of an "
+                f"output from PyTorch's.\n"
+            )
             for part in self.parts:
                 rows, table = self._measurements()[part]()
                 console.print(table)
@@ -89,9 +92,9 @@ class BenchTickCommand:
 
         whole = tick_loop(PolicyRunner(preset_policy("tiny")))
         rows = [
-            run_long("unit of the Token Turing Machine", unit_loop(), self.flat_ticks),
+            run_long("unit of the TTM", unit_loop(), self.flat_ticks),
             run_long("whole policy, preset tiny", whole, self.flat_ticks),
-            run_long("causal Transformer without a window", growing_loop(), self.growing_ticks),
+            run_long("Transformer without a window", growing_loop(), self.growing_ticks),
         ]
         return rows, flat_table(rows)
 
