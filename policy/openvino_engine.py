@@ -11,7 +11,7 @@ import copy
 import functools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.engine import Engine, Precision, TorchEngine
+from ttm.policy.engine import Engine, Precision
 from ttm.policy.errors import UserError
 from ttm.policy.temporal import State
 from ttm.policy.tick import Tick, TickLayout, example_tick, random_tick
@@ -31,6 +31,9 @@ from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 import openvino  # noqa: E402
 from openvino import frontend  # noqa: E402
+
+Step = Callable[..., Sequence[Tensor]]
+"""A tick as laid out by `TickLayout`."""
 
 LARGEST_ERROR: Mapping[Precision, float] = MappingProxyType({"float32": 1e-3, "bfloat16": 0.2})
 """Relative errors that rounding never comes near."""
@@ -56,9 +59,10 @@ class OpenVinoEngine(Engine):
         self._layout = TickLayout(policy.spec, tuple(state))
         example = self._layout.flatten(inputs, state)
         tick = Tick(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
-        self._model = CompiledModule(tick, example, precision=precision, threads=threads)
+        traced = trace(tick, example)
+        self._model = CompiledModule(traced, example, precision=precision, threads=threads)
+        require_agreement(self._model, traced, policy, self._layout, precision)
         self._warm_up(policy)
-        require_agreement(self, policy, precision)
 
     def step(self, inputs: PolicyInputs, state: State) -> tuple[Tensor, State]:
         """See `Engine`."""
@@ -70,25 +74,27 @@ class OpenVinoEngine(Engine):
         return action, dict(zip(self._layout.state_names, values, strict=True))
 
 
-def require_agreement(engine: Engine, policy: TTMPolicy, precision: Precision) -> None:
-    """Two ticks of noise through `engine` and through the policy itself; `UserError` if it computes something else.
+def require_agreement(
+    made: Step, reference: Step, policy: TTMPolicy, layout: TickLayout, precision: Precision
+) -> None:
+    """Two ticks of noise through both; `UserError` if `made` computes something else.
 
     A compiler may take one pattern of operations for another: no robot is to find that out.
     """
-    reference = TorchEngine(policy)
-    _, state = example_tick(policy)
-    streamed = state
+    made_state = state = example_tick(policy)[1]
     for seed in range(2):
         inputs = random_tick(policy, seed)
-        action, state = reference.step(inputs, state)
-        made, streamed = engine.step(inputs, streamed)
-    errors = {"action": relative_error(made, action)}
-    errors |= {name: relative_error(streamed[name], value) for name, value in state.items()}
+        made_action, *made_values = made(*layout.flatten(inputs, made_state))
+        with torch.inference_mode():
+            action, *values = reference(*layout.flatten(inputs, state))
+        made_state, state = (dict(zip(layout.state_names, v, strict=True)) for v in (made_values, values))
+    errors = {"action": relative_error(made_action, action)}
+    errors |= {name: relative_error(made_state[name], value) for name, value in state.items()}
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= LARGEST_ERROR[precision]:
         raise UserError(
-            f"engine {engine.name} computes another {worst} than PyTorch (relative error {errors[worst]:.2g}, "
-            f"{precision}); give engine torch, or another version of {engine.name}"
+            f"OpenVINO computes another {worst} than PyTorch (relative error {errors[worst]:.2g}, {precision}); "
+            f"give engine torch, or install another version of openvino"
         )
 
 
@@ -111,8 +117,9 @@ class CompiledModule:
         precision: Precision = "float32",
         threads: int | None = None,
     ) -> None:
-        """module: called as module(*example) -> tuple of tensors; taken over, and changed where OpenVINO needs it."""
-        compiled = _compile(_convert(module, example), precision, threads or torch.get_num_threads())
+        """module: called as module(*example) -> tuple of tensors; traced if it is not yet, see `trace`."""
+        traced = module if isinstance(module, torch.jit.ScriptModule) else trace(module, example)
+        compiled = _compile(_convert(traced, example), precision, threads or torch.get_num_threads())
         self._request = compiled.create_infer_request()
         # Bound once: handing arrays over at every call would take a tenth of a small network's tick.
         self._inputs = [np.array(tensor.numpy(), order="C") for tensor in example]
@@ -144,18 +151,25 @@ class LayerNormGroups(nn.Module):
         return normed * self.norm.weight[:, None, None] + self.norm.bias[:, None, None]
 
 
-def _convert(module: nn.Module, example: Sequence[Tensor]) -> Any:
-    """By way of TorchScript, which takes a third of the time of `torch.export` and gives the same network."""
+def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModule:
+    """To TorchScript, which OpenVINO reads in a third of the time that `torch.export` takes, and as the same network.
+
+    module: taken over, and changed where OpenVINO needs it.
+    """
     _replace_group_norm(module)
+    with warnings.catch_warnings(), torch.no_grad():
+        # Sizes become constants, which they are; and PyTorch wants everybody to leave TorchScript.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
+        traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+            module, tuple(example), strict=False, check_trace=False
+        )
+    return traced
+
+
+def _convert(traced: torch.jit.ScriptModule, example: Sequence[Tensor]) -> Any:
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            # Sizes become constants, which they are; and PyTorch wants everybody to leave TorchScript.
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
-            warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
-            traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-                module, tuple(example), strict=False, check_trace=False
-            )
-            model = openvino.convert_model(traced, example_input=tuple(example))
+        model = openvino.convert_model(traced, example_input=tuple(example))
     except (RuntimeError, *FAILURES) as error:
         why = str(error).strip().splitlines()[-1]  # the first lines are places in OpenVINO's source
         raise UserError(f"OpenVINO cannot run this network ({why}); give engine torch") from error
@@ -193,8 +207,6 @@ def _compile(model: Any, precision: Precision, threads: int) -> Any:
 
 @functools.cache
 def _core() -> Any:
-    """One for the process: each gives it a stack for signals, and of several the last to go gives back one that is gone.
-
-    Ctrl-C would then crash.
-    """
+    """One for the process. Each gives it a stack for signals, and of several the last to go gives back one that is
+    gone: Ctrl-C would then crash."""
     return openvino.Core()

@@ -20,7 +20,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.openvino_engine import CompiledModule, LayerNormGroups, OpenVinoEngine, require_agreement
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.policy.temporal import CoreConfig, State, TemporalCore
-from ttm.policy.tick import CoreTick, example_tick
+from ttm.policy.tick import CoreTick, Tick, TickLayout, example_tick, random_tick
 from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy, TTMPolicyConfig
 
 CPU = torch.device("cpu")
@@ -59,22 +59,7 @@ class Counting(TemporalCore):
 
 def moving(policy: TTMPolicy, tick: int) -> PolicyInputs:
     """Inputs numbered so."""
-    inputs, _ = example_tick(policy)
-    generator = torch.Generator().manual_seed(tick)
-    return replace(
-        inputs,
-        images={
-            name: torch.randint(0, 256, value.shape, dtype=torch.uint8, generator=generator)
-            for name, value in inputs.images.items()
-        },
-        proprioception={
-            name: torch.randn(value.shape, generator=generator)
-            for name, value in inputs.proprioception.items()
-        },
-        previous_action=torch.randn(inputs.previous_action.shape, generator=generator),
-        previous_action_valid=torch.tensor([[tick > 0]]),
-        language=nn.functional.normalize(torch.randn(inputs.language.shape, generator=generator)),
-    )
+    return replace(random_tick(policy, tick), previous_action_valid=torch.tensor([[tick > 0]]))
 
 
 def run(engine: Engine, policy: TTMPolicy, ticks: int = 6) -> list[tuple[Tensor, State]]:
@@ -274,14 +259,16 @@ def test_openvino_is_right_where_there_are_as_many_tokens_as_heads(
 
 
 def test_an_engine_that_computes_something_else_is_refused(policy: TTMPolicy) -> None:
-    class Other(TorchEngine):
-        def step(self, inputs: PolicyInputs, state: State) -> tuple[Tensor, State]:
-            action, state = super().step(inputs, state)
-            return action, {name: value * 1.01 for name, value in state.items()}
+    layout = TickLayout(policy.spec, ("memory",))
+    tick = Tick(policy.eval(), layout)
 
+    def other(*tensors: Tensor) -> list[Tensor]:
+        action, memory = tick(*tensors)
+        return [action, memory * 1.01]
+
+    require_agreement(tick, tick, policy, layout, "float32")
     with pytest.raises(UserError, match="another memory than PyTorch"):
-        require_agreement(Other(policy.eval()), policy, "float32")
-    require_agreement(TorchEngine(policy), policy, "float32")
+        require_agreement(other, tick, policy, layout, "float32")
 
 
 def test_signals_are_handled_after_models_have_come_and_gone() -> None:
