@@ -20,7 +20,7 @@ from ttm.training.bench.timing import BLOCK, DROPPED, interleaved
 
 KINDS = ("ttm", "transformer")
 QUICK = BenchTickCommand(
-    threads=1, blocks=1, flat_ticks=20, growing_ticks=8, presets=("tiny",), whole_ticks=3, torch_ticks=2
+    threads=1, blocks=1, flat_ticks=60, growing_ticks=40, presets=("tiny",), whole_ticks=3, torch_ticks=2
 )
 
 
@@ -42,7 +42,7 @@ def test_every_part_prints_a_table_and_gives_figures(
     assert replace(QUICK, json=path).run() == 0
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
-    for text in ("<= 0.55", "19 to 20", "without a window", "< 10", "2 x 64x64", *KINDS):
+    for text in ("<= 0.55", "50 to 60", "without a window", "< 10", "2 x 64x64", *KINDS):
         assert text in printed
     figures = json.loads(path.read_text())
     precisions = supported_precisions()
@@ -53,8 +53,8 @@ def test_every_part_prints_a_table_and_gives_figures(
         reduced = "bfloat16" in (row.get("how"), row.get("precision"))
         assert row["error"] < (0.2 if reduced else 1e-4)
         assert row["median_ms"] > 0
-    assert [(row["early"], row["late"]) for row in figures["flat"]] == [([1, 2], [19, 20])] * 2 + [
-        ([1, 2], [7, 8])
+    assert [(row["early"], row["late"]) for row in figures["flat"]] == [([10, 20], [50, 60])] * 2 + [
+        ([10, 20], [30, 40])
     ]
 
 
@@ -78,5 +78,5 @@ def test_contenders_take_turns_in_short_blocks() -> None:
 
 
 def test_counts_below_what_is_needed_are_refused() -> None:
-    with pytest.raises(UserError, match="--flat-ticks is 1; give at least 2"):
+    with pytest.raises(UserError, match="--flat-ticks is 1; give at least 40"):
         replace(QUICK, flat_ticks=1).run()

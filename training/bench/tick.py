@@ -68,8 +68,10 @@ class BenchTickCommand:
         return 0
 
     def _validate(self) -> None:
+        from ttm.training.bench.timing import BLOCK
+
         for name in ("threads", "blocks", "flat_ticks", "growing_ticks", "whole_ticks", "torch_ticks"):
-            least = 2 if name in ("flat_ticks", "growing_ticks") else 1
+            least = 4 * BLOCK if name in ("flat_ticks", "growing_ticks") else 1
             if getattr(self, name) < least:
                 raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give at least {least}")
 
@@ -90,11 +92,13 @@ class BenchTickCommand:
         from ttm.training.bench.tick_report import flat_table
         from ttm.training.bench.tick_unit import growing_loop, run_long, unit_loop
 
-        whole = tick_loop(PolicyRunner(preset_policy("tiny")))
+        def whole() -> Callable[[], object]:
+            return tick_loop(PolicyRunner(preset_policy("tiny")))
+
         rows = [
-            run_long("unit of the TTM", unit_loop(), self.flat_ticks),
+            run_long("unit of the TTM", unit_loop, self.flat_ticks),
             run_long("whole policy, preset tiny", whole, self.flat_ticks),
-            run_long("Transformer without a window", growing_loop(), self.growing_ticks),
+            run_long("Transformer without a window", growing_loop, self.growing_ticks),
         ]
         return rows, flat_table(rows)
 

@@ -17,7 +17,7 @@ from ttm.policy.engine import Precision
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
 from ttm.policy.token_turing import TokenTuringConfig, TokenTuringUnit, build_unit
 from ttm.training.bench.plain_unit import PlainUnit
-from ttm.training.bench.timing import interleaved, resident_mb, seconds
+from ttm.training.bench.timing import BLOCK, interleaved, repeated, resident_mb
 
 WIDTH, NUM_INPUTS = 512, 48
 """D and N."""
@@ -117,18 +117,23 @@ def unit_outputs(call: UnitCall) -> Tensor:
 
 
 @torch.inference_mode()
-def run_long(what: str, call: Callable[[], object], ticks: int) -> FlatRow:
-    """Early is the second hundredth of the ticks, late the last one: of 10,000, 100 to 200 and 9,900 to 10,000."""
-    part = max(ticks // 100, 1)
-    times = np.ones(ticks)  # written to, so that all of it is resident before memory is read
-    early_mb = None
-    for tick in range(ticks):
-        times[tick] = seconds(call)
-        if tick == 2 * part - 1:
-            early_mb = resident_mb()
-    early, late = (part, 2 * part), (ticks - part, ticks)
-    early_ms, late_ms = (float(np.median(times[slice(*span)])) * 1e3 for span in (early, late))
-    return FlatRow(what, early, late, early_ms, late_ms, early_mb, resident_mb())
+def run_long(what: str, begin: Callable[[], Callable[[], object]], ticks: int) -> FlatRow:
+    """Early is the second hundredth of an episode's ticks, late the last: of 10,000, 100 to 200 and 9,900 to 10,000.
+
+    begin: an episode's start -> its tick. A second episode begins when the first is near its end, and the two take
+    turns: a machine that gets slower in the meantime does so for both.
+    """
+    part = max(ticks // 100, BLOCK)
+    old = begin()
+    repeated(old, 2 * part)
+    early_mb = resident_mb()
+    repeated(old, ticks - 3 * part)
+    late_mb = resident_mb()
+    young = begin()
+    repeated(young, part)
+    times = interleaved({"early": young, "late": old}, part // BLOCK)
+    early_ms, late_ms = (float(np.median(times[name])) * 1e3 for name in ("early", "late"))
+    return FlatRow(what, (part, 2 * part), (ticks - part, ticks), early_ms, late_ms, early_mb, late_mb)
 
 
 def unit_loop() -> Callable[[], object]:
