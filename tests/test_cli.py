@@ -172,7 +172,19 @@ def test_ctrl_c_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("data",), ("data", "check"), ("train",), ("evaluate",), ("robot",), ("demo",)]
+    "command",
+    [
+        (),
+        ("data",),
+        ("data", "check"),
+        ("bench",),
+        ("bench", "flops"),
+        ("show",),
+        ("train",),
+        ("evaluate",),
+        ("robot",),
+        ("demo",),
+    ],
 )
 def test_help(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as stop:

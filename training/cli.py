@@ -32,6 +32,8 @@ The way from data to robot:
   ttm train --data EPISODES --out runs/mine  behaviour cloning; writes runs/mine/best.safetensors
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
+  ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
+  ttm bench tick                             how long a tick takes here; also flops, drift
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
