@@ -23,7 +23,10 @@ ARGUMENTS = {
     "contract": ("", "YAML file of topics; empty: the simulated robot's"),
     "device": ("cpu", "torch device of the network"),
     "engine": ("auto", "what runs the network: openvino, torch, or auto: openvino on a CPU"),
-    "precision": ("float32", "bfloat16: ticks of large networks on a CPU take less, and err by 1 %"),
+    "precision": (
+        "float32",
+        "bfloat16: ticks of large networks on a CPU take less, and err by 0.4 % of the command",
+    ),
     "autostart": ("true", "false: wait for life-cycle transitions"),
     "cmd_vel_stamped": ("true", "false: base commands as Twist instead of TwistStamped"),
     "snapshot_path": ("policy_memory.npz", "file of the services snapshot_memory and restore_memory"),

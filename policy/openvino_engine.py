@@ -77,9 +77,9 @@ class OpenVinoEngine(Engine):
 def require_agreement(
     made: Step, reference: Step, policy: TTMPolicy, layout: TickLayout, precision: Precision
 ) -> None:
-    """Two ticks of noise through both; `UserError` if `made` computes something else.
+    """Two ticks of noise through both; `UserError` if `made` computes something else than `reference`.
 
-    A compiler may take one pattern of operations for another: no robot is to find that out.
+    reference: what OpenVINO was given, run by PyTorch. That it is the policy, tests say for every core. A compiler may take one pattern of operations for another: no robot is to find that out.
     """
     made_state = state = example_tick(policy)[1]
     for seed in range(2):

@@ -25,7 +25,7 @@ class PolicySettings:
     device: str = _parameter("cpu", "torch device of the network: cpu, cuda")
     engine: str = _parameter("auto", "what runs the network: openvino, torch, or auto: openvino on a CPU")
     precision: str = _parameter(
-        "float32", "bfloat16: ticks of large networks on a CPU take less, and err by 1 %"
+        "float32", "bfloat16: ticks of large networks on a CPU take less, and err by 0.4 % of the command"
     )
     threads: int = _parameter(1, "CPU threads of the network; sums over several threads round differently")
     autostart: bool = _parameter(True, "configure and activate by itself; false: wait for transitions")
