@@ -79,7 +79,8 @@ def require_agreement(
 ) -> None:
     """Two ticks of noise through both; `UserError` if `made` computes something else than `reference`.
 
-    reference: what OpenVINO was given, run by PyTorch. That it is the policy, tests say for every core. A compiler may take one pattern of operations for another: no robot is to find that out.
+    reference: what OpenVINO was given, run by PyTorch; that it is the policy, tests say for every core. A compiler may
+    take one pattern of operations for another: no robot is to find that out.
     """
     made_state = state = example_tick(policy)[1]
     for seed in range(2):

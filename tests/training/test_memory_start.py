@@ -112,6 +112,18 @@ def test_a_burn_in_leaves_no_trace_in_gradients_and_batch_statistics(
     assert all(module.training for module in policy.modules())
 
 
+def test_a_pass_begins_with_no_memory_even_in_the_middle_of_an_episode(windows: WindowDataset) -> None:
+    picks = list(islice(Carried().picks(windows, 2, seed=1, first_batch=0), 60))
+    made = batches(windows, Carried(), 60)
+    assert sum(pick.restart for pick in picks) > 1
+    assert any(pick.restart and bool((pick.places[:, 1] > 0).any()) for pick in picks), (
+        "a lane begins mid-episode"
+    )
+    for pick, batch in zip(picks, made, strict=True):
+        if pick.restart:
+            assert batch.memory_reset[:, 0].all()
+
+
 def test_mixed_precision_keeps_the_windows_gradients(policy: TTMPolicy, windows: WindowDataset) -> None:
     """In older versions of PyTorch, autocast would go on with the weights that it cast for the burn-in."""
     policy.train()
