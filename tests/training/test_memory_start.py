@@ -112,7 +112,9 @@ def test_a_burn_in_leaves_no_trace_in_gradients_and_batch_statistics(
     assert all(module.training for module in policy.modules())
 
 
-def test_a_pass_begins_with_no_memory_even_in_the_middle_of_an_episode(windows: WindowDataset) -> None:
+def test_a_pass_begins_with_no_memory_even_in_the_middle_of_an_episode(episodes: Path) -> None:
+    # Windows of 3 ticks: an episode of 5 is cut into two or three, so that lanes begin anywhere.
+    windows = WindowDataset(split(open_all([str(episodes)]), "train"), 3, pad="both")
     picks = list(islice(Carried().picks(windows, 2, seed=1, first_batch=0), 60))
     made = batches(windows, Carried(), 60)
     assert sum(pick.restart for pick in picks) > 1
