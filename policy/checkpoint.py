@@ -53,7 +53,7 @@ def load_checkpoint(path: Path | str, device: torch.device | str = "cpu") -> tup
     try:
         spec = PolicySpec.from_json(metadata["spec"])
         config = TTMPolicyConfig.from_dict(json.loads(metadata["config"]))
-        policy = _build_empty(spec, config)
+        policy = build_empty(spec, config)
         policy.load_state_dict(_with_prefix(arrays, WEIGHTS))
         policy.known_instructions = _instructions(arrays, json.loads(metadata["instructions"]))
         info: dict[str, Any] = json.loads(metadata["info"])
@@ -65,8 +65,8 @@ def load_checkpoint(path: Path | str, device: torch.device | str = "cpu") -> tup
     return policy.to(device).eval(), info
 
 
-def _build_empty(spec: PolicySpec, config: TTMPolicyConfig) -> TTMPolicy:
-    """Built without ImageNet's weights, which would be downloaded only to be overwritten."""
+def build_empty(spec: PolicySpec, config: TTMPolicyConfig) -> TTMPolicy:
+    """A policy to load weights into: without ImageNet's, which would be downloaded only to be overwritten."""
     policy = TTMPolicy(spec, replace(config, vision=replace(config.vision, weights="random")))
     policy.config = config
     policy.vision.weights_used = "checkpoint"

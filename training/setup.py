@@ -27,7 +27,7 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.training.allocator import keep_freed_memory
 from ttm.training.augmentation import AugmentationConfig
 from ttm.training.behavior_cloning import BehaviorCloningConfig
-from ttm.training.core_choice import chosen_network, require_same_core
+from ttm.training.core_choice import chosen_network, require_same_core, with_chosen_core
 from ttm.training.memory_start import MEMORY_STARTS
 from ttm.training.resume import read_header
 from ttm.training.run_log import RunLog
@@ -42,6 +42,8 @@ LEARNING_RATES = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
 FINE_TUNING = 1 / 3
 """The learning rate of a fine-tuning, as a part of that of a training from scratch."""
 
+NEW_CORE = "the core is new, with random weights; all else begins as {} has it"
+
 MAY_CHANGE = {"data", "out", "steps", "minutes", "resume", "overwrite", "threads", "device", "validations"}
 MAY_CHANGE |= {"core", "core_options"}  # those are compared with the checkpoint's core itself
 """Options that may differ when a training is resumed; with another value of any other it would not be the same."""
@@ -53,10 +55,7 @@ def train(command: TrainCommand) -> int:
     keep_freed_memory()
     torch.set_num_threads(command.threads or os.cpu_count() or 1)
     _require_free(command)
-    checkpoint = _checkpoint(command)
-    if checkpoint is not None:
-        source = command.out / LAST if command.resume else command.init
-        require_same_core(checkpoint.config, command.core, command.core_options, str(source))
+    checkpoint = _checkpoint(command, console)
     data = _open_data(command, checkpoint)
     for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
@@ -99,12 +98,21 @@ def _require_free(command: TrainCommand) -> None:
         raise UserError(f"cannot write to {out} ({error}); give another folder with --out") from error
 
 
-def _checkpoint(command: TrainCommand) -> TTMPolicy | None:
-    """What the training starts from: the one to resume, the one to fine-tune, or nothing."""
+def _checkpoint(command: TrainCommand, console: Console) -> TTMPolicy | None:
+    """What the training starts from: the one to resume, the one to fine-tune (with the core asked for), or nothing."""
     if command.resume:
         _require_same(comparable(command), read_header(resume_path(command.out))["options"])
-        return load_checkpoint(command.out / LAST)[0]
-    return None if command.init is None else load_checkpoint(checkpoint_path(command.init))[0]
+        policy = load_checkpoint(command.out / LAST)[0]
+        require_same_core(policy.config, command.core, command.core_options, str(command.out / LAST))
+        return policy
+    if command.init is None:
+        return None
+    loaded = load_checkpoint(checkpoint_path(command.init))[0]
+    torch.manual_seed(command.seed)  # a new core's weights are random
+    policy = with_chosen_core(loaded, command.core, command.core_options)
+    if policy is not loaded:
+        console.print(f"note: {NEW_CORE.format(command.init)}", highlight=False, soft_wrap=True)
+    return policy
 
 
 def comparable(command: TrainCommand) -> dict[str, Any]:

@@ -8,20 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from ttm.policy.errors import UserError
+from ttm.training.core_names import CoreName
 
 Preset = Literal["tiny", "base", "paper"]
-Core = Literal[
-    "auto",
-    "ttm",
-    "none",
-    "lstm",
-    "transformer",
-    "recurrent-transformer",
-    "mixer",
-    "frame-stacking",
-    "tlb",
-    "hourglass",
-]
+Core = Literal["auto", CoreName]
 Memory = Literal["zero", "carry", "burn-in"]
 DEFAULT_MEMORY: Memory = "zero"
 DEFAULT_BURN_IN = 8
@@ -47,7 +37,7 @@ class TrainCommand:
     transformer: causal, over the last ticks; recurrent-transformer: state tokens pass through it with the inputs;
     mixer and frame-stacking: an MLP-Mixer and a Transformer over the last ticks' tokens; tlb: Temporal Latent
     Bottleneck; hourglass: a Transformer on a shortened sequence; auto: ttm, or with --init and --resume the
-    checkpoint's."""
+    checkpoint's. With --init, another core than the checkpoint's starts from random weights, all else from its."""
     core_options: tuple[str, ...] = ()
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or for ttm processor=mixer. Those
     not given are the preset's, or else the core's defaults; an unknown field is answered with a list of all."""
@@ -61,7 +51,7 @@ class TrainCommand:
     """Start anew even if OUT holds a training."""
     init: Path | None = None
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy that comes with the
-    project. Its robot must be the data's."""
+    project. Its robot must be the data's. With another --core or other --core-options the core alone is new."""
     new_statistics: bool = False
     """With --init: normalise by the new data's statistics instead of the checkpoint's."""
     filter: str = "train"

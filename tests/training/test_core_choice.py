@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores import NAMES, core_name
 from ttm.policy.errors import UserError
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
-from ttm.policy.ttm_policy import PRESETS
+from ttm.policy.ttm_policy import PRESETS, TTMPolicy
 from ttm.training.cli import parse
-from ttm.training.core_choice import chosen_network, require_same_core
+from ttm.training.core_choice import chosen_network, require_same_core, with_chosen_core
 from ttm.training.train import Core, TrainCommand
 
 Make = Callable[..., TrainCommand]
@@ -51,25 +53,55 @@ def test_every_core_trains_and_its_checkpoint_runs(name: str, command: Make, spe
         assert np.isfinite(action.values).all()
 
 
-def test_a_checkpoint_keeps_its_core(command: Make, tmp_path: Path) -> None:
+def test_a_resumed_training_keeps_its_core(command: Make) -> None:
     small = {"cameras": ("wrist",), "steps": 1}
     first = command(core="lstm", core_options=("num_layers=1",), **small)
     first.run()
-    last = first.out / "last.safetensors"
-    with pytest.raises(
-        UserError, match=r"--core is mixer, but .*last.safetensors has lstm; leave --core out"
-    ):
-        command(core="mixer", init=last, out=tmp_path / "other", **small).run()
     with pytest.raises(UserError, match=r"--core is ttm, but .*last.safetensors has lstm; leave --core out"):
         command(core="ttm", resume=True, **small).run()
     with pytest.raises(
         UserError, match=r"has num_layers=2, but the core of .*last.safetensors has num_layers=1"
     ):
-        command(core_options=("num_layers=2",), init=last, out=tmp_path / "other", **small).run()
-    tuned = command(core="lstm", core_options=("num_layers=1",), init=last, out=tmp_path / "tuned", **small)
-    assert tuned.run() == 0
-    assert core_name(load_checkpoint(tuned.out / "last.safetensors")[0].config.core) == "lstm"
+        command(core_options=("num_layers=2",), resume=True, **small).run()
     assert command(resume=True, **{**small, "steps": 2}).run() == 0
+
+
+def test_fine_tuning_keeps_the_core_unless_another_is_asked_for(command: Make, tmp_path: Path) -> None:
+    small = {"cameras": ("wrist",), "steps": 1}
+    first = command(core="lstm", core_options=("num_layers=1",), **small)
+    first.run()
+    last = first.out / "last.safetensors"
+    same = command(core="lstm", core_options=("num_layers=1",), init=last, out=tmp_path / "same", **small)
+    assert same.run() == 0
+    other = command(core="tlb", core_options=("num_layers=1",), init=last, out=tmp_path / "other", **small)
+    assert other.run() == 0
+    cores = [load_checkpoint(path.out / "last.safetensors")[0].config.core for path in (first, same, other)]
+    assert cores[0] == cores[1] == load_checkpoint(last)[0].config.core
+    assert core_name(cores[2]) == "tlb"
+    assert (
+        command(resume=True, init=last, out=tmp_path / "other", core="tlb", **{**small, "steps": 2}).run()
+        == 0
+    )
+
+
+@pytest.mark.parametrize("outputs", [3, 5])
+def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> None:
+    config = chosen_network("tiny", "lstm", ("num_layers=1", "process_size=3"))
+    policy = TTMPolicy(spec, replace(config, vision=replace(config.vision, weights="random")))
+    policy.known_instructions = {"do 0": np.ones(384, np.float32)}
+    options = ("hierarchy=1@1 1@2 1@1", f"process_size={outputs}")
+    made = with_chosen_core(policy, "hourglass", options)
+    assert core_name(made.config.core) == "hourglass"
+    assert made.core.num_outputs == outputs
+    assert list(made.known_instructions) == ["do 0"]
+    old, new = policy.state_dict(), made.state_dict()
+    fresh = ("core.",) if outputs == 3 else ("core.", "action_head.")
+    for name, value in old.items():
+        if not name.startswith(fresh):
+            torch.testing.assert_close(new[name], value, rtol=0, atol=0)
+    assert with_chosen_core(policy, "auto", ()) is policy
+    assert with_chosen_core(policy, "lstm", ("num_layers=1",)) is policy
+    assert with_chosen_core(policy, "auto", ("num_layers=2",)).config.core != config.core
 
 
 def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:
