@@ -149,6 +149,16 @@ class TokenTuringMachine(TemporalCore):
         memory, outputs = self.unit(state["memory"], tokens)
         return outputs, {"memory": memory} if self.keeps_memory else self.initial_state(len(memory))
 
+    def forward(
+        self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `TemporalCore`. Without memory no tick waits for another: all at once."""
+        if self.keeps_memory:
+            return super().forward(tokens, state, episode_start)
+        ticks = tokens.flatten(0, 1)  # (B * T, N, D)
+        outputs, _ = self.step(ticks, self.initial_state(len(ticks)))
+        return outputs.reshape(*tokens.shape[:2], *outputs.shape[1:]), self.initial_state(len(tokens))
+
 
 def build_unit(width: int, num_inputs: int, config: TokenTuringConfig) -> TokenTuringUnit:
     """The unit for N = `num_inputs` tokens of `width` a step; N is free without positional embeddings."""
