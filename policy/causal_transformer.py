@@ -73,11 +73,6 @@ class CausalTransformer(SequenceCore):
             "valid": self.zeros(batch_size, ticks),
         }
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `TemporalCore`."""
-        outputs, state = self.forward(tokens.unsqueeze(1), state)
-        return outputs.squeeze(1), state
-
     def forward(
         self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, State]:

@@ -76,7 +76,8 @@ class Hourglass(SequenceCore):
     - "scale<s>.shorten": attention pooling's fine keys and values, window - 1 elements of 2 D;
     - "scale<s>.upsample": attention upsampling's coarse keys and values, window elements of 2 D.
     `2@1 4@4 2@1` at window W so has r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats, however long the episode. Every
-    tick costs the same: coarse elements are computed at each, and kept where it is their turn.
+    tick costs the same: coarse elements are computed at each, and kept where it is their turn. As its memory it shows
+    the coarse elements held; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -87,6 +88,7 @@ class Hourglass(SequenceCore):
         sizes = AttentionSizes(width, config.num_heads, config.mlp_size, config.window, config.position)
         self.scales = build_scales(hierarchy.stages, config, sizes)
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros."""
@@ -94,11 +96,6 @@ class Hourglass(SequenceCore):
         tick = torch.zeros(batch_size, dtype=torch.int64, device=self.slot.device)
         rows = {x.name: self.zeros(batch_size, x.size, self.num_outputs, x.channels) for x in kept}
         return {"tick": tick, **rows}
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `TemporalCore`."""
-        outputs, state = self.forward(tokens.unsqueeze(1), state)
-        return outputs.squeeze(1), state
 
     def forward(
         self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None

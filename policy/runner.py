@@ -85,13 +85,11 @@ class PolicyRunner:
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
-        """Euclidean norms of all vectors that the core keeps; of a Token Turing Machine, of its memory tokens, (m,).
+        """Euclidean norms of the vectors of the core's memory; of a Token Turing Machine, of its memory tokens, (m,).
 
-        Zeros after a reset, unless the start is learned. Counts, masks and all below three dimensions are left out.
+        Zeros after a reset, unless the start is learned. Which they are, `TemporalCore.memory_names` says.
         """
-        vectors = [v for v in self._state.values() if v.dim() > 2 and v.is_floating_point()]
-        norms = [vector[0].flatten(0, -2).norm(dim=-1) for vector in vectors]
-        return np.asarray(_to_numpy(torch.cat(norms)), np.float32) if norms else np.zeros(0, np.float32)
+        return _to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
     def reset(
         self, instruction: str, *, embedding: npt.NDArray[Any] | None = None, keep_memory: bool = False

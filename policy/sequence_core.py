@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ttm.policy.errors import UserError
-from ttm.policy.temporal import CoreConfig, TemporalCore
+from ttm.policy.temporal import CoreConfig, State, TemporalCore
 from ttm.policy.token_learner import TokenSummarizer
 from ttm.policy.token_turing import PositionedSummarizer
 
@@ -62,6 +62,11 @@ class SequenceCore(TemporalCore):
         """tokens: (B, T, N, D) -> (B, T, r, D), the summaries of T ticks at once."""
         summaries: Tensor = self.read(tokens.flatten(0, 1))
         return summaries.reshape(*tokens.shape[:2], *summaries.shape[1:])
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `TemporalCore`. A window of one tick: for cores with a `forward` of their own, or they override this."""
+        outputs, state = self.forward(tokens.unsqueeze(1), state)
+        return outputs.squeeze(1), state
 
     def zeros(self, *shape: int) -> Tensor:
         """Zeros on the module's device, in its type."""

@@ -28,6 +28,11 @@ class TemporalCore(nn.Module, ABC):
     """N input tokens of width D a tick -> `num_outputs` (R) output tokens of width D, and the next state."""
 
     num_outputs: int
+    memory_names: tuple[str, ...] = ()
+    """Those tensors of the state that are its memory, where there are others beside, such as cached keys and values.
+
+    () if all are, save counts and masks. For those who look into a memory; a snapshot always has the whole state.
+    """
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:
@@ -54,6 +59,13 @@ class TemporalCore(nn.Module, ABC):
             output, state = self.step(now, state)
             outputs.append(output)
         return torch.stack(outputs, dim=1), state
+
+    def memory_norms(self, state: State) -> Tensor:
+        """(B, vectors): Euclidean norms of the memory's vectors, of D channels each (cached pairs have 2 D)."""
+        of_vectors = (name for name, value in state.items() if value.dim() > 2 and value.is_floating_point())
+        vectors = [state[name].flatten(1, -2) for name in self.memory_names or of_vectors]
+        # In double precision: squares of a memory that runs away overflow long before its values do.
+        return torch.cat([part.double().norm(dim=-1) for part in vectors], dim=1)
 
 
 def reset_where(mask: Tensor, state: State, initial: State) -> State:

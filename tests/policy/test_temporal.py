@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -199,6 +200,45 @@ def test_round_trip_through_plain_data_and_weights(name: str, core: TemporalCore
     other.load_state_dict(core.state_dict())
     tokens = window(1, 3)
     assert torch.equal(core(tokens)[0], other(tokens)[0])
+
+
+SHOWN = {
+    "token turing": (),
+    "causal transformer": (),
+    "latent bottleneck": ("latents",),
+    "hourglass, nested, linear, rotary": ("scale1.held", "scale2.held"),
+    "hourglass, full length, window beyond the episode": (),
+}
+"""Names of tensors, where a core has others beside its memory; where it has caches alone, they are its memory."""
+
+
+@pytest.mark.parametrize("chosen", SHOWN)
+def test_what_is_shown_as_memory(chosen: str) -> None:
+    assert CORES[chosen].build(WIDTH, NUM_INPUTS).memory_names == SHOWN[chosen]
+
+
+@torch.no_grad()
+def test_norms_are_those_of_the_memorys_vectors(core: TemporalCore) -> None:
+    _, state = core(window(2, 7))
+    rows = [
+        [float(np.linalg.norm(vector)) for name in chosen for vector in np_rows(state[name][element])]
+        for chosen in [core.memory_names or [n for n, v in state.items() if v.ndim > 2]]
+        for element in range(2)
+    ]
+    norms = core.memory_norms(state)
+    np.testing.assert_allclose(norms.numpy(), rows, rtol=1e-6)
+    assert norms.isfinite().all()
+
+
+def np_rows(value: Tensor) -> np.ndarray:
+    return value.double().numpy().reshape(-1, value.shape[-1])
+
+
+@torch.no_grad()
+def test_norms_of_a_memory_that_ran_away_are_numbers() -> None:
+    core = CORES["token turing"].build(WIDTH, NUM_INPUTS)
+    state = {"memory": torch.full((1, 4, WIDTH), 1e30)}
+    assert core.memory_norms(state)[0].tolist() == pytest.approx([WIDTH**0.5 * 1e30] * 4)
 
 
 def test_bfloat16_arithmetic_trains(core: TemporalCore) -> None:

@@ -15,14 +15,12 @@ from PIL import Image
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows import WindowDataset
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.cores import CORES, sized_like
 from ttm.policy.errors import UserError
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.token_turing import TokenTuringConfig
 from ttm.policy.ttm_policy import PRESETS, TTMPolicy
 from ttm.training import cli
 from ttm.training.action_errors import ErrorSum, squared_errors
-from ttm.training.bench.drift_measure import DriftRuns, Run, Stretch, lay_chains, measure, memory_norms
+from ttm.training.bench.drift_measure import DriftRuns, Run, Stretch, lay_chains, measure
 from ttm.training.bench.drift_summary import summarize
 from ttm.training.train import TrainCommand
 from ttm.training.training_data import open_all, split
@@ -80,14 +78,6 @@ def test_runs_are_those_of_the_runner(policy: TTMPolicy, windows: WindowDataset,
     assert np.flatnonzero(runs.seams[0]).tolist() == [5, 10]
     assert np.allclose(runs.kept.errors[0, :5], runs.control.errors[0, :5])
     assert not np.allclose(runs.kept.errors[0, 5:], runs.control.errors[0, 5:])
-
-
-@pytest.mark.parametrize("kind", CORES)
-def test_every_core_has_a_norm(kind: str) -> None:
-    core = sized_like(kind, TokenTuringConfig()).build(16, 3)
-    _, state = core.step(torch.randn(2, 3, 16), core.initial_state(2))
-    assert memory_norms(state).shape == (2,)
-    assert memory_norms(state).isfinite().all()
 
 
 def test_errors_of_ticks_are_those_of_a_training(spec: object) -> None:

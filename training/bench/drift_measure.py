@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows import WindowDataset
-from ttm.policy.temporal import State, reset_where
+from ttm.policy.temporal import reset_where
 from ttm.policy.ttm_policy import PREVIOUS_ACTION, TTMPolicy
 from ttm.training.action_errors import squared_errors
 from ttm.training.behavior_cloning import at_ticks
@@ -136,20 +136,9 @@ def run_core(policy: TTMPolicy, tokens: Tensor, reset: Tensor) -> tuple[Floats, 
     reset = reset.to(tokens.device)
     for tick, now in enumerate(tokens.unbind(dim=1)):
         outputs, state = policy.core.step(now, reset_where(reset[:, tick], state, initial))
-        norms.append(memory_norms(state))
+        norms.append(policy.core.memory_norms(state).mean(dim=1))
         actions.append(policy.decode(policy.action_head(outputs.unsqueeze(1))))
     return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu().numpy()
-
-
-def memory_norms(state: State) -> Tensor:
-    """(B,): the mean norm of all tokens in a core's state; nan for a state that has none."""
-    # In double precision: squares of a memory that runs away overflow long before its values do.
-    tokens = [value.double().flatten(1, -2).norm(dim=-1) for value in state.values() if value.dim() > 2]
-    return (
-        torch.cat(tokens, dim=1).mean(dim=1)
-        if tokens
-        else next(iter(state.values())).new_full((1,), torch.nan)
-    )
 
 
 @torch.no_grad()
