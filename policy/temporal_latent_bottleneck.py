@@ -63,6 +63,8 @@ class TemporalLatentBottleneck(SequenceCore):
     taken at a chunk's end.
     """
 
+    memory_names = ("latents",)
+
     def __init__(self, width: int, num_inputs: int, config: TemporalLatentBottleneckConfig) -> None:
         super().__init__(width, num_inputs, config)
         self.chunk_size, self.cross_every = config.chunk_size, config.cross_every
@@ -92,9 +94,9 @@ class TemporalLatentBottleneck(SequenceCore):
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See `TemporalCore`. A chunk's last tick changes the latents after its output."""
-        read = self.read(tokens).unsqueeze(1)
-        outputs, state = self._within_chunk(read, torch.ones_like(state["phase"]), state)
-        return outputs.squeeze(1), self._end_chunk(state)
+        one = torch.ones_like(state["phase"])
+        outputs, state = self._part_of_chunk(self.read(tokens).unsqueeze(1), one, state)
+        return outputs.squeeze(1), state
 
     def forward(
         self, tokens: Tensor, state: State | None = None, episode_start: Tensor | None = None
@@ -104,18 +106,29 @@ class TemporalLatentBottleneck(SequenceCore):
         state = initial if state is None else state
         # A trainer may have changed the weights since the state was made.
         state = {**state, **self._look_at(state["latents"])}
-        read, outputs = self.read_all(tokens), []
         pieces = WindowPieces(state["phase"], tokens.shape[1], self.chunk_size, episode_start)
-        for piece in pieces:
-            state = reset_where(piece.begins_episode, state, initial)
-            output, state = self._within_chunk(pick(read, piece.ticks), piece.count, state)
-            state = self._end_chunk(state)
+        whole, outputs = WholeChunk(self.chunk_size, tokens.device), []
+        for piece, read in zip(pieces, pieces.cut(self.read_all(tokens)), strict=True):
+            if piece.any_begins:
+                state = reset_where(piece.begins_episode, state, initial)
+            if piece.all_whole:
+                output, state = self._within_chunk(read, whole, state)
+                state = self._ended(state)
+            else:
+                output, state = self._part_of_chunk(read, piece.count, state)
             outputs.append(output)
         return pieces.in_order(outputs), state
 
-    def _within_chunk(self, tokens: Tensor, count: Tensor, state: State) -> tuple[Tensor, State]:
+    def _part_of_chunk(self, tokens: Tensor, count: Tensor, state: State) -> tuple[Tensor, State]:
         """S ticks that no chunk's end divides. tokens: (B, S, r, D); count: (B,), those after it are not remembered."""
         chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
+        outputs, state = self._within_chunk(tokens, chunk, state)
+        return outputs, reset_where(state["phase"] == self.chunk_size, state, self._ended(state))
+
+    def _within_chunk(
+        self, tokens: Tensor, chunk: ChunkPlaces | WholeChunk, state: State
+    ) -> tuple[Tensor, State]:
+        """tokens: (B, S, r, D), whose places `chunk` knows. It may be full then, and has not ended yet."""
         mask = chunk.visible(self.num_outputs)
         x = (tokens + self.position[chunk.ticks]).flatten(1, 2)  # (B, S * r, D)
         keys, values = [], []
@@ -134,15 +147,14 @@ class TemporalLatentBottleneck(SequenceCore):
         rows = x.view_as(tokens)
         grown = {"keys": torch.stack(keys, dim=1), "values": torch.stack(values, dim=1)}
         grown["rows"] = chunk.put(state["rows"], rows)
-        return self.norm(rows), {**state, **grown, "phase": state["phase"] + count}
+        return self.norm(rows), {**state, **grown, "phase": state["phase"] + chunk.count}
 
-    def _end_chunk(self, state: State) -> State:
-        """Where the chunk is full, the latents I attend to its rows X, I + Attention(LN I; LN X), and it is dropped."""
+    def _ended(self, state: State) -> State:
+        """The latents I attend to the full chunk's rows X, I + Attention(LN I; LN X), and the chunk is dropped."""
         rows = state["rows"].flatten(1, 2)  # (B, K * r, D)
         latents = self.update(state["latents"], *self.update.keys_values(rows))
         empty = {name: torch.zeros_like(state[name]) for name in ("keys", "values", "rows", "phase")}
-        ended = {"latents": latents, **self._look_at(latents), **empty}
-        return reset_where(state["phase"] == self.chunk_size, state, ended)
+        return {"latents": latents, **self._look_at(latents), **empty}
 
     def _look_at(self, latents: Tensor) -> State:
         """latents: (B, N, D) -> their keys and values for all layers of cross-attention, (B, C, N, D)."""
@@ -164,6 +176,7 @@ class ChunkPlaces:
         place = torch.arange(chunk_size, device=phase.device)
         new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
         self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
+        self.count = count
         self._seen = place <= new[..., None]  # (B, S, K)
         source = place - phase[:, None]  # (B, K), the new tick for each place
         self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
@@ -175,5 +188,27 @@ class ChunkPlaces:
 
     def visible(self, tokens: int) -> Tensor:
         """(B, 1, S * r, K * r) bool: a tick's r tokens see each other, and the chunk's ticks before them."""
-        seen = self._seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2)
-        return seen.unsqueeze(1)
+        return _by_token(self._seen, tokens)
+
+
+class WholeChunk:
+    """All K ticks of a chunk of which no place is taken: `ChunkPlaces` then, and cheaper."""
+
+    ticks = slice(None)
+
+    def __init__(self, chunk_size: int, device: torch.device) -> None:
+        self.count = chunk_size
+        self._seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
+
+    def put(self, old: Tensor, new: Tensor) -> Tensor:
+        """old, new: (B, K, r, D) -> new."""
+        return new
+
+    def visible(self, tokens: int) -> Tensor:
+        """(1, 1, K * r, K * r) bool: see `ChunkPlaces`."""
+        return _by_token(self._seen, tokens)
+
+
+def _by_token(seen: Tensor, tokens: int) -> Tensor:
+    """seen: (B or 1, S, K), of ticks -> (B or 1, 1, S * r, K * r), of their r tokens each."""
+    return seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2).unsqueeze(1)

@@ -7,7 +7,7 @@ element with the most pieces has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,10 +25,17 @@ class Round:
     """(B,) int64: how many of the S count."""
     begins_episode: Tensor
     """(B,) bool."""
+    any_begins: bool
+    """Whether that holds for any."""
+    all_whole: bool
+    """Whether every element has a whole chunk, from its first tick to its last."""
 
 
 class WindowPieces:
-    """The pieces of T ticks. Iterates over the rounds; `in_order` brings their outputs back into the window's order."""
+    """The pieces of T ticks. Iterates over the rounds; `cut` gives what a window has for each, `in_order` brings their
+    outputs back into the window's order. Where all elements are cut alike, as in most training, neither looks up
+    anything by index, which with its gradient would cost a good part of a step.
+    """
 
     def __init__(
         self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
@@ -49,17 +56,32 @@ class WindowPieces:
         self._lengths: list[int] = self._count.amax(dim=0).tolist()
         first = self._first.clamp(max=num_ticks - 1)
         self._begins_episode = episode_start.gather(1, first) & (self._count > 0)
+        self._any_begins: list[bool] = self._begins_episode.any(dim=0).tolist()
+        self._all_whole: list[bool] = (self._count == chunk_size).all(dim=0).tolist()
+        self._cut_alike = bool((cut == cut[:1]).all())
         self._last_tick = num_ticks - 1
 
     def __iter__(self) -> Iterator[Round]:
         for piece, length in enumerate(self._lengths):
             ticks = self._first[:, piece, None] + torch.arange(length, device=self._first.device)
             yield Round(
-                ticks.clamp(max=self._last_tick), self._count[:, piece], self._begins_episode[:, piece]
+                ticks.clamp(max=self._last_tick),
+                self._count[:, piece],
+                self._begins_episode[:, piece],
+                self._any_begins[piece],
+                self._all_whole[piece],
             )
+
+    def cut(self, window: Tensor) -> Sequence[Tensor]:
+        """window: (B, T, ...) -> (B, S, ...) for every round."""
+        if self._cut_alike:
+            return window.split_with_sizes(self._lengths, dim=1)
+        return [pick(window, piece.ticks) for piece in self]
 
     def in_order(self, outputs: list[Tensor]) -> Tensor:
         """outputs: (B, S, ...) of every round -> (B, T, ...)."""
+        if self._cut_alike:
+            return torch.cat(outputs, dim=1)
         lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
         return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)
 

@@ -247,6 +247,45 @@ def test_pieces_lie_within_a_chunk_and_an_episode_and_come_back_in_order() -> No
     assert torch.equal(pieces.in_order([pick(tick, r.ticks) for r in rounds]), tick)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("taken", [0, 3])
+@pytest.mark.parametrize("start", [None, 0, 7, 12])
+def test_elements_that_are_cut_alike_equal_single_steps(taken: int, start: int | None) -> None:
+    """Training's common case, which looks up nothing by index; `start`: an episode begins there in all elements."""
+    core, tokens = make(), window(TICKS, batch=2)
+    _, state = core(window(taken + CHUNK, batch=2))
+    starts = torch.zeros(2, TICKS, dtype=torch.bool)
+    if start is not None:
+        starts[:, start] = True
+    outputs, after = core(tokens, state, starts)
+    expected, expected_after = TemporalCore.forward(core, tokens, state, starts)
+    assert_close(outputs, expected)
+    for name, value in after.items():
+        assert_close(value, expected_after[name])
+
+
+def test_pieces_of_elements_that_are_cut_alike_are_stretches_of_the_window() -> None:
+    starts = torch.zeros(2, 14, dtype=torch.bool)
+    starts[:, 8] = True
+    alike = WindowPieces(torch.tensor([3, 3]), 14, 4, starts)
+    assert [(r.any_begins, r.all_whole) for r in alike] == [
+        (False, False),
+        (False, True),
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
+    values = torch.arange(28).view(2, 14)
+    cut = alike.cut(values)
+    assert [piece[0].tolist() for piece in cut] == [[0], [1, 2, 3, 4], [5, 6, 7], [8, 9, 10, 11], [12, 13]]
+    for piece, a_round in zip(cut, alike, strict=True):
+        assert torch.equal(piece, pick(values, a_round.ticks))
+    assert torch.equal(alike.in_order(list(cut)), values)
+    others = WindowPieces(torch.tensor([3, 2]), 14, 4)
+    assert torch.equal(others.in_order(list(others.cut(values))), values)
+    assert [r.all_whole for r in others] == [False, True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
