@@ -8,19 +8,28 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from ttm.policy.errors import UserError
 from ttm.policy.openvino_engine import supported_precisions
 from ttm.policy.token_turing import build_unit
-from ttm.training.bench import tick_policy, tick_unit
+from ttm.training.bench import tick_period, tick_policy, tick_unit, timing
 from ttm.training.bench.plain_unit import PlainUnit
 from ttm.training.bench.tick import BenchTickCommand
+from ttm.training.bench.tick_period import PERIODIC
 from ttm.training.bench.tick_unit import EAGER, NUM_INPUTS, UNIT, WIDTH
 from ttm.training.bench.timing import BLOCK, DROPPED, interleaved
 
 KINDS = ("ttm", "transformer")
 QUICK = BenchTickCommand(
-    threads=1, blocks=1, flat_ticks=60, growing_ticks=40, presets=("tiny",), whole_ticks=3, torch_ticks=2
+    threads=1,
+    blocks=1,
+    flat_ticks=60,
+    growing_ticks=40,
+    period_ticks=40,
+    presets=("tiny",),
+    whole_ticks=3,
+    torch_ticks=2,
 )
 
 
@@ -56,6 +65,28 @@ def test_every_part_prints_a_table_and_gives_figures(
     assert [(row["early"], row["late"]) for row in figures["flat"]] == [([10, 20], [50, 60])] * 2 + [
         ([10, 20], [30, 40])
     ]
+    assert [(row["what"], row["how"]) for row in figures["periods"]] == [
+        (what, how) for what in PERIODIC for how in ("PyTorch", "OpenVINO")
+    ]
+    assert all(row[name] > 0 for row in figures["periods"] for name in ("early_ms", "turn_ms", "other_ms"))
+
+
+def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A core that counts its ticks, and a clock by which those that should be slow are."""
+    for what, slow in {"tlb": 9, "hourglass": 0}.items():
+        period = PERIODIC[what].period
+        clock = 0.0
+
+        def call(tokens: Tensor, tick: Tensor, slow: int = slow, period: int = period) -> list[Tensor]:
+            nonlocal clock
+            clock += 3.0 if int(tick) % period == slow else 1.0
+            return [tokens, tick + 1]
+
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: clock)  # noqa: B023
+        row = tick_period._row(what, "PyTorch", call, [torch.zeros(1), torch.tensor(0)], 67)
+        assert (row.turn_ms, row.other_ms) == (3e3, 1e3)
 
 
 def test_the_plain_restatement_is_the_unit() -> None:

@@ -1,1 +1,1 @@
-"""What `ttm bench` measures: the cost of a tick, in operations and in time, and what memory does over long episodes."""
+"""What `ttm bench` measures: the cost of a tick and of long sequences, and what memory does over long episodes."""

@@ -6,16 +6,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ttm.policy.cores import CORES, sized_like
+from ttm.policy.hierarchy import parse_hierarchy
+from ttm.policy.hourglass import HourglassConfig
 from ttm.policy.ttm_policy import PRESETS
 from ttm.training.bench.counting import CountedStep, counted_step
 from ttm.training.bench.hand_counts import step_by_hand
+from ttm.training.bench.hierarchy_costs import HierarchyCost
 from ttm.training.bench.operations import Operations, StepOperations
 from ttm.training.bench.ttm_tables import WIDTH, Row, paper_tables
+from ttm.training.tables import compact_table
 
 CONVENTION = """\
 Operations of one step at batch 1, without the image encoder. A multiply-add counts as one.
@@ -89,13 +91,18 @@ def measure_cores(preset: str) -> list[Measured]:
     return [measure(Row(kind, sized_like(kind, config.core), tokens), config.width) for kind in CORES]
 
 
+def hourglass_sizes(preset: str) -> tuple[HourglassConfig, int]:
+    """Configuration and width of the preset's Hourglass."""
+    config = sized_like("hourglass", PRESETS[preset].core)
+    assert isinstance(config, HourglassConfig)
+    return config, PRESETS[preset].width
+
+
 def print_tables(console: Console, tables: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """The paper's tables, each with a line of explanation for every row."""
     for title, rows in tables:
-        table = _table(f"{title} (GFLOPs a step)")
-        table.add_column("model", no_wrap=True)
-        for name in ("n", "counter", "by\nhand", "all", "paper", "matrix\n/ paper", "all\n/ paper"):
-            table.add_column(name, justify="right", no_wrap=True)
+        columns = ("model", "n", "counter", "by\nhand", "all", "paper", "matrix\n/ paper", "all\n/ paper")
+        table = compact_table(f"{title} (GFLOPs a step)", columns)
         for measured in rows:
             table.add_row(measured.row.name, str(measured.row.num_inputs), *_figures(measured))
         console.print(table)
@@ -113,10 +120,8 @@ def print_cores(console: Console, cores: Sequence[Measured], preset: str) -> Non
         f"width {config.width}, {cores[0].row.num_inputs} tokens a tick: "
         f"{CAMERAS} cameras, {PROPRIOCEPTION} vectors of proprioception, action, instruction"
     )
-    table = _table(title)
-    table.add_column("core", no_wrap=True)
-    for name in ("parameters", "counter", "by\nhand", "all", "state\n(floats)"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("core", "parameters", "counter", "by\nhand", "all", "state\n(floats)")
+    table = compact_table(title, columns)
     for core in cores:
         table.add_row(
             core.row.name,
@@ -127,6 +132,11 @@ def print_cores(console: Console, cores: Sequence[Measured], preset: str) -> Non
             f"{core.counted.state_values:,}",
         )
     console.print(table)
+    hierarchy = hourglass_sizes(preset)[0].hierarchy
+    cost = float(parse_hierarchy(hierarchy).linear_cost)
+    console.print(
+        f"  hourglass: {hierarchy}, whose linear cost is {cost:g} layers; see below.\n", soft_wrap=True
+    )
 
 
 def explanation(measured: Measured) -> str:
@@ -140,7 +150,12 @@ def explanation(measured: Measured) -> str:
     return f"{name} matrix {_off(matrix)}, all {_off(everything)}: {elements}. {row.remark}".rstrip()
 
 
-def to_json(tables: Sequence[tuple[str, Sequence[Measured]]], cores: Sequence[Measured], preset: str) -> str:
+def to_json(
+    tables: Sequence[tuple[str, Sequence[Measured]]],
+    cores: Sequence[Measured],
+    preset: str,
+    hierarchies: Sequence[HierarchyCost],
+) -> str:
     """All figures, in operations, with the sizes that they belong to."""
     return json.dumps(
         {
@@ -153,15 +168,11 @@ def to_json(tables: Sequence[tuple[str, Sequence[Measured]]], cores: Sequence[Me
                 "preset": preset,
                 "rows": [_to_dict(measured, PRESETS[preset].width) for measured in cores],
             },
+            "hierarchies": [asdict(row) for row in hierarchies],
         },
         indent=2,
         ensure_ascii=False,
     )
-
-
-def _table(title: str) -> Table:
-    """Close columns, so that 80 characters do."""
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _figures(measured: Measured) -> list[str]:

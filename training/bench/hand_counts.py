@@ -135,15 +135,15 @@ def hourglass(config: HourglassConfig, width: int, num_inputs: int) -> StepOpera
     hierarchy, new = parse_hierarchy(config.hierarchy), config.process_size
     *around, innermost = hierarchy.stages
     process = ops.residual(new, width) + ops.layer_norm(new, width)
-    process += _hourglass_attention(config, width, config.window) * innermost.num_layers
+    process += hourglass_attention(config, width, config.window) * innermost.num_layers
     for stage, factor in zip(around, hierarchy.factors, strict=True):
-        process += _hourglass_attention(config, width, config.window) * (2 * stage.num_layers)
+        process += hourglass_attention(config, width, config.window) * (2 * stage.num_layers)
         process += SHORTENINGS[config.pooling](config, width, factor)
         process += UPSAMPLINGS[config.upsampling](config, width, factor) + ops.residual(new, width)
     return StepOperations(read=_read(config, width, num_inputs), process=process)
 
 
-def _hourglass_attention(config: HourglassConfig, width: int, elements: int, spacing: int = 1) -> Operations:
+def hourglass_attention(config: HourglassConfig, width: int, elements: int, spacing: int = 1) -> Operations:
     """r new keys and values, then r tokens attend to those of `elements` elements, which are `spacing` apart."""
     new, seen = config.process_size, config.process_size * elements
     block = ops.keys_values(new, width) + ops.cross_block(new, seen, width, config.num_heads, config.mlp_size)
@@ -157,7 +157,7 @@ SHORTENINGS: Mapping[str, Callable[[HourglassConfig, int, int], Operations]] = M
         "average": lambda c, width, k: ops.residual(k * c.process_size, width),
         "linear": lambda c, width, k: ops.dense(c.process_size, k * width, width),
         "attention": lambda c, width, k: (
-            ops.residual(k * c.process_size, width) + _hourglass_attention(c, width, c.window)
+            ops.residual(k * c.process_size, width) + hourglass_attention(c, width, c.window)
         ),
     }
 )
@@ -169,7 +169,7 @@ UPSAMPLINGS: Mapping[str, Callable[[HourglassConfig, int, int], Operations]] = M
         "attention": lambda c, width, k: (
             ops.dense(c.process_size, width, k * width)
             + ops.residual(c.process_size, width)
-            + _hourglass_attention(c, width, c.window + 1, spacing=k)
+            + hourglass_attention(c, width, c.window + 1, spacing=k)
         ),
     }
 )

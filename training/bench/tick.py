@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ttm.policy.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 Part = Literal["unit", "flat", "whole", "cores"]
 Preset = Literal["tiny", "base", "paper"]
+LONG = ("flat_ticks", "growing_ticks", "period_ticks")
+"""Options that are lengths of episodes."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class BenchTickCommand:
 
     unit: the Token Turing Machine's unit at the paper's robot setting, against a plain eager PyTorch restatement
     with the same weights. flat: the same and a whole policy over 10,000 ticks, beside a causal Transformer
-    without a window, whose cost grows. whole: images in, action out, for every preset. cores: every temporal core.
+    without a window, whose cost grows; then ticks of tlb and hourglass by age and phase, on one thread. whole: images
+    in, action out, for every preset. cores: every temporal core.
     """
 
     parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
@@ -34,6 +38,8 @@ class BenchTickCommand:
     flat_ticks: int = 10_000
     growing_ticks: int = 400
     """Ticks of the Transformer without a window: its cache takes 0.5 MB a tick, and its time grows with it."""
+    period_ticks: int = 1024
+    """Ticks of an episode of tlb and hourglass by themselves."""
     presets: tuple[Preset, ...] = ("tiny", "base", "paper")
     whole_ticks: int = 300
     torch_ticks: int = 50
@@ -44,13 +50,14 @@ class BenchTickCommand:
     def run(self) -> int:
         self._validate()
         # Here, so that `ttm --help` does not load torch.
-        import torch
         from rich.console import Console
 
-        console, before = Console(highlight=False), torch.get_num_threads()
+        from ttm.training.bench.timing import cpu_threads
+        from ttm.training.tables import write_figures
+
+        console = Console(highlight=False)
         figures: dict[str, Any] = {"threads": self.threads}
-        torch.set_num_threads(self.threads)
-        try:
+        with cpu_threads(self.threads):
             console.print(
                 f"{self.threads} CPU threads. Medians of single ticks at batch 1; error: the largest difference of an "
                 f"output from PyTorch's.\n"
@@ -59,19 +66,16 @@ class BenchTickCommand:
                 rows, table = self._measurements()[part]()
                 console.print(table)
                 figures[part] = [asdict(row) for row in rows]
-        finally:
-            torch.set_num_threads(before)
-        if self.json is not None:
-            self.json.parent.mkdir(parents=True, exist_ok=True)
-            self.json.write_text(json.dumps(figures, indent=2))
-            console.print(f"figures: {self.json}", soft_wrap=True)
+            if "flat" in self.parts:
+                figures["periods"] = self._periods(console)
+        write_figures(console, self.json, json.dumps(figures, indent=2))
         return 0
 
     def _validate(self) -> None:
         from ttm.training.bench.timing import BLOCK
 
-        for name in ("threads", "blocks", "flat_ticks", "growing_ticks", "whole_ticks", "torch_ticks"):
-            least = 4 * BLOCK if name in ("flat_ticks", "growing_ticks") else 1
+        for name in ("threads", "blocks", *LONG, "whole_ticks", "torch_ticks"):
+            least = 4 * BLOCK if name in LONG else 1
             if getattr(self, name) < least:
                 raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give at least {least}")
 
@@ -101,6 +105,15 @@ class BenchTickCommand:
             run_long("Transformer without a window", growing_loop, self.growing_ticks),
         ]
         return rows, flat_table(rows)
+
+    def _periods(self, console: Console) -> list[dict[str, Any]]:
+        from ttm.training.bench.tick_period import measure_periods
+        from ttm.training.bench.tick_report import PERIOD_NOTES, period_table
+
+        rows = measure_periods(self.period_ticks)
+        console.print(period_table(rows))
+        console.print(PERIOD_NOTES, soft_wrap=True)
+        return [asdict(row) for row in rows]
 
     def _whole(self) -> tuple[list[Any], Table]:
         from ttm.training.bench.tick_policy import measure_whole

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 
+from ttm.training.bench.tick_period import LATENTS, PERIODIC, PeriodRow
+from ttm.training.bench.tick_period import WIDTH as WIDTH_BY_PHASE
 from ttm.training.bench.tick_policy import BAR_MS, CoreRow, WholeRow
 from ttm.training.bench.tick_unit import BAR_RATIO, EAGER, NUM_INPUTS, UNIT, WIDTH, FlatRow, UnitRow
+from ttm.training.tables import compact_table
+
+PERIOD_NOTES = f"""\
+  early, late   medians of the first and the last quarter's ticks, by turns.
+  k-th          ticks at which something new is taken: the latents of tlb at the end of a chunk of
+                {LATENTS.chunk_size}, the coarse elements of hourglass at every {PERIODIC["hourglass"].period}th.
+                Both are worked out at all ticks, so that all take the same.
+A reference implementation of the TLB took 0.6 ms a tick, and 0.73 ms at a chunk's end, at this width
+on one core of another machine.
+"""
 
 
 def unit_table(rows: Sequence[UnitRow]) -> Table:
     """Ours beside plain eager PyTorch."""
-    table = _table(
+    table = compact_table(
         f"A tick of the unit: width {WIDTH}, m = {UNIT.memory_size}, r = {UNIT.process_size}, n = {NUM_INPUTS}, "
         f"{UNIT.num_layers} layers, batch 1",
         ("MLP", "run as", "median", "of plain eager", "bar", "error", "load"),
@@ -33,7 +44,7 @@ def unit_table(rows: Sequence[UnitRow]) -> Table:
 
 def flat_table(rows: Sequence[FlatRow]) -> Table:
     """Whether late ticks cost what early ones do."""
-    table = _table("Ticks of a long episode", ("what", "ticks", "median", "ratio", "memory"))
+    table = compact_table("Ticks of a long episode", ("what", "ticks", "median", "ratio", "memory"))
     for row in rows:
         table.add_row(row.what, _span(row.early), f"{row.early_ms:.2f} ms", "", _megabytes(row.early_mb))
         ratio = f"{row.late_ms / row.early_ms:.3f}"
@@ -41,9 +52,29 @@ def flat_table(rows: Sequence[FlatRow]) -> Table:
     return table
 
 
+def period_table(rows: Sequence[PeriodRow]) -> Table:
+    """Whether the ticks at which a core takes something new are as quick as the others."""
+    table = compact_table(
+        f"Ticks of {rows[0].ticks:,} by age and by phase: width {WIDTH_BY_PHASE}, one token, one thread; ms",
+        ("core", "run as", "early", "late", "ratio", "others", "k-th", "ratio"),
+    )
+    for row in rows:
+        table.add_row(
+            row.what,
+            row.how,
+            f"{row.early_ms:.3f}",
+            f"{row.late_ms:.3f}",
+            f"{row.late_ms / row.early_ms:.3f}",
+            f"{row.other_ms:.3f}",
+            f"{row.turn_ms:.3f}",
+            f"{row.turn_ms / row.other_ms:.3f}",
+        )
+    return table
+
+
 def whole_table(rows: Sequence[WholeRow]) -> Table:
     """From images to action."""
-    table = _table(
+    table = compact_table(
         "A whole tick: images in, action out (PolicyRunner.step); ms, load in s",
         ("preset, images", "run as", "median", "p99", "bar", "error", "load"),
     )
@@ -63,7 +94,7 @@ def whole_table(rows: Sequence[WholeRow]) -> Table:
 
 def core_table(rows: Sequence[CoreRow]) -> Table:
     """Every core by itself."""
-    table = _table(
+    table = compact_table(
         "A tick of each temporal core by itself, at the sizes of the tiny preset",
         ("core", "parameters", "state", "PyTorch", "OpenVINO", "ratio", "error"),
     )
@@ -77,16 +108,6 @@ def core_table(rows: Sequence[CoreRow]) -> Table:
             f"{row.median_ms / row.torch_ms:.2f}",
             f"{row.error:.1e}",
         )
-    return table
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    """Close columns, so that 80 characters do."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
     return table
 
 

@@ -1,0 +1,28 @@
+"""How the commands show their figures: tables to read, and a file for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def compact_table(title: str, columns: Sequence[str]) -> Table:
+    """Close columns, so that 80 characters do; the first is text, the others are figures."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def write_figures(console: Console, path: Path | None, figures: str) -> None:
+    """Writes JSON where the user asked for it (`--json`), and says so."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(figures)
+        console.print(f"figures: {path}", soft_wrap=True)
