@@ -18,10 +18,15 @@ from ttm.sim.collect import CollectCommand
 from ttm.sim.evaluate import EvaluateCommand
 from ttm.training.bench.drift import BenchDriftCommand
 from ttm.training.bench.flops import BenchFlopsCommand
+from ttm.training.bench.sequence import BenchSequenceCommand
 from ttm.training.bench.tick import BenchTickCommand
 from ttm.training.demo import DemoCommand
 from ttm.training.robot import RobotCommand
 from ttm.training.show_memory import ShowCommand
+from ttm.training.study.babyai import StudyBabyaiCommand
+from ttm.training.study.chunks import StudyChunksCommand
+from ttm.training.study.copying import StudyCopyCommand
+from ttm.training.study.listops import StudyListopsCommand
 from ttm.training.train import TrainCommand
 
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
@@ -33,7 +38,8 @@ The way from data to robot:
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
   ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
-  ttm bench tick                             how long a tick takes here; also flops, drift
+  ttm bench tick                             how long a tick takes here; also flops, sequence, drift
+  ttm study copy                             which memory can copy? also chunks, listops, babyai
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
@@ -59,12 +65,32 @@ class DataCommand:
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """What a tick takes (tick), its operations beside the paper's (flops); whether a memory drifts (drift)."""
+    """What a tick takes (tick), its operations beside the paper's (flops), what long sequences take (sequence).
+
+    And whether a memory drifts over long episodes (drift).
+    """
 
     command: Annotated[
         Annotated[BenchTickCommand, subcommand("tick")]
         | Annotated[BenchFlopsCommand, subcommand("flops")]
+        | Annotated[BenchSequenceCommand, subcommand("sequence")]
         | Annotated[BenchDriftCommand, subcommand("drift")],
+        arg(name=""),
+    ]
+
+    def run(self) -> int:
+        return self.command.run()
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """Compare memories without a robot: the papers' own experiments (copy, chunks, listops, babyai), for every core."""
+
+    command: Annotated[
+        Annotated[StudyCopyCommand, subcommand("copy")]
+        | Annotated[StudyChunksCommand, subcommand("chunks")]
+        | Annotated[StudyListopsCommand, subcommand("listops")]
+        | Annotated[StudyBabyaiCommand, subcommand("babyai")],
         arg(name=""),
     ]
 
@@ -81,6 +107,7 @@ Command = (
     | Annotated[DemoCommand, subcommand("demo")]
     | Annotated[ShowCommand, subcommand("show")]
     | Annotated[BenchCommand, subcommand("bench")]
+    | Annotated[StudyCommand, subcommand("study")]
 )
 
 

@@ -1,0 +1,100 @@
+"""`ttm study copy`: which memory can copy ten digits over hundreds of ticks?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ttm.policy.errors import UserError
+from ttm.training.core_names import CoreName
+
+if TYPE_CHECKING:
+    from ttm.policy.temporal import CoreConfig
+    from ttm.training.study.copy_training import CopyOptions, CopyResult
+
+
+@dataclass(frozen=True)
+class StudyCopyCommand:
+    """Train memories to say ten digits again after T ticks without anything (the TLB paper's copying task).
+
+    A training ends when 200 held-out sequences are right from the first digit to the last, or when its time is up: with
+    the defaults it may be most of an hour before the table is printed. Of that the Temporal Latent Bottleneck at
+    T = 100 takes a minute or two: --core tlb --lengths 100.
+    """
+
+    core: tuple[CoreName, ...] = ("tlb", "ttm")
+    """Memories to compare."""
+    lengths: tuple[int, ...] = (100, 200, 300)
+    """T, ticks between the digits and the signal to say them."""
+    seeds: tuple[int, ...] = (0,)
+    """One training for each, with other first weights and other sequences; the held-out sequences stay."""
+    minutes: float = 10.0
+    """Longest time for one training."""
+    unique: int | None = None
+    """Sequences to train on, again and again; None for fresh ones without end. The paper has 6200 at T = 100."""
+    core_options: tuple[str, ...] = ()
+    """Fields of all cores named, such as `chunk_size=20`; the sizes of the study otherwise."""
+    width: int = 64
+    """D, of the core and of the symbols' embedding."""
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    """Of Adam."""
+    threads: int = 1
+    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def run(self) -> int:
+        """Trains them one after another; returns the exit code."""
+        self._validate()
+        # Here, so that `ttm --help` does not load torch.
+        import torch
+        from rich.console import Console
+
+        from ttm.training.allocator import keep_freed_memory
+        from ttm.training.study.copy_report import HEADER, copy_core, copy_table, progress_line, to_json
+        from ttm.training.study.copy_training import train_copy
+
+        configs: dict[str, CoreConfig] = {name: copy_core(name, self.core_options) for name in self.core}
+        keep_freed_memory()
+        torch.set_num_threads(self.threads)
+        progress = Console(stderr=True, highlight=False)
+
+        def report(result: CopyResult) -> None:
+            progress.print(progress_line(result), soft_wrap=True)
+
+        options = self._options()
+        results = [
+            train_copy(name, config, blanks, seed, options, report)
+            for name, config in configs.items()
+            for blanks in self.lengths
+            for seed in self.seeds
+        ]
+        console = Console(highlight=False)
+        console.print(HEADER.format(minutes=self.minutes, threads=self.threads), soft_wrap=True)
+        console.print(copy_table(results, self.unique))
+        if self.json is not None:
+            self.json.parent.mkdir(parents=True, exist_ok=True)
+            self.json.write_text(to_json(configs, options, results))
+            console.print(f"figures: {self.json}", soft_wrap=True)
+        return 0
+
+    def _options(self) -> CopyOptions:
+        from ttm.training.study.copy_training import CopyOptions
+
+        return CopyOptions(self.width, self.batch_size, self.learning_rate, 60 * self.minutes, self.unique)
+
+    def _validate(self) -> None:
+        for name in ("core", "lengths", "seeds"):
+            if not getattr(self, name):
+                raise UserError(f"--{name} is empty; give one value or more")
+        for name in ("unique", "width", "batch_size", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"--{name.replace('_', '-')} is {value}; give 1 or more")
+        for name in ("minutes", "learning_rate"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give a number above 0")
+        if min(self.lengths) < 1:
+            raise UserError(f"--lengths has {min(self.lengths)}; give numbers of ticks, 1 or more")

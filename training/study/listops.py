@@ -1,0 +1,132 @@
+"""`ttm study listops`: which memory can tell the value of nested operations, read token by token?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ttm.policy.errors import UserError
+from ttm.training.core_names import CoreName
+
+if TYPE_CHECKING:
+    from ttm.policy.temporal import CoreConfig
+    from ttm.training.study.listops_task import Expression, ListopsTask
+    from ttm.training.study.listops_training import ListopsOptions, ListopsResult
+
+
+@dataclass(frozen=True)
+class StudyListopsCommand:
+    """Train memories to tell the value of ListOps expressions such as `[MAX 2 9 [MIN 4 7 ] 0 ]`, scaled down.
+
+    One token a tick; the value is asked for at the last. Made as Long Range Arena makes them, but much shorter, and the
+    models are small, so that all cores take about ten minutes on one CPU core: not comparable with published figures.
+    """
+
+    core: tuple[CoreName, ...] = ("tlb", "hourglass", "ttm", "none", "lstm", "transformer")
+    """Memories to compare."""
+    samples: int = 64_000
+    """Expressions to train on; the default steps meet each once."""
+    held_out: int = 2000
+    """Expressions that are asked for at the end; none of them is trained on."""
+    min_length: int = 10
+    """Tokens of an expression, at least: digits, operators and closing brackets."""
+    max_length: int = 50
+    """Tokens at most."""
+    depth: int = 3
+    """Operators within one another, at most."""
+    arguments: int = 5
+    """Arguments of an operator, at most; at least 2."""
+    operator_probability: float = 0.25
+    """Of an argument to be an operator, where the depth allows it, before the lengths are looked at."""
+    steps: int = 1000
+    """Of training, the same for all cores."""
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    """Of Adam."""
+    width: int = 64
+    """D, of the core and of the tokens' embedding."""
+    seeds: tuple[int, ...] = (0,)
+    """One training for each, with other first weights and another order; the expressions stay."""
+    data_seed: int = 0
+    """Of the expressions."""
+    core_options: tuple[str, ...] = ()
+    """Fields of all cores named, such as `num_layers=3`; the sizes of the study otherwise."""
+    threads: int = 1
+    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def run(self) -> int:
+        """Trains them one after another; returns the exit code."""
+        task = self._task()
+        # Here, so that `ttm --help` does not load torch.
+        import torch
+        from rich.console import Console
+
+        from ttm.training.allocator import keep_freed_memory
+        from ttm.training.study.listops_report import guesses, header, listops_core, listops_table, to_json
+
+        configs: dict[str, CoreConfig] = {
+            name: listops_core(name, self.max_length, self.core_options) for name in self.core
+        }
+        expressions = task.make(self.held_out + self.samples, self.data_seed)
+        held_out, train = expressions[: self.held_out], expressions[self.held_out :]
+        keep_freed_memory()
+        torch.set_num_threads(self.threads)
+        options = self._options()
+        results = self._train(configs, train, held_out, options)
+        console, guessed = Console(highlight=False), guesses(train, held_out)
+        console.print(
+            header(task, train, held_out, options, results, self.threads), soft_wrap=True, markup=False
+        )
+        console.print(listops_table(guessed, results))
+        if self.json is not None:
+            self.json.parent.mkdir(parents=True, exist_ok=True)
+            self.json.write_text(to_json(task, configs, options, guessed, results))
+            console.print(f"figures: {self.json}", soft_wrap=True)
+        return 0
+
+    def _train(
+        self,
+        configs: dict[str, CoreConfig],
+        train: list[Expression],
+        held_out: list[Expression],
+        options: ListopsOptions,
+    ) -> list[ListopsResult]:
+        from rich.console import Console
+
+        from ttm.training.study.fit import Progress
+        from ttm.training.study.listops_report import progress_line
+        from ttm.training.study.listops_training import train_listops
+
+        shown, results = Console(stderr=True, highlight=False), []
+        for name, config in configs.items():
+            for seed in self.seeds:
+
+                def report(progress: Progress, name: str = name, seed: int = seed) -> None:
+                    shown.print(progress_line(name, seed, progress, self.steps), soft_wrap=True)
+
+                results.append(train_listops(name, config, train, held_out, seed, options, report))
+        return results
+
+    def _options(self) -> ListopsOptions:
+        from ttm.training.study.listops_training import ListopsOptions
+
+        return ListopsOptions(self.width, self.batch_size, self.learning_rate, self.steps)
+
+    def _task(self) -> ListopsTask:
+        """Of the options, all of which are looked at."""
+        from ttm.training.study.listops_task import ListopsTask
+
+        for name in ("core", "seeds"):
+            if not getattr(self, name):
+                raise UserError(f"--{name} is empty; give one value or more")
+        for name in ("samples", "held_out", "steps", "batch_size", "width", "threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give 1 or more")
+        if self.learning_rate <= 0:
+            raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0")
+        return ListopsTask(
+            self.min_length, self.max_length, self.depth, self.arguments, self.operator_probability
+        )
