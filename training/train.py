@@ -9,6 +9,7 @@ from typing import Literal
 
 from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
+from ttm.training.option_checks import require_above_0
 
 Preset = Literal["tiny", "base", "paper"]
 Core = Literal["auto", CoreName]
@@ -107,19 +108,8 @@ class TrainCommand:
         return train(self)
 
     def _validate(self) -> None:
-        wanted = {
-            "window": self.window,
-            "burn-in": self.burn_in,
-            "image-size": self.image_size,
-            "batch-size": self.batch_size,
-            "validations": self.validations,
-            "steps": self.steps,
-            "minutes": self.minutes,
-            "learning-rate": self.learning_rate,
-        }
-        for name, value in wanted.items():
-            if value is not None and not value > 0:
-                raise UserError(f"--{name} is {value}; give a number above 0")
+        require_above_0(self, "window", "burn_in", "image_size", "batch_size", "validations")
+        require_above_0(self, "steps", "minutes", "learning_rate")
         for name in ("previous_action_dropout", "proprioception_dropout", "average_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(

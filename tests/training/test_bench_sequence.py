@@ -199,7 +199,7 @@ MISTAKES = {
     "--steps is 0; give 1 or more": BenchSequenceCommand(steps=0),
     "hierarchy '2@1 4@4' does not return": BenchSequenceCommand(hierarchies=("2@1 4@4",)),
     "chunk_size is 0; give 1 or more": BenchSequenceCommand(chunk_sizes=(0,)),
-    "--seeds is empty; give at least one": BenchSequenceCommand(seeds=()),
+    "--seeds is empty; give one value or more": BenchSequenceCommand(seeds=()),
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttm.policy.errors import UserError
+from ttm.training.option_checks import require_1_or_more
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,9 +47,7 @@ class BenchDriftCommand:
 
     def run(self) -> int:
         """Measures; returns the exit code."""
-        for name in ("ticks", "chains", "bin"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name} is {getattr(self, name)}; give a number above 0")
+        require_1_or_more(self, "ticks", "chains", "bin")
         # Here, so that `ttm --help` does not load torch.
         import torch
         from rich.console import Console

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ttm.policy.errors import UserError
+from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,13 +121,11 @@ class BenchSequenceCommand:
     def _validate(self) -> None:
         from ttm.policy.hierarchy import parse_hierarchy
 
-        for name in POSITIVE:
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give 1 or more")
+        require_some(self, "parts", "seeds")
+        require_1_or_more(self, *POSITIVE)
+        require_above_0(self, "learning_rate")
         for hierarchy in (*self.hierarchies, *self.text_hierarchies):
             parse_hierarchy(hierarchy)
-        if not self.seeds:
-            raise UserError("--seeds is empty; give at least one")
 
     def _cost(self, console: Console) -> list[dict[str, Any]]:
         from ttm.training.bench.sequence_cost import CostSizes, measure_cost

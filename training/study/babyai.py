@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
+from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
 from ttm.training.study.babyai_level import environment_id, minigrid_version
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class StudyBabyaiCommand:
         from ttm.training.study.babyai_demos import demonstrations
         from ttm.training.study.babyai_measure import measure
         from ttm.training.study.babyai_report import NOTES, ResultFolder, heading, result_table, to_json
+        from ttm.training.tables import write_figures
 
         torch.set_num_threads(self.threads)
         settings = self._settings()
@@ -121,19 +122,13 @@ class StudyBabyaiCommand:
         for way in self.actions:
             console.print(result_table(results.all(), way))
         console.print(NOTES, soft_wrap=True)
-        if self.json is not None:
-            self.json.parent.mkdir(parents=True, exist_ok=True)
-            self.json.write_text(to_json(settings, shown, results.all()))
-            console.print(f"figures: {self.json}", soft_wrap=True)
+        write_figures(console, self.json, to_json(settings, shown, results.all()))
         return 0
 
     def _check(self) -> None:
-        for name in LEAST_IS_1:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {value}; give 1 or more")
-        if self.learning_rate <= 0:
-            raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0")
+        require_some(self, "core", "actions")
+        require_1_or_more(self, *LEAST_IS_1)
+        require_above_0(self, "learning_rate")
         environment_id(self.level)
 
     def _settings(self) -> Settings:

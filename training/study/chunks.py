@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
+from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
 
 if TYPE_CHECKING:
     from ttm.training.study.chunk_training import ChunkOptions
@@ -52,6 +53,7 @@ class StudyChunksCommand:
         from ttm.training.allocator import keep_freed_memory
         from ttm.training.study.chunk_report import HEADER, chunk_models, chunk_table, progress_line, to_json
         from ttm.training.study.chunk_training import train_chunks
+        from ttm.training.tables import write_figures
 
         models, options = chunk_models(self.core, self.hierarchies, self.core_options), self._options()
         keep_freed_memory()
@@ -66,10 +68,7 @@ class StudyChunksCommand:
         console = Console(highlight=False)
         console.print(HEADER.format(steps=self.steps, threads=self.threads), soft_wrap=True)
         console.print(chunk_table(results))
-        if self.json is not None:
-            self.json.parent.mkdir(parents=True, exist_ok=True)
-            self.json.write_text(to_json(models, options, results))
-            console.print(f"figures: {self.json}", soft_wrap=True)
+        write_figures(console, self.json, to_json(models, options, results))
         return 0
 
     def _options(self) -> ChunkOptions:
@@ -78,14 +77,9 @@ class StudyChunksCommand:
         return ChunkOptions(self.steps, self.width, self.batch_size, self.learning_rate)
 
     def _validate(self) -> None:
-        for name in ("core", "hierarchies", "vocabularies", "seeds"):
-            if not getattr(self, name):
-                raise UserError(f"--{name} is empty; give one value or more")
-        for name in ("steps", "width", "batch_size", "threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give 1 or more")
-        if self.learning_rate <= 0:
-            raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0")
+        require_some(self, "core", "hierarchies", "vocabularies", "seeds")
+        require_1_or_more(self, "steps", "width", "batch_size", "threads")
+        require_above_0(self, "learning_rate")
         if min(self.vocabularies) < 2:
             raise UserError(
                 f"--vocabularies has {min(self.vocabularies)}; give numbers of letters, 2 or more"

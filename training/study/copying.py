@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
+from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
 
 if TYPE_CHECKING:
     from ttm.policy.temporal import CoreConfig
@@ -55,6 +56,7 @@ class StudyCopyCommand:
         from ttm.training.allocator import keep_freed_memory
         from ttm.training.study.copy_report import HEADER, copy_core, copy_table, progress_line, to_json
         from ttm.training.study.copy_training import train_copy
+        from ttm.training.tables import write_figures
 
         configs: dict[str, CoreConfig] = {name: copy_core(name, self.core_options) for name in self.core}
         keep_freed_memory()
@@ -74,10 +76,7 @@ class StudyCopyCommand:
         console = Console(highlight=False)
         console.print(HEADER.format(minutes=self.minutes, threads=self.threads), soft_wrap=True)
         console.print(copy_table(results, self.unique))
-        if self.json is not None:
-            self.json.parent.mkdir(parents=True, exist_ok=True)
-            self.json.write_text(to_json(configs, options, results))
-            console.print(f"figures: {self.json}", soft_wrap=True)
+        write_figures(console, self.json, to_json(configs, options, results))
         return 0
 
     def _options(self) -> CopyOptions:
@@ -86,15 +85,8 @@ class StudyCopyCommand:
         return CopyOptions(self.width, self.batch_size, self.learning_rate, 60 * self.minutes, self.unique)
 
     def _validate(self) -> None:
-        for name in ("core", "lengths", "seeds"):
-            if not getattr(self, name):
-                raise UserError(f"--{name} is empty; give one value or more")
-        for name in ("unique", "width", "batch_size", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {value}; give 1 or more")
-        for name in ("minutes", "learning_rate"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give a number above 0")
+        require_some(self, "core", "lengths", "seeds")
+        require_1_or_more(self, "unique", "width", "batch_size", "threads")
+        require_above_0(self, "minutes", "learning_rate")
         if min(self.lengths) < 1:
             raise UserError(f"--lengths has {min(self.lengths)}; give numbers of ticks, 1 or more")

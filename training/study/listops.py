@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
+from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
 
 if TYPE_CHECKING:
     from ttm.policy.temporal import CoreConfig
@@ -66,6 +66,7 @@ class StudyListopsCommand:
 
         from ttm.training.allocator import keep_freed_memory
         from ttm.training.study.listops_report import guesses, header, listops_core, listops_table, to_json
+        from ttm.training.tables import write_figures
 
         configs: dict[str, CoreConfig] = {
             name: listops_core(name, self.max_length, self.core_options) for name in self.core
@@ -81,10 +82,7 @@ class StudyListopsCommand:
             header(task, train, held_out, options, results, self.threads), soft_wrap=True, markup=False
         )
         console.print(listops_table(guessed, results))
-        if self.json is not None:
-            self.json.parent.mkdir(parents=True, exist_ok=True)
-            self.json.write_text(to_json(task, configs, options, guessed, results))
-            console.print(f"figures: {self.json}", soft_wrap=True)
+        write_figures(console, self.json, to_json(task, configs, options, guessed, results))
         return 0
 
     def _train(
@@ -119,14 +117,9 @@ class StudyListopsCommand:
         """Of the options, all of which are looked at."""
         from ttm.training.study.listops_task import ListopsTask
 
-        for name in ("core", "seeds"):
-            if not getattr(self, name):
-                raise UserError(f"--{name} is empty; give one value or more")
-        for name in ("samples", "held_out", "steps", "batch_size", "width", "threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name.replace('_', '-')} is {getattr(self, name)}; give 1 or more")
-        if self.learning_rate <= 0:
-            raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0")
+        require_some(self, "core", "seeds")
+        require_1_or_more(self, "samples", "held_out", "steps", "batch_size", "width", "threads")
+        require_above_0(self, "learning_rate")
         return ListopsTask(
             self.min_length, self.max_length, self.depth, self.arguments, self.operator_probability
         )
