@@ -314,5 +314,5 @@ def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
 
     table = result_table([result("tlb", [True] * 10), result("none", [True] * 2 + [False] * 8)], "best")
     cells = {str(column.header): list(column.cells) for column in table.columns}
-    assert cells["p"] == ["0.0078", "—"]
-    assert cells["success"] == ["100.0 %", "20.0 %"]
+    assert cells["p"] == ["0.008", "—"]
+    assert cells["success\n%"] == ["100.0", "20.0"]

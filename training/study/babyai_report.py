@@ -30,8 +30,8 @@ WAYS: Mapping[str, str] = MappingProxyType(
 """How a trained policy may act."""
 NOTES = """\
 Intervals are Wilson's at 95 %, over the episodes; they do not say how much another training of the same core would
-differ. p: McNemar's exact test against the core without memory, on the same episodes. steps: mean length of an
-episode, failed ones included. time: of the training, by the clock."""
+differ. p: McNemar's exact test against the core without memory, on the same episodes. ticks: mean length of an
+episode, failed ones included. s: seconds of training, by the clock."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def heading(settings: Settings, shown: Demonstrations) -> str:
 
 def result_table(results: Sequence[Result], way: str) -> Table:
     """A row for each core, the best first; way: a key of `WAYS`."""
-    table = compact_table(WAYS[way], ("core", "parameters", "success", "95 % interval", "p", "steps", "time"))
+    table = compact_table(WAYS[way], ("core", "parameters", "success\n%", "95 % interval", "p", "ticks", "s"))
     baseline = next((result.acting[way] for result in results if result.core == BASELINE), None)
     for result in sorted(results, key=lambda result: -result.acting[way].rate):
         acting = result.acting[way]
@@ -138,11 +138,11 @@ def result_table(results: Sequence[Result], way: str) -> Table:
         table.add_row(
             result.core,
             f"{result.parameters:,}",
-            f"{100 * acting.rate:.1f} %",
+            f"{100 * acting.rate:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             _p_value(acting, baseline),
             f"{fmean(acting.lengths):.1f}",
-            f"{result.training_s:.0f} s",
+            f"{result.training_s:.0f}",
         )
     return table
 
@@ -167,7 +167,8 @@ def to_json(settings: Settings, shown: Demonstrations, results: Sequence[Result]
 def _p_value(acting: Acting, baseline: Acting | None) -> str:
     if baseline is None or acting is baseline:
         return "—"
-    return f"{mcnemar_exact(acting.success, baseline.success).p_value:.2g}"
+    p_value = mcnemar_exact(acting.success, baseline.success).p_value
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _read(path: Path) -> Result:
