@@ -17,14 +17,14 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study import babyai_demos
+from ttm.training.study import babyai, babyai_demos, babyai_measure
 from ttm.training.study.babyai_bot import BoundedPlan, PlanningTooLong, demonstrate
 from ttm.training.study.babyai_cores import equal_core, num_parameters
 from ttm.training.study.babyai_demos import Demonstrations, demonstrations, read, record
 from ttm.training.study.babyai_level import BabyaiEnvironment, environment_id
 from ttm.training.study.babyai_policy import NUM_TILES, UNKNOWN, BabyaiPolicy, Vocabulary
 from ttm.training.study.babyai_report import Acting, Result, result_table
-from ttm.training.study.babyai_rollout import roll_out
+from ttm.training.study.babyai_rollout import Outcome, roll_out
 from ttm.training.study.babyai_training import NO_LOSS, EpisodeBatches, clone, cloning_loss
 
 LEVEL = "GoToObjS4"
@@ -233,6 +233,53 @@ def test_acting_with_others_is_as_acting_alone(recorded: Demonstrations) -> None
     together = roll_out(policy, vocabulary, "GoToLocalS5N2", range(5))
     assert together == [roll_out(policy, vocabulary, "GoToLocalS5N2", [seed])[0] for seed in range(5)]
     assert len({outcome.steps for outcome in together}) > 1
+
+
+@pytest.mark.parametrize("core", ["lstm", "tlb"])
+def test_acting_carries_the_memory_from_tick_to_tick(
+    core: str, recorded: Demonstrations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each episode's scores are those of the whole episode at once, whoever drops out of the batch meanwhile."""
+    policy, vocabulary = build(core, recorded)
+    real, ticks = policy.forward, []
+
+    def watched(instructions: Any, which: Any, tiles: Any, directions: Any, state: Any) -> Any:
+        scores, after = real(instructions, which, tiles, directions, state)
+        ticks.extend(zip(which.tolist(), tiles, directions, scores, strict=True))
+        return scores, after
+
+    monkeypatch.setattr(policy, "forward", watched)
+    seeds = [0, 1, 2, 3]
+    outcomes = roll_out(policy, vocabulary, "GoToLocalS5N2", seeds, sample=0)
+    assert len({outcome.steps for outcome in outcomes}) > 1
+    environment = BabyaiEnvironment("GoToLocalS5N2")
+    sentences = vocabulary.sentences([environment.reset(seed).mission for seed in seeds])
+    for episode, outcome in enumerate(outcomes):
+        tiles, directions, scores = (
+            torch.cat(parts) for parts in zip(*(t[1:] for t in ticks if t[0] == episode), strict=True)
+        )
+        assert len(scores) == outcome.steps > 1
+        with torch.no_grad():
+            at_once, _ = real(
+                policy.instruct(sentences), torch.tensor([episode]), tiles[None], directions[None], None
+            )
+        torch.testing.assert_close(at_once[0], scores, rtol=0, atol=1e-4)
+
+
+def test_no_episode_has_the_seed_of_a_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def noted(policy: Any, vocabulary: Any, level: str, seeds: Any, sample: Any) -> list[Outcome]:
+        asked.extend(seeds)
+        return [Outcome(True, 1) for _ in seeds]
+
+    monkeypatch.setattr(babyai_measure, "roll_out", noted)
+    small = "--demonstrations 4 --steps 1 --batch-ticks 16 --episodes 3 --width 16 --workers 1 --core lstm"
+    command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path), "--actions", "best"]
+    assert cli.main([*command, *small.split()]) == 0
+    assert asked == [10**8, 10**8 + 1, 10**8 + 2]
+    # Demonstrations are of the seeds from 0 on, and the bot solves most of them.
+    assert max(babyai.EFFORTS[level].demonstrations for level in babyai.EFFORTS) < min(asked) / 100
 
 
 def test_training_lowers_the_loss(recorded: Demonstrations) -> None:

@@ -9,12 +9,15 @@ from typing import get_args
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from ttm.policy.cores import NAMES
 from ttm.training import cli
 from ttm.training.core_names import CoreName
 from ttm.training.study.copy_report import copy_core, copy_table
 from ttm.training.study.copy_task import (
+    NUM_DIGITS,
     NUM_SYMBOLS,
     copy_accuracy,
     copy_loss,
@@ -189,3 +192,15 @@ def test_unique_samples_and_core_options_are_taken(
 def test_mistakes_are_told(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["study", "copy", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_loss_is_of_the_last_ten_outputs() -> None:
+    symbols, digits = sequences(3, 4, generator())
+    scores = torch.zeros(*symbols.shape, NUM_SYMBOLS)
+    scores[:, -NUM_DIGITS:] = 100.0 * functional.one_hot(digits, NUM_SYMBOLS)
+
+    class Right(nn.Module):
+        def forward(self, symbols: torch.Tensor) -> torch.Tensor:
+            return scores
+
+    assert copy_loss(Right(), symbols, digits) < 1e-6  # type: ignore[arg-type]
