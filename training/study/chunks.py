@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
-from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
+from ttm.training.option_checks import require_1_or_more, require_some
+from ttm.training.study.symbol_study import SymbolStudyCommand
 
 if TYPE_CHECKING:
     from ttm.training.study.chunk_training import ChunkOptions
 
 
 @dataclass(frozen=True)
-class StudyChunksCommand:
+class StudyChunksCommand(SymbolStudyCommand):
     """Train memories to tell the next symbol of chunks L#L (the Hourglass paper's appendix A.1).
 
     Hourglass with a layer at full length before and after the shortened ones learns that the third symbol repeats the
@@ -29,19 +29,6 @@ class StudyChunksCommand:
     vocabularies: tuple[int, ...] = (2, 4, 26)
     """V, how many letters there are."""
     steps: int = 600
-    seeds: tuple[int, ...] = (0,)
-    """One training for each, with other first weights and other sequences; the held-out sequences stay."""
-    core_options: tuple[str, ...] = ()
-    """Fields of all cores named, such as `upsampling=repeat`; the sizes of the study otherwise."""
-    width: int = 64
-    """D, of the core and of the symbols' embedding."""
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    """Of Adam."""
-    threads: int = 1
-    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
     def run(self) -> int:
         """Trains them one after another; returns the exit code."""
@@ -77,9 +64,9 @@ class StudyChunksCommand:
         return ChunkOptions(self.steps, self.width, self.batch_size, self.learning_rate)
 
     def _validate(self) -> None:
-        require_some(self, "core", "hierarchies", "vocabularies", "seeds")
-        require_1_or_more(self, "steps", "width", "batch_size", "threads")
-        require_above_0(self, "learning_rate")
+        self.check()
+        require_some(self, "core", "hierarchies", "vocabularies")
+        require_1_or_more(self, "steps")
         if min(self.vocabularies) < 2:
             raise UserError(
                 f"--vocabularies has {min(self.vocabularies)}; give numbers of letters, 2 or more"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttm.policy.errors import UserError
 from ttm.training.core_names import CoreName
 from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
+from ttm.training.study.symbol_study import SymbolStudyCommand
 
 if TYPE_CHECKING:
     from ttm.policy.temporal import CoreConfig
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudyCopyCommand:
+class StudyCopyCommand(SymbolStudyCommand):
     """Train memories to say ten digits again after T ticks without anything (the TLB paper's copying task).
 
     A training ends when 200 held-out sequences are right from the first digit to the last, or when its time is up: with
@@ -28,23 +28,10 @@ class StudyCopyCommand:
     """Memories to compare."""
     lengths: tuple[int, ...] = (100, 200, 300)
     """T, ticks between the digits and the signal to say them."""
-    seeds: tuple[int, ...] = (0,)
-    """One training for each, with other first weights and other sequences; the held-out sequences stay."""
     minutes: float = 10.0
     """Longest time for one training."""
     unique: int | None = None
     """Sequences to train on, again and again; None for fresh ones without end. The paper has 6200 at T = 100."""
-    core_options: tuple[str, ...] = ()
-    """Fields of all cores named, such as `chunk_size=20`; the sizes of the study otherwise."""
-    width: int = 64
-    """D, of the core and of the symbols' embedding."""
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    """Of Adam."""
-    threads: int = 1
-    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
     def run(self) -> int:
         """Trains them one after another; returns the exit code."""
@@ -85,8 +72,9 @@ class StudyCopyCommand:
         return CopyOptions(self.width, self.batch_size, self.learning_rate, 60 * self.minutes, self.unique)
 
     def _validate(self) -> None:
-        require_some(self, "core", "lengths", "seeds")
-        require_1_or_more(self, "unique", "width", "batch_size", "threads")
-        require_above_0(self, "minutes", "learning_rate")
+        self.check()
+        require_some(self, "core", "lengths")
+        require_1_or_more(self, "unique")
+        require_above_0(self, "minutes")
         if min(self.lengths) < 1:
             raise UserError(f"--lengths has {min(self.lengths)}; give numbers of ticks, 1 or more")

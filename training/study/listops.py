@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttm.training.core_names import CoreName
-from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
+from ttm.training.option_checks import require_1_or_more, require_some
+from ttm.training.study.symbol_study import SymbolStudyCommand
 
 if TYPE_CHECKING:
     from ttm.policy.temporal import CoreConfig
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudyListopsCommand:
+class StudyListopsCommand(SymbolStudyCommand):
     """Train memories to tell the value of ListOps expressions such as `[MAX 2 9 [MIN 4 7 ] 0 ]`, scaled down.
 
     One token a tick; the value is asked for at the last. Made as Long Range Arena makes them, but much shorter, and the
@@ -42,20 +42,8 @@ class StudyListopsCommand:
     steps: int = 1000
     """Of training, the same for all cores."""
     batch_size: int = 64
-    learning_rate: float = 1e-3
-    """Of Adam."""
-    width: int = 64
-    """D, of the core and of the tokens' embedding."""
-    seeds: tuple[int, ...] = (0,)
-    """One training for each, with other first weights and another order; the expressions stay."""
     data_seed: int = 0
     """Of the expressions."""
-    core_options: tuple[str, ...] = ()
-    """Fields of all cores named, such as `num_layers=3`; the sizes of the study otherwise."""
-    threads: int = 1
-    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
     def run(self) -> int:
         """Trains them one after another; returns the exit code."""
@@ -117,9 +105,9 @@ class StudyListopsCommand:
         """Of the options, all of which are looked at."""
         from ttm.training.study.listops_task import ListopsTask
 
-        require_some(self, "core", "seeds")
-        require_1_or_more(self, "samples", "held_out", "steps", "batch_size", "width", "threads")
-        require_above_0(self, "learning_rate")
+        self.check()
+        require_some(self, "core")
+        require_1_or_more(self, "samples", "held_out", "steps")
         return ListopsTask(
             self.min_length, self.max_length, self.depth, self.arguments, self.operator_probability
         )
