@@ -18,7 +18,7 @@ PERIOD_NOTES = f"""\
                 {LATENTS.chunk_size}, the coarse elements of hourglass at every {PERIODIC["hourglass"].period}th.
                 Both are worked out at all ticks, so that all take the same.
 A reference implementation of the TLB took 0.6 ms a tick, and 0.73 ms at a chunk's end, at this width
-on one core of another machine.
+on one core, measured elsewhere.
 """
 
 
