@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ttm.policy.errors import UserError
+
 
 def compact_table(title: str, columns: Sequence[str]) -> Table:
     """Close columns, so that 80 characters do; the first is text, the others are figures."""
@@ -22,7 +24,11 @@ def compact_table(title: str, columns: Sequence[str]) -> Table:
 
 def write_figures(console: Console, path: Path | None, figures: str) -> None:
     """Writes JSON where the user asked for it (`--json`), and says so."""
-    if path is not None:
+    if path is None:
+        return
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(figures)
-        console.print(f"figures: {path}", soft_wrap=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error}); give another file with --json") from error
+    console.print(f"figures: {path}", soft_wrap=True)

@@ -115,6 +115,12 @@ def test_a_damaged_file_is_recorded_anew(tmp_path: Path, capsys: pytest.CaptureF
     assert read(file) is not None
 
 
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to .*file.*--cache"):
+        demonstrations(LEVEL, 1, tmp_path / "file", workers=1)
+
+
 def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
     shown = record("Unlock", range(62, 65))
     assert shown.seeds.tolist() == [62, 64]

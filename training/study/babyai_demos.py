@@ -83,7 +83,10 @@ def demonstrations(level: str, count: int, cache: Path, workers: int) -> Demonst
     """
     environment_id(level)  # fails here, not in every worker
     folder = cache / f"{level}-minigrid-{minigrid_version()}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {cache} ({error}); give another folder with --cache") from error
     parts: list[Demonstrations] = []
     while (missing := count - sum(len(part) for part in parts)) > 0:
         wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
