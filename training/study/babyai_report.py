@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ttm.policy.errors import UserError
 from ttm.sim.intervals import mcnemar_exact, wilson_interval
 from ttm.training.study.babyai_demos import Demonstrations
 from ttm.training.tables import compact_table
@@ -172,7 +173,10 @@ def _p_value(acting: Acting, baseline: Acting | None) -> str:
 
 
 def _read(path: Path) -> Result:
-    values = json.loads(path.read_text())
-    del values["settings"]
-    acting = {way: Acting(**fields) for way, fields in values.pop("acting").items()}
-    return Result(**values, acting=acting)
+    try:
+        values = json.loads(path.read_text())
+        del values["settings"]
+        acting = {way: Acting(**fields) for way, fields in values.pop("acting").items()}
+        return Result(**values, acting=acting)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it, and its core is trained again") from error
