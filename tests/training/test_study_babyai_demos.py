@@ -119,3 +119,14 @@ def test_a_level_without_a_demonstrator_is_an_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(babyai_demos, "demonstrate", lambda environment, seed: None)
     with pytest.raises(UserError, match="solves 0 of 8 seeds of level GoToObjS4"):
         demonstrations(LEVEL, 4, tmp_path, workers=1)
+
+
+def test_the_first_of_many_name_the_seeds_that_were_skipped_before_them() -> None:
+    lengths, seeds = np.array([2, 1, 3]), np.array([0, 2, 5])
+    ticks = np.arange(6, dtype=np.uint8)
+    images = np.zeros((6, 7, 7, 3), np.uint8)
+    many = Demonstrations(images, ticks, ticks, lengths, ("a", "b", "c"), seeds, (1, 3, 4), seconds=3.0)
+    few = many.first(2)
+    assert (few.actions.tolist(), few.missions, few.skipped) == ([0, 1, 2], ("a", "b"), (1,))
+    assert (len(few), few.per_second) == (2, many.per_second)
+    assert many.first(3).skipped == (1, 3, 4)

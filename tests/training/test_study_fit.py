@@ -97,3 +97,12 @@ def test_a_sequence_model_is_causal_and_its_embedding_of_scale_1() -> None:
     assert torch.equal(scores[:, :6], others[:, :6])
     assert not torch.equal(scores[:, 6:], others[:, 6:])
     assert model.num_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_scores_are_made_of_all_output_tokens() -> None:
+    torch.manual_seed(0)
+    config = TokenTuringConfig(memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=8)
+    model, symbols = SequenceModel(config, 5, 2, width=8), torch.randint(5, (2, 6))
+    outputs, _ = model.core(model.embedding(symbols).unsqueeze(2))
+    assert outputs.shape == (2, 6, 3, 8)
+    torch.testing.assert_close(model(symbols), model.head(sum(outputs.unbind(2)) / 3))
