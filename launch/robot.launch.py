@@ -18,7 +18,10 @@ from launch_ros.substitutions import FindPackageShare
 
 ARGUMENTS = {
     "sim": ("false", "start the simulated robot too"),
-    "checkpoint": ("", "the policy's .safetensors file; empty: the one that ships with the project"),
+    "checkpoint": (
+        "",
+        "the policy's .safetensors file; empty: the one that ships with the project",
+    ),
     "instruction": ("", "what to do, in words; the topic `instruction` can give it later"),
     "contract": ("", "YAML file of topics; empty: the simulated robot's"),
     "device": ("cpu", "torch device of the network"),
@@ -29,7 +32,10 @@ ARGUMENTS = {
     ),
     "autostart": ("true", "false: wait for life-cycle transitions"),
     "cmd_vel_stamped": ("true", "false: base commands as Twist instead of TwistStamped"),
-    "snapshot_path": ("policy_memory.npz", "file of the services snapshot_memory and restore_memory"),
+    "snapshot_path": (
+        "policy_memory.npz",
+        "file of the services snapshot_memory and restore_memory",
+    ),
 }
 FOLLOW_SIM = {
     "use_sim_time": "take time from /clock",
@@ -68,7 +74,8 @@ def _policy():
     names = [name for name in (*ARGUMENTS, *FOLLOW_SIM) if name != "sim"]
     # Typed, since launch would otherwise read an instruction such as `yes` as YAML.
     parameters = {
-        name: ParameterValue(LaunchConfiguration(name), value_type=TYPES.get(name, str)) for name in names
+        name: ParameterValue(LaunchConfiguration(name), value_type=TYPES.get(name, str))
+        for name in names
     }
     return Node(
         package="ttm_policy",

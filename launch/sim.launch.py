@@ -17,7 +17,11 @@ ARGUMENTS = {
     "episodes": ("1", int, "how many initial states, one after the other"),
     "first_seed": ("0", int, "number of the first initial state"),
     "lockstep": ("true", bool, "wait for the command of each observation; false: time runs on"),
-    "rate": ("0.0", float, "simulated seconds a second; 0: as fast as possible in lockstep, else 1"),
+    "rate": (
+        "0.0",
+        float,
+        "simulated seconds a second; 0: as fast as possible in lockstep, else 1",
+    ),
     "contract": ("", str, "YAML file of topics; empty: the simulated robot's"),
     "cmd_vel_stamped": ("true", bool, "false: base commands are Twist instead of TwistStamped"),
     "out": ("", str, "folder for result.json and actions.npz"),

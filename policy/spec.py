@@ -69,7 +69,9 @@ class PolicySpec:
     rate_hz: float
 
     def __post_init__(self) -> None:
-        names = [camera.name for camera in self.cameras] + [vector.name for vector in self.proprioception]
+        names = [camera.name for camera in self.cameras] + [
+            vector.name for vector in self.proprioception
+        ]
         if len(set(names)) != len(names):
             raise UserError(
                 f"observation names {names} repeat; give each camera and vector a name of its own"
@@ -103,6 +105,16 @@ class PolicySpec:
         """(A,) bool: True where the dimension is binary."""
         return np.repeat(
             [part.kind == "binary" for part in self.actions], [part.size for part in self.actions]
+        )
+
+    @property
+    def action_limits(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """The lowest and the highest command, (A,) float32 each; 0 and 1 for binary parts, infinite where open."""
+        sizes = [part.size for part in self.actions]
+        low = [0.0 if part.kind == "binary" else part.low for part in self.actions]
+        high = [1.0 if part.kind == "binary" else part.high for part in self.actions]
+        return np.repeat(np.array(low, np.float32), sizes), np.repeat(
+            np.array(high, np.float32), sizes
         )
 
     def camera(self, name: str) -> CameraSpec:
@@ -142,7 +154,9 @@ class PolicySpec:
             raise MissingObservation(f"{kind} '{name}' is missing; the observation has: {have}")
         return np.asarray(observation[name])
 
-    def require_compatible(self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint") -> None:
+    def require_compatible(
+        self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
+    ) -> None:
         """Raise `UserError` that names the first difference between `other` and what this policy was made for."""
         pairs = [
             ("robot", self.robot, other.robot),
@@ -203,7 +217,9 @@ class Action:
 def _action_part(data: dict[str, Any]) -> ActionPart:
     low, high = data.pop("low"), data.pop("high")
     return ActionPart(
-        **data, low=-float("inf") if low is None else low, high=float("inf") if high is None else high
+        **data,
+        low=-float("inf") if low is None else low,
+        high=float("inf") if high is None else high,
     )
 
 

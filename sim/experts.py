@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttm.sim import fetch
-from ttm.sim.env import SPEC, KitchenEnv
-from ttm.sim.kitchen import COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.env import SPEC, KitchenEnv
+from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, OBJECTS
 
 STANDOFF_M = 0.92
 """How far before the base's centre the thing to be grasped shall lie, so that the arm reaches it with ease."""

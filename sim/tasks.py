@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ttm.sim.controller import READY_POSITION_M
-from ttm.sim.kitchen import (
+from ttm.sim.kitchen.controller import READY_POSITION_M
+from ttm.sim.kitchen.scene import (
     CHEST_POSITION_M,
     COUNTER_FRONT_X_M,
     COUNTER_TOP_Z_M,
@@ -23,7 +23,7 @@ from ttm.sim.kitchen import (
 )
 
 if TYPE_CHECKING:
-    from ttm.sim.env import KitchenEnv
+    from ttm.sim.kitchen.env import KitchenEnv
 
 FIRST_DEMONSTRATION_SEED = 1_000_000
 LIFT_M = 0.06
@@ -64,7 +64,10 @@ class Task:
 
 def _parked() -> dict[str, tuple[float, float, float]]:
     """Objects that an episode does not use lie behind the robot's back, out of every camera's sight."""
-    return {name: (-4.0, -2.0 + 0.5 * i, item.height_m / 2) for i, (name, item) in enumerate(OBJECTS.items())}
+    return {
+        name: (-4.0, -2.0 + 0.5 * i, item.height_m / 2)
+        for i, (name, item) in enumerate(OBJECTS.items())
+    }
 
 
 def _lay_objects(

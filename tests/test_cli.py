@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ttm.datasets.episode import EpisodeWriter
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.policy.ttm_policy import PRESETS, TTMPolicy
-from ttm.sim.env import SPEC
+from ttm.sim.kitchen.env import SPEC
 from ttm.training import cli
 
 Run = Callable[..., tuple[int, str]]
@@ -49,7 +49,7 @@ def foreign_checkpoint(tmp_path: Path) -> Path:
     """An untrained policy for a robot that has one camera, and that a larger one."""
     path = tmp_path / "foreign.safetensors"
     spec = replace(SPEC, robot="other_arm", cameras=(CameraSpec("front", 96, 96),))
-    save_checkpoint(path, TTMPolicy(spec, PRESETS["tiny"]), {})
+    save_checkpoint(path, Policy(spec, PRESETS["tiny"]), {})
     return path
 
 
@@ -61,7 +61,9 @@ def record(path: Path, spec: PolicySpec, ticks: int = 4) -> None:
                 c.name: rng.integers(0, 256, (c.height, c.width, 3), np.uint8) for c in spec.cameras
             }
             observation |= {v.name: np.zeros(v.size, np.float32) for v in spec.proprioception}
-            writer.append(observation, np.zeros(spec.action_size, np.float32), timestamp_s=0.2 * tick)
+            writer.append(
+                observation, np.zeros(spec.action_size, np.float32), timestamp_s=0.2 * tick
+            )
         writer.finish(instruction="wave", task="wave", success=True, seed=0)
 
 
@@ -86,20 +88,26 @@ def test_truncated_episode(run: Run, episode: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_camera(run: Run, episode: Path, tmp_path: Path) -> None:
-    result = run("train", "--data", episode, "--out", tmp_path / "run", "--steps", 1, "--cameras", "ceiling")
+    result = run(
+        "train", "--data", episode, "--out", tmp_path / "run", "--steps", 1, "--cameras", "ceiling"
+    )
     assert_one_line_error(result, "ceiling", "head", "wrist")
 
 
 def test_missing_data(run: Run, tmp_path: Path) -> None:
     missing = tmp_path / "nowhere.hdf5"
-    assert_one_line_error(run("train", "--data", missing, "--out", tmp_path / "run"), "nowhere.hdf5")
+    assert_one_line_error(
+        run("train", "--data", missing, "--out", tmp_path / "run"), "nowhere.hdf5"
+    )
     assert_one_line_error(run("data", "show", missing), "nowhere.hdf5")
     assert_one_line_error(run("data", "check", missing), "nowhere.hdf5")
 
 
 def test_missing_checkpoint(run: Run, tmp_path: Path) -> None:
     missing = tmp_path / "nowhere.safetensors"
-    result = run("evaluate", "--checkpoint", missing, "--out", tmp_path, "--workers", 1, "--episodes", 1)
+    result = run(
+        "evaluate", "--checkpoint", missing, "--out", tmp_path, "--workers", 1, "--episodes", 1
+    )
     assert_one_line_error(result, "nowhere.safetensors")
 
 
@@ -107,7 +115,15 @@ def test_checkpoint_of_another_robot_in_evaluation(
     run: Run, foreign_checkpoint: Path, tmp_path: Path
 ) -> None:
     result = run(
-        "evaluate", "--checkpoint", foreign_checkpoint, "--out", tmp_path, "--workers", 2, "--episodes", 2
+        "evaluate",
+        "--checkpoint",
+        foreign_checkpoint,
+        "--out",
+        tmp_path,
+        "--workers",
+        2,
+        "--episodes",
+        2,
     )
     assert_one_line_error(result, "other_arm", "fetch_kitchen")
 
@@ -115,7 +131,9 @@ def test_checkpoint_of_another_robot_in_evaluation(
 def test_checkpoint_of_another_robot_in_collection(
     run: Run, foreign_checkpoint: Path, tmp_path: Path
 ) -> None:
-    result = run("collect", "--policy", foreign_checkpoint, "--episodes", 1, "--out", tmp_path / "out")
+    result = run(
+        "collect", "--policy", foreign_checkpoint, "--episodes", 1, "--out", tmp_path / "out"
+    )
     assert_one_line_error(result, "other_arm", "fetch_kitchen")
 
 
@@ -123,7 +141,15 @@ def test_checkpoint_of_another_robot_in_fine_tuning(
     run: Run, episode: Path, foreign_checkpoint: Path, tmp_path: Path
 ) -> None:
     result = run(
-        "train", "--data", episode, "--out", tmp_path / "run", "--init", foreign_checkpoint, "--steps", 1
+        "train",
+        "--data",
+        episode,
+        "--out",
+        tmp_path / "run",
+        "--init",
+        foreign_checkpoint,
+        "--steps",
+        1,
     )
     assert_one_line_error(result)
 
@@ -138,7 +164,9 @@ def test_checkpoint_of_another_robot_on_the_robot(run: Run, foreign_checkpoint: 
 def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "notes.safetensors"
     path.write_text("not a checkpoint")
-    result = run("evaluate", "--checkpoint", path, "--out", tmp_path, "--workers", 1, "--episodes", 1)
+    result = run(
+        "evaluate", "--checkpoint", path, "--out", tmp_path, "--workers", 1, "--episodes", 1
+    )
     assert_one_line_error(result, "notes.safetensors")
 
 
@@ -202,6 +230,13 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ttm.training.cli", "data", "show", str(tmp_path / "nowhere.hdf5")]
+    command = [
+        sys.executable,
+        "-m",
+        "ttm.training.cli",
+        "data",
+        "show",
+        str(tmp_path / "nowhere.hdf5"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert_one_line_error((done.returncode, done.stderr), "nowhere.hdf5")

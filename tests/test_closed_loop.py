@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.runner import PolicyRunner
-from ttm.sim.env import SPEC, KitchenEnv
-from ttm.sim.kitchen import COUNTER_TOP_Z_M, OBJECTS
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.kitchen.env import SPEC, KitchenEnv
+from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, OBJECTS
 from ttm.sim.shipped import default_checkpoint
 from ttm.sim.tasks import LIFT_M, TASKS
 

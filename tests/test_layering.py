@@ -58,10 +58,14 @@ def test_policy_and_datasets_know_neither_simulator_nor_ros(folder: str) -> None
 def test_nothing_imports_the_ros_package_but_itself() -> None:
     for folder in ALLOWED:
         for path in python_files(ROOT / folder):
-            assert "ttm_policy" not in {name.split(".")[0] for name in imports(path)}, path.relative_to(ROOT)
+            assert "ttm_policy" not in {name.split(".")[0] for name in imports(path)}, (
+                path.relative_to(ROOT)
+            )
 
 
 def test_the_ros_package_imports_no_training() -> None:
     """A robot needs neither the trainer nor its dependencies."""
     for path in python_files(ROS_PACKAGE):
-        assert not {name for name in imports(path) if name.startswith("ttm.training")}, path.relative_to(ROOT)
+        assert not {name for name in imports(path) if name.startswith("ttm.training")}, (
+            path.relative_to(ROOT)
+        )

@@ -11,23 +11,23 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 # These modules import torch, MuJoCo and ROS only when they run, so that `ttm --help` is quick.
-from ttm.datasets.check import DataCheckCommand
-from ttm.datasets.inspect import DataShowCommand
+from ttm.datasets.check.check import DataCheckCommand
+from ttm.datasets.show.inspect import DataShowCommand
 from ttm.policy.errors import UserError
-from ttm.sim.collect import CollectCommand
-from ttm.sim.evaluate import EvaluateCommand
-from ttm.training.bench.drift import BenchDriftCommand
-from ttm.training.bench.flops import BenchFlopsCommand
-from ttm.training.bench.sequence import BenchSequenceCommand
-from ttm.training.bench.tick import BenchTickCommand
-from ttm.training.demo import DemoCommand
-from ttm.training.robot import RobotCommand
-from ttm.training.show_memory import ShowCommand
-from ttm.training.study.babyai import StudyBabyaiCommand
-from ttm.training.study.chunks import StudyChunksCommand
-from ttm.training.study.copying import StudyCopyCommand
-from ttm.training.study.listops import StudyListopsCommand
-from ttm.training.train import TrainCommand
+from ttm.sim.collection.collect import CollectCommand
+from ttm.sim.evaluation.evaluate import EvaluateCommand
+from ttm.training.bench.drift.command import BenchDriftCommand
+from ttm.training.bench.flops.command import BenchFlopsCommand
+from ttm.training.bench.sequence.command import BenchSequenceCommand
+from ttm.training.bench.tick.command import BenchTickCommand
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.demo.command import DemoCommand
+from ttm.training.robot.command import RobotCommand
+from ttm.training.show.command import ShowCommand
+from ttm.training.study.babyai.command import StudyBabyaiCommand
+from ttm.training.study.chunks.command import StudyChunksCommand
+from ttm.training.study.copy.command import StudyCopyCommand
+from ttm.training.study.listops.command import StudyListopsCommand
 
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
 
@@ -55,7 +55,8 @@ class DataCommand:
     """Look at episodes (show), or look for faults in them (check)."""
 
     command: Annotated[
-        Annotated[DataShowCommand, subcommand("show")] | Annotated[DataCheckCommand, subcommand("check")],
+        Annotated[DataShowCommand, subcommand("show")]
+        | Annotated[DataCheckCommand, subcommand("check")],
         arg(name=""),
     ]
 
@@ -113,7 +114,9 @@ Command = (
 
 def parse(args: Sequence[str] | None = None) -> Command:
     """The sub-command that `args` (without `ttm` itself) ask for; tyro exits with 2 where they are wrong."""
-    return tyro.cli(Command, prog="ttm", description=DESCRIPTION, args=args, config=(OmitSubcommandPrefixes,))
+    return tyro.cli(
+        Command, prog="ttm", description=DESCRIPTION, args=args, config=(OmitSubcommandPrefixes,)
+    )
 
 
 def main(args: Sequence[str] | None = None) -> int:

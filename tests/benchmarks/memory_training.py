@@ -34,22 +34,22 @@ from torch import Tensor
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.episode_reader import Episode
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.cores import with_options
-from ttm.policy.token_turing import PositionedSummarizer
-from ttm.policy.ttm_policy import TTMPolicy
+from ttm.datasets.windows.windows import WindowDataset
+from ttm.policy.cores.registry import with_options
+from ttm.policy.cores.ttm.machine import PositionedSummarizer
+from ttm.policy.network.policy import Policy
+from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import checkpoint_path
-from ttm.training.behavior_cloning import BehaviorCloningConfig
-from ttm.training.bench.drift_chart import draw_drift
-from ttm.training.bench.drift_measure import Chain, DriftRuns, Run, lay_chains, measure
-from ttm.training.bench.drift_summary import DriftSummary, summarize
-from ttm.training.memory_start import MEMORY_STARTS
-from ttm.training.schedule import Budget, WarmupCosine
-from ttm.training.train import DEFAULT_BURN_IN, Memory
-from ttm.training.trainer import Trainer, TrainerConfig
-from ttm.training.training_data import BatchSource, open_all, policy_inputs, split
-from ttm.training.validation import EpisodeErrors
+from ttm.training.bench.drift.chart import draw_drift
+from ttm.training.bench.drift.measure import Chain, DriftRuns, Run, lay_chains, measure
+from ttm.training.bench.drift.summary import DriftSummary, summarize
+from ttm.training.cloning.behavior_cloning import BehaviorCloningConfig
+from ttm.training.cloning.command import DEFAULT_BURN_IN, Memory
+from ttm.training.cloning.memory_start import MEMORY_STARTS
+from ttm.training.cloning.trainer import Trainer, TrainerConfig
+from ttm.training.cloning.training_data import BatchSource, open_all, policy_inputs, split
+from ttm.training.cloning.validation import EpisodeErrors
+from ttm.training.common.schedule import Budget, WarmupCosine
 
 KINDS = ("short", "long")
 
@@ -86,7 +86,10 @@ class LongEpisode:
     def __init__(self, parts: Sequence[Episode]) -> None:
         self.parts = parts
         self.path, self.name, self.instruction = parts[0].path, parts[0].name, parts[0].instruction
-        self.language_embedding, self.language_model = parts[0].language_embedding, parts[0].language_model
+        self.language_embedding, self.language_model = (
+            parts[0].language_embedding,
+            parts[0].language_model,
+        )
         self.num_samples = sum(part.num_samples for part in parts)
 
     @property
@@ -112,7 +115,7 @@ class CameraTokens:
         return {name: values[rows].unsqueeze(2) for name, values in self.tokens.items()}
 
 
-class SeenPolicy(TTMPolicy):
+class SeenPolicy(Policy):
     """Its cameras' frames are the tokens that `CameraTokens` gives."""
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:
@@ -123,7 +126,7 @@ class SeenPolicy(TTMPolicy):
 class Material:
     """All demonstrations, seen once by the checkpoint's vision."""
 
-    def __init__(self, study: Study, policy: TTMPolicy) -> None:
+    def __init__(self, study: Study, policy: Policy) -> None:
         opened = open_all(study.data, [camera.name for camera in policy.spec.cameras])
         parts = {name: split(opened, name) for name in ("train", "valid")}
         self.statistics = dataset_statistics(parts["train"]).actions
@@ -144,7 +147,7 @@ class Material:
 
 
 @torch.no_grad()
-def see(policy: TTMPolicy, episodes: EpisodeDataset) -> list[tuple[Episode, dict[str, Tensor]]]:
+def see(policy: Policy, episodes: EpisodeDataset) -> list[tuple[Episode, dict[str, Tensor]]]:
     """Each episode with camera -> (ticks, K, D), the tokens that the core gets of it."""
     longest = max(episode.num_samples for episode in episodes)
     windows = WindowDataset(episodes, longest, pad="none")
@@ -171,7 +174,7 @@ def lengthen(episodes: EpisodeDataset, rng: np.random.Generator) -> EpisodeDatas
     return EpisodeDataset(made, episodes.spec, source=episodes.source)
 
 
-def fresh_policy(study: Study, trained: TTMPolicy, seed: int) -> SeenPolicy:
+def fresh_policy(study: Study, trained: Policy, seed: int) -> SeenPolicy:
     """`trained`, whose core and head alone are to be trained, and are new."""
     torch.manual_seed(seed)
     core = with_options(trained.config.core, study.core_options)
@@ -192,8 +195,8 @@ class Silence:
 
 
 def train(
-    study: Study, material: Material, trained: TTMPolicy, kind: str, memory: Memory, seed: int
-) -> TTMPolicy:
+    study: Study, material: Material, trained: Policy, kind: str, memory: Memory, seed: int
+) -> Policy:
     """The averaged policy after training."""
     windows = material.windows(material.training[kind], study.window, "both")
     cloning = BehaviorCloningConfig()
@@ -204,7 +207,9 @@ def train(
     )
     with tempfile.TemporaryDirectory() as folder:
         fabric = Fabric(accelerator="cpu", devices=1)
-        trainer = Trainer(fresh_policy(study, trained, seed), source, {}, config, Path(folder), fabric)
+        trainer = Trainer(
+            fresh_policy(study, trained, seed), source, {}, config, Path(folder), fabric
+        )
         trainer.run(Silence())  # type: ignore[arg-type]
     return trainer.average.model
 
@@ -229,20 +234,28 @@ class Examination:
     def __init__(self, study: Study, material: Material) -> None:
         episodes = material.held_out
         longest = max(episode.num_samples for episode in episodes)
-        self.windows, self.statistics = material.windows(episodes, longest, "none"), material.statistics
+        self.windows, self.statistics = (
+            material.windows(episodes, longest, "none"),
+            material.statistics,
+        )
         self.changing = lay_chains(self.windows.episode_lengths, study.chains, study.ticks, seed=0)
         self.same = self._chains_of_one_instruction(study)
 
     def _chains_of_one_instruction(self, study: Study) -> list[Chain]:
-        lengths, texts = self.windows.episode_lengths, [e.instruction for e in self.windows.episodes]
+        lengths, texts = (
+            self.windows.episode_lengths,
+            [e.instruction for e in self.windows.episodes],
+        )
         chains = []
-        for number, text in zip(range(study.chains), itertools.cycle(sorted(set(texts))), strict=False):
+        for number, text in zip(
+            range(study.chains), itertools.cycle(sorted(set(texts))), strict=False
+        ):
             alike = [index for index, other in enumerate(texts) if other == text]
             (chain,) = lay_chains([lengths[index] for index in alike], 1, study.ticks, seed=number)
             chains.append([stretch._replace(episode=alike[stretch.episode]) for stretch in chain])
         return chains
 
-    def __call__(self, policy: TTMPolicy) -> Found:
+    def __call__(self, policy: Policy) -> Found:
         in_use = EpisodeErrors(self.windows, self.statistics).policy(policy).normalized
         changing = measure(policy, self.windows, self.statistics, self.changing)
         with old_memory(policy) as shares:
@@ -251,7 +264,7 @@ class Examination:
 
 
 @contextmanager
-def old_memory(policy: TTMPolicy) -> Iterator[list[float]]:
+def old_memory(policy: Policy) -> Iterator[list[float]]:
     """The mean share of old memory in the new, tick by tick, where a Token Turing Machine writes by summarisation."""
     shares: list[float] = []
 
@@ -273,7 +286,9 @@ def together(runs: Sequence[DriftRuns]) -> DriftRuns:
     """The trainings of all seeds, their chains side by side."""
 
     def stacked(some: Sequence[Run]) -> Run:
-        return Run(np.concatenate([r.norms for r in some]), np.concatenate([r.errors for r in some]))
+        return Run(
+            np.concatenate([r.norms for r in some]), np.concatenate([r.errors for r in some])
+        )
 
     seams = np.concatenate([r.seams for r in runs])
     return DriftRuns(stacked([r.kept for r in runs]), stacked([r.control for r in runs]), seams)
@@ -289,7 +304,9 @@ def last_error(runs: DriftRuns) -> float:
     return float(np.sqrt(runs.kept.errors[:, -100:].mean()))
 
 
-def report(console: Console, study: Study, found: Mapping[tuple[str, str], list[Found]]) -> dict[str, Any]:
+def report(
+    console: Console, study: Study, found: Mapping[tuple[str, str], list[Found]]
+) -> dict[str, Any]:
     """Prints and draws; returns the figures."""
     table = Table(
         title=f"{study.steps} steps, {study.seeds} seeds: mean ± deviation over seeds; 95 % intervals"
@@ -316,7 +333,13 @@ def report(console: Console, study: Study, found: Mapping[tuple[str, str], list[
             summary = summarize(together(runs), bin_ticks=20)
             drawn.setdefault((kind, chains), {})[memory] = summary
             last = [last_error(run) for run in runs]
-            facts = (chains, spread(last), str(summary.drift), str(summary.norm_growth), str(summary.cost))
+            facts = (
+                chains,
+                spread(last),
+                str(summary.drift),
+                str(summary.norm_growth),
+                str(summary.cost),
+            )
             table.add_row(kind, memory, spread(errors), spread(shares), *facts, summary.verdict)
             each = [summarize(run, bin_ticks=20).drift.value for run in runs]
             entry[chains] = {"error_last_100": last, "drift_of_each": each, **summary.to_json()}

@@ -15,7 +15,9 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 SPEC = PolicySpec(
     robot="test_arm",
     cameras=(CameraSpec("head", 12, 16), CameraSpec("wrist", 8, 8)),
-    proprioception=(ProprioceptionSpec("joints", ("shoulder (rad)", "elbow (rad)", "wrist (rad)")),),
+    proprioception=(
+        ProprioceptionSpec("joints", ("shoulder (rad)", "elbow (rad)", "wrist (rad)")),
+    ),
     actions=(
         ActionPart("arm", 3, "m", low=-0.1, high=0.1),
         ActionPart("gripper", 1, "", "binary"),
@@ -28,7 +30,10 @@ SPEC = PolicySpec(
 def observation_at(tick: int, seed: int = 0) -> dict[str, Any]:
     """Another picture and posture at each tick."""
     random = np.random.default_rng([seed, tick])
-    frames = {c.name: random.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8) for c in SPEC.cameras}
+    frames = {
+        c.name: random.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8)
+        for c in SPEC.cameras
+    }
     return {**frames, "joints": np.array([0.1 * tick, seed, -0.1 * tick], dtype=np.float32)}
 
 
@@ -62,7 +67,9 @@ def record() -> Callable[..., Path]:
         facts = {"instruction": "pick up the mug", "seed": seed, **facts}
         with EpisodeWriter(path, SPEC, jpeg_quality=jpeg_quality) as writer:
             for tick in range(ticks):
-                writer.append(observation_at(tick, seed), action_at(tick), timestamp_s=100.0 + 0.2 * tick)
+                writer.append(
+                    observation_at(tick, seed), action_at(tick), timestamp_s=100.0 + 0.2 * tick
+                )
             return writer.finish(**facts)
 
     return record_episode

@@ -14,7 +14,9 @@ from ttm.datasets.episode import open_dataset
 from ttm.policy.errors import UserError
 
 
-def foreign_file(path: Path, demos: int = 3, control_freq: float | None = None, **attributes: object) -> Path:
+def foreign_file(
+    path: Path, demos: int = 3, control_freq: float | None = None, **attributes: object
+) -> Path:
     """As robomimic and its kin write: no ttm_spec, no timestamps, a gripper among the actions."""
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
@@ -106,19 +108,32 @@ def test_the_rate_is_measured_where_there_are_timestamps(tmp_path):
 
 @pytest.mark.parametrize("where", ["problem_info", "ep_meta"])
 def test_instructions_of_libero_and_robocasa(tmp_path, where):
-    path = foreign_file(tmp_path / "a.hdf5", problem_info=json.dumps({"language_instruction": "lift it"}))
+    path = foreign_file(
+        tmp_path / "a.hdf5", problem_info=json.dumps({"language_instruction": "lift it"})
+    )
     if where == "ep_meta":
         with h5py.File(path, "a") as file:
             file["data/demo_0"].attrs["ep_meta"] = json.dumps({"lang": "open it"})
-    assert open_dataset(path)[0].instruction == {"problem_info": "lift it", "ep_meta": "open it"}[where]
+    assert (
+        open_dataset(path)[0].instruction
+        == {"problem_info": "lift it", "ep_meta": "open it"}[where]
+    )
 
 
 def test_real_episodes_read_the_same_in_both_encodings(real_data):
     raw = open_dataset(real_data / "bridge_v2_robomimic.hdf5")
     jpeg = open_dataset(real_data / "bridge_v2_jpeg.hdf5")
     assert raw.spec == jpeg.spec
-    assert (len(raw), raw.num_ticks, len(raw.filter("train")), len(raw.filter("valid"))) == (25, 250, 20, 5)
-    assert [(part.size, part.kind) for part in raw.spec.actions] == [(6, "continuous"), (1, "binary")]
+    assert (len(raw), raw.num_ticks, len(raw.filter("train")), len(raw.filter("valid"))) == (
+        25,
+        250,
+        20,
+        5,
+    )
+    assert [(part.size, part.kind) for part in raw.spec.actions] == [
+        (6, "continuous"),
+        (1, "binary"),
+    ]
     assert raw[4].instruction == "put carrot on plate"
     np.testing.assert_array_equal(raw[4].actions, jpeg[4].actions)
     difference = raw[4].frames("image_0").astype(int) - jpeg[4].frames("image_0")
@@ -171,7 +186,11 @@ def test_a_truncated_file_is_named_with_the_cure(tmp_path, record):
         ("actions", None, "actions is missing"),
         ("obs/head", None, "obs/head is missing"),
         ("obs/joints", np.zeros((5, 3), np.float32), "obs/joints has 5 ticks, actions 6"),
-        ("obs/joints", np.zeros((6, 2), np.float32), r"obs/joints has shape \(6, 2\), the spec says \(T, 3"),
+        (
+            "obs/joints",
+            np.zeros((6, 2), np.float32),
+            r"obs/joints has shape \(6, 2\), the spec says \(T, 3",
+        ),
     ],
 )
 def test_an_episode_that_is_not_whole_is_refused(tmp_path, record, key, value, message):
@@ -189,7 +208,9 @@ def test_files_of_different_specs_do_not_mix(tmp_path, record, spec):
     path = record(tmp_path / "b.hdf5")
     with h5py.File(path, "a") as file:
         file["data"].attrs["ttm_spec"] = spec.to_json().replace("test_arm", "other_arm")
-    with pytest.raises(UserError, match=r"a\.hdf5 was made for robot test_arm, but .*b\.hdf5 has other_arm"):
+    with pytest.raises(
+        UserError, match=r"a\.hdf5 was made for robot test_arm, but .*b\.hdf5 has other_arm"
+    ):
         open_dataset(tmp_path)
     path.unlink()
     foreign_file(tmp_path / "c.hdf5")
@@ -202,10 +223,3 @@ def test_a_file_that_is_no_data_set_is_refused(tmp_path):
         file["weights"] = [1.0]
     with pytest.raises(UserError, match="no group 'data'"):
         open_dataset(tmp_path)
-
-
-def test_the_folder_is_a_namespace_package():
-    """With an __init__.py here, Hugging Face's `datasets` could not be imported from the repository's root."""
-    import ttm.datasets
-
-    assert not any((Path(folder) / "__init__.py").exists() for folder in ttm.datasets.__path__)

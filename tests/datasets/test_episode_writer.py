@@ -39,14 +39,20 @@ def test_what_is_written_is_read_back(tmp_path, record, spec, observation, actio
 def test_the_layout_is_robomimics(tmp_path, record, spec):
     with h5py.File(record(tmp_path / "a.hdf5", ticks=5, split="valid")) as file:
         assert file["data"].attrs["total"] == 5
-        assert json.loads(file["data"].attrs["env_args"]).keys() == {"env_name", "type", "env_kwargs"}
+        assert json.loads(file["data"].attrs["env_args"]).keys() == {
+            "env_name",
+            "type",
+            "env_kwargs",
+        }
         assert PolicySpec.from_json(file["data"].attrs["ttm_spec"]) == spec
         assert [name.decode() for name in file["mask/valid"][()]] == ["demo_0"]
         assert file["mask/valid"].dtype.kind == "S"
         demo = file["data/demo_0"]
         assert demo.attrs["num_samples"] == 5
         assert demo["obs/head"].chunks == (1, 12, 16, 3)
-        assert {len(demo[key]) for key in ("actions", "rewards", "dones", "timestamps", "obs/joints")} == {5}
+        assert {
+            len(demo[key]) for key in ("actions", "rewards", "dones", "timestamps", "obs/joints")
+        } == {5}
 
 
 def test_jpeg_frames_are_close_to_what_was_seen(tmp_path, record, spec):
@@ -67,7 +73,9 @@ def test_jpeg_frames_are_close_to_what_was_seen(tmp_path, record, spec):
         ({"joints": np.array([0, np.nan, 0], np.float32)}, MalformedObservation, "elbow"),
     ],
 )
-def test_a_refused_observation_changes_nothing(tmp_path, spec, observation, action, change, error, message):
+def test_a_refused_observation_changes_nothing(
+    tmp_path, spec, observation, action, change, error, message
+):
     with EpisodeWriter(tmp_path / "a.hdf5", spec) as writer:
         writer.append(observation(0), action(0), timestamp_s=0.0)
         bad = {key: value for key, value in (observation(1) | change).items() if value is not None}
@@ -89,7 +97,10 @@ def test_a_refused_observation_changes_nothing(tmp_path, spec, observation, acti
     ],
 )
 def test_a_refused_action_says_which_and_why(tmp_path, spec, observation, bad, message):
-    with EpisodeWriter(tmp_path / "a.hdf5", spec) as writer, pytest.raises(UserError, match=message):
+    with (
+        EpisodeWriter(tmp_path / "a.hdf5", spec) as writer,
+        pytest.raises(UserError, match=message),
+    ):
         writer.append(observation(0), bad, timestamp_s=0.0)
 
 
@@ -175,7 +186,9 @@ with EpisodeWriter(sys.argv[1] + "/episode_00001.hdf5", spec) as writer:
 
 def test_a_killed_recorder_loses_only_the_episode_in_progress(tmp_path, record):
     recorder = subprocess.Popen(
-        [sys.executable, "-c", RECORDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", RECORDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert recorder.stdout is not None
     assert recorder.stdout.readline() == b"recording\n"

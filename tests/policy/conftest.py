@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.action_head import ActionHeadConfig
-from ttm.policy.film_efficientnet import VisionConfig
+from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.network.action_head import ActionHeadConfig
+from ttm.policy.network.film_efficientnet import VisionConfig
+from ttm.policy.network.policy import Policy, PolicyConfig, PolicyInputs
 from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
-from ttm.policy.token_turing import TokenTuringConfig
-from ttm.policy.ttm_policy import PolicyInputs, TTMPolicy, TTMPolicyConfig
 
 
 @pytest.fixture(autouse=True)
@@ -36,13 +36,15 @@ def spec() -> PolicySpec:
 
 
 @pytest.fixture
-def config() -> TTMPolicyConfig:
-    return TTMPolicyConfig(
+def config() -> PolicyConfig:
+    return PolicyConfig(
         width=16,
         tokens_per_camera=2,
         language_size=8,
         image_size=32,
-        vision=VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8, norm="group"),
+        vision=VisionConfig(
+            width_coefficient=0.25, depth_coefficient=0.5, reduction=8, norm="group"
+        ),
         core=TokenTuringConfig(
             memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=32, bottleneck=8
         ),
@@ -51,8 +53,8 @@ def config() -> TTMPolicyConfig:
 
 
 @pytest.fixture
-def policy(spec: PolicySpec, config: TTMPolicyConfig) -> TTMPolicy:
-    return stirred(TTMPolicy(spec, config))
+def policy(spec: PolicySpec, config: PolicyConfig) -> Policy:
+    return stirred(Policy(spec, config))
 
 
 @pytest.fixture
@@ -67,7 +69,10 @@ def observe(spec: PolicySpec) -> Callable[[int], Observation]:
 
     def observation(number: int) -> Observation:
         rng = np.random.default_rng(number)
-        frames = {c.name: rng.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8) for c in spec.cameras}
+        frames = {
+            c.name: rng.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8)
+            for c in spec.cameras
+        }
         vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
         return {**frames, **vectors}
 
@@ -81,7 +86,9 @@ def make_inputs(spec: PolicySpec) -> Callable[[int, int], PolicyInputs]:
     def make(batch: int, ticks: int) -> PolicyInputs:
         return PolicyInputs(
             images={
-                c.name: torch.randint(0, 256, (batch, ticks, 3, c.height, c.width), dtype=torch.uint8)
+                c.name: torch.randint(
+                    0, 256, (batch, ticks, 3, c.height, c.width), dtype=torch.uint8
+                )
                 for c in spec.cameras
             },
             proprioception={v.name: torch.randn(batch, ticks, v.size) for v in spec.proprioception},
@@ -101,7 +108,9 @@ def at_tick() -> Callable[[PolicyInputs, int], PolicyInputs]:
         return replace(
             inputs,
             images={name: value[:, tick : tick + 1] for name, value in inputs.images.items()},
-            proprioception={name: value[:, tick : tick + 1] for name, value in inputs.proprioception.items()},
+            proprioception={
+                name: value[:, tick : tick + 1] for name, value in inputs.proprioception.items()
+            },
             previous_action=inputs.previous_action[:, tick : tick + 1],
             previous_action_valid=inputs.previous_action_valid[:, tick : tick + 1],
         )
@@ -109,7 +118,7 @@ def at_tick() -> Callable[[PolicyInputs, int], PolicyInputs]:
     return cut
 
 
-def stirred(policy: TTMPolicy) -> TTMPolicy:
+def stirred(policy: Policy) -> Policy:
     """Noise on every parameter, so that nothing is zero as at the start and every path counts."""
     with torch.no_grad():
         for parameter in policy.parameters():

@@ -31,9 +31,9 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.ttm_policy import PRESETS, TTMPolicy
-from ttm.sim.env import SPEC
+from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.sim.kitchen.env import SPEC
 from ttm.sim.tasks import TASKS
 from ttm_policy.commands import CommandCodec
 from ttm_policy.contract import ImageSource, load_contract
@@ -50,10 +50,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny preset, untrained. Its embeddings are made up, so that no test loads the language model."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    policy = TTMPolicy(SPEC, PRESETS["tiny"])
+    policy = Policy(SPEC, PRESETS["tiny"])
     rng = np.random.default_rng(0)
     texts = [text for task in TASKS.values() for text in task.instructions]
-    policy.known_instructions = {text: rng.normal(0, 0.05, 384).astype(np.float32) for text in texts}
+    policy.known_instructions = {
+        text: rng.normal(0, 0.05, 384).astype(np.float32) for text in texts
+    }
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     save_checkpoint(path, policy, {})
     return path
@@ -83,7 +85,14 @@ def start_node(tmp_path: Path) -> Iterator[StartNode]:
     def start(name: str, **parameters: Any) -> subprocess.Popen[bytes]:
         file = tmp_path / f"{name}_{len(started)}.yaml"
         file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-        command = [sys.executable, "-m", f"ttm_policy.{name}", "--ros-args", "--params-file", str(file)]
+        command = [
+            sys.executable,
+            "-m",
+            f"ttm_policy.{name}",
+            "--ros-args",
+            "--params-file",
+            str(file),
+        ]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE))
         return started[-1]
 
@@ -111,7 +120,8 @@ class TestRobot(Node):
         self.diagnosis = ""
         self._sources = (*self.contract.images, *self.contract.vectors)
         self._sensors = {
-            s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED) for s in self._sources
+            s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED)
+            for s in self._sources
         }
         self._clock = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
@@ -153,7 +163,9 @@ class TestRobot(Node):
 
     def transition(self, transition_id: int) -> bool:
         """Of the life cycle; True if it succeeded."""
-        self._call(GetState, "get_state", GetState.Request(), 0.5)  # so that a living node is known to listen
+        self._call(
+            GetState, "get_state", GetState.Request(), 0.5
+        )  # so that a living node is known to listen
         request = ChangeState.Request()
         request.transition.id = transition_id
         return self._call(ChangeState, "change_state", request, WAIT_S).success

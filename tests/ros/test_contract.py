@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ttm.policy.errors import UserError
-from ttm.sim.env import SPEC
+from ttm.sim.kitchen.env import SPEC
 from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.conversions import check_fields
 
@@ -40,7 +40,9 @@ def test_the_shipped_contract_fits_the_simulated_robot() -> None:
     _load_and_check(None)
 
 
-def test_an_unknown_camera_is_named_with_those_there_are(data: dict[str, Any], tmp_path: Path) -> None:
+def test_an_unknown_camera_is_named_with_those_there_are(
+    data: dict[str, Any], tmp_path: Path
+) -> None:
     data["observations"]["hed"] = data["observations"].pop("head")
     assert "camera 'hed' of robot.yaml is not in this checkpoint; it has: head, wrist" in _error(
         data, tmp_path
@@ -54,7 +56,9 @@ def test_an_observation_without_a_topic_is_named(data: dict[str, Any], tmp_path:
 
 def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:
     data["robot"] = "stretch"
-    assert "describes robot 'stretch', but this checkpoint is for 'fetch_kitchen'" in _error(data, tmp_path)
+    assert "describes robot 'stretch', but this checkpoint is for 'fetch_kitchen'" in _error(
+        data, tmp_path
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,15 +78,30 @@ def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:
             {"fields": ["twist.linear.x", "a"]},
             "'twist.linear.x', which is no number",
         ),
-        ("observations", "base_velocity", {"fields": ["twist.twist.linear.x"]}, "1 fields; its values are 2"),
+        (
+            "observations",
+            "base_velocity",
+            {"fields": ["twist.twist.linear.x"]},
+            "1 fields; its values are 2",
+        ),
         ("actions", "base", {"limit": []}, "moves the robot without a limit"),
-        ("actions", "base", {"limit": "max_speed"}, "limit 'max_speed'; choose of: max_forward_m_s"),
+        (
+            "actions",
+            "base",
+            {"limit": "max_speed"},
+            "limit 'max_speed'; choose of: max_forward_m_s",
+        ),
         ("actions", "gripper", {"topic": "cmd_vel"}, "topic cmd_vel has two types"),
         ("actions", "gripper", {"fields": [{"field": "finger", "scale": 0}]}, "scale"),
     ],
 )
 def test_mistakes_are_named(
-    data: dict[str, Any], tmp_path: Path, section: str, name: str, change: dict[str, Any], words: str
+    data: dict[str, Any],
+    tmp_path: Path,
+    section: str,
+    name: str,
+    change: dict[str, Any],
+    words: str,
 ) -> None:
     data[section][name] |= change
     assert words in _error(data, tmp_path)

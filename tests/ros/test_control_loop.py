@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import MalformedObservation, UserError
-from ttm.policy.runner import PolicyRunner
-from ttm.sim.env import SPEC
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.kitchen.env import SPEC
 from ttm_policy.contract import LIMITS, load_contract
 from ttm_policy.control_loop import ControlLoop, StampedObservation, State
 from ttm_policy.limits import SafetyLimits
@@ -31,7 +31,9 @@ def _seen(observation: Any, stamp_s: float) -> StampedObservation:
     return StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
 
 
-def test_late_holds_then_stops_until_somebody_resumes(loop: ControlLoop, observations: list[Any]) -> None:
+def test_late_holds_then_stops_until_somebody_resumes(
+    loop: ControlLoop, observations: list[Any]
+) -> None:
     assert loop.step(_seen(observations[0], 10.0), 10.0) is not None
     assert loop.step(_seen(observations[0], 10.0), 10.6) is None
     assert (loop.state, loop.runner.tick) == (State.HOLDING, 1)
@@ -44,7 +46,9 @@ def test_late_holds_then_stops_until_somebody_resumes(loop: ControlLoop, observa
     assert loop.runner.tick == 3
 
 
-def test_a_bad_observation_leaves_the_memory_to_the_bit(loop: ControlLoop, observations: list[Any]) -> None:
+def test_a_bad_observation_leaves_the_memory_to_the_bit(
+    loop: ControlLoop, observations: list[Any]
+) -> None:
     loop.step(_seen(observations[0], 10.0), 10.0)
     before = loop.snapshot()
     broken = {**observations[1], "ee_pose": np.full(7, np.nan, np.float32)}
@@ -78,13 +82,18 @@ def _action(**parts: Any) -> np.ndarray:
 def test_limits_keep_what_is_within_them_to_the_bit() -> None:
     limits = SafetyLimits(load_contract(), SPEC, WIDE)
     action = _action(
-        arm_translation=(0.05, -0.05, 0.03), arm_rotation=(0.15, 0.1, -0.15), base=(0.8, -0.8), gripper=1
+        arm_translation=(0.05, -0.05, 0.03),
+        arm_rotation=(0.15, 0.1, -0.15),
+        base=(0.8, -0.8),
+        gripper=1,
     )
     assert np.array_equal(limits.apply(action), action)
 
 
 def test_limits_shorten_displacements_and_cut_speeds() -> None:
-    limits = SafetyLimits(load_contract(), SPEC, WIDE | {"max_translation_m": 0.01, "max_forward_m_s": 0.2})
+    limits = SafetyLimits(
+        load_contract(), SPEC, WIDE | {"max_translation_m": 0.01, "max_forward_m_s": 0.2}
+    )
     limited = limits.apply(_action(arm_translation=(0.03, 0, 0.04), base=(-0.5, 0.7)))
     assert limited[SPEC.action_slices["arm_translation"]] == pytest.approx((0.006, 0, 0.008))
     assert limited[SPEC.action_slices["base"]] == pytest.approx((-0.2, 0.7))

@@ -14,10 +14,16 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from ttm.policy.errors import MalformedObservation, MissingObservation
 from ttm.policy.spec import CameraSpec
-from ttm.sim.env import SPEC
+from ttm.sim.kitchen.env import SPEC
 from ttm_policy.commands import CommandCodec
 from ttm_policy.contract import ImageSource, load_contract
-from ttm_policy.conversions import MESSAGE_TYPES, frame_to_image, image_to_frame, read_vector, write_vector
+from ttm_policy.conversions import (
+    MESSAGE_TYPES,
+    frame_to_image,
+    image_to_frame,
+    read_vector,
+    write_vector,
+)
 from ttm_policy.inputs import JointStates
 
 CAMERA = CameraSpec("head", 4, 6)
@@ -31,7 +37,11 @@ def _image(pixels: np.ndarray, encoding: str, padding: int = 0) -> Image:
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=255)
     height, width = pixels.shape[:2]
     return Image(
-        height=height, width=width, encoding=encoding, step=padded.shape[1], data=array("B", padded.tobytes())
+        height=height,
+        width=width,
+        encoding=encoding,
+        step=padded.shape[1],
+        data=array("B", padded.tobytes()),
     )
 
 
@@ -54,7 +64,9 @@ def test_grey_images_fill_all_channels() -> None:
 @pytest.mark.parametrize("kind", ["sensor_msgs/Image", "sensor_msgs/CompressedImage"])
 def test_frames_survive_both_message_types(kind: str) -> None:
     source = ImageSource("head", "head/image", kind)
-    assert np.array_equal(image_to_frame(frame_to_image(FRAME, source, Time()), source, CAMERA), FRAME)
+    assert np.array_equal(
+        image_to_frame(frame_to_image(FRAME, source, Time()), source, CAMERA), FRAME
+    )
 
 
 def test_jpeg_is_decoded() -> None:
@@ -70,14 +82,19 @@ def test_other_sizes_are_refused_unless_the_contract_resizes() -> None:
     with pytest.raises(MalformedObservation, match=r"gives 12x8 frames.*6x4.*resize: true"):
         image_to_frame(large, RAW, CAMERA)
     resizing = ImageSource("head", "head/image_raw", "sensor_msgs/Image", resize=True)
-    assert np.array_equal(image_to_frame(large, resizing, CAMERA), FRAME)  # the area mean of equal pixels
+    assert np.array_equal(
+        image_to_frame(large, resizing, CAMERA), FRAME
+    )  # the area mean of equal pixels
 
 
 @pytest.mark.parametrize(
     ("message", "words"),
     [
         (_image(FRAME[:, :, :1], "16UC1"), "encoding '16UC1'"),
-        (Image(height=4, width=6, encoding="rgb8", step=18, data=array("B", bytes(10))), "sent 10 bytes"),
+        (
+            Image(height=4, width=6, encoding="rgb8", step=18, data=array("B", bytes(10))),
+            "sent 10 bytes",
+        ),
         (CompressedImage(format="jpeg", data=array("B", b"nonsense")), "damaged 'jpeg'"),
     ],
 )

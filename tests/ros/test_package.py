@@ -40,19 +40,25 @@ def test_launch_arguments_are_parameters_of_the_nodes() -> None:
     policy = {field.name for field in fields(PolicySettings)} | {"use_sim_time"}
     tables = _constants("robot.launch.py")
     assert {*tables["ARGUMENTS"], *tables["FOLLOW_SIM"]} - {"sim"} <= policy
-    assert set(_constants("sim.launch.py")["ARGUMENTS"]) <= {field.name for field in fields(SimSettings)}
+    assert set(_constants("sim.launch.py")["ARGUMENTS"]) <= {
+        field.name for field in fields(SimSettings)
+    }
 
 
 def test_remapped_topics_are_in_the_contract() -> None:
     tree = ast.parse((ROOT / "launch" / "robot.launch.py").read_text())
-    topics = next(s.value for s in tree.body if isinstance(s, ast.Assign) and s.targets[0].id == "TOPICS")  # type: ignore[attr-defined]
+    topics = next(
+        s.value for s in tree.body if isinstance(s, ast.Assign) and s.targets[0].id == "TOPICS"
+    )  # type: ignore[attr-defined]
     text = default_contract().read_text()
     for topic in ast.literal_eval(topics).values():
         assert re.search(rf"topic: {re.escape(topic)}\s", text), topic
 
 
 def test_package_lists_every_message_package_that_it_imports() -> None:
-    declared = {node.text for node in ElementTree.parse(PACKAGE / "package.xml").iter("exec_depend")}
+    declared = {
+        node.text for node in ElementTree.parse(PACKAGE / "package.xml").iter("exec_depend")
+    }
     sources = [*PACKAGE.glob("ttm_policy/*.py"), *(ROOT / "launch").glob("*.launch.py")]
     imported = {
         match

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from lifecycle_msgs.msg import Transition
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy.run.runner import PolicyRunner
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")
@@ -41,13 +41,17 @@ def test_memory_lives_for_the_whole_episode_and_actions_are_those_in_process(
     expected = _in_process(checkpoint, observations, CAN)
     for tick, (observation, action) in enumerate(zip(observations, expected, strict=True), start=1):
         assert np.array_equal(robot.step(observation), action)
-        assert np.array_equal(robot.commanded(), action)  # within the limits, commands carry the very bits
+        assert np.array_equal(
+            robot.commanded(), action
+        )  # within the limits, commands carry the very bits
         assert robot.memories[-1][0] == tick
         robot.instruct(CAN)  # said again, it is no new instruction
 
     robot.instruct(BOX)
     robot.wait(lambda: robot.memories[-1][0] == 0, "the empty memory")
-    assert np.array_equal(robot.step(observations[0]), _in_process(checkpoint, observations[:1], BOX)[0])
+    assert np.array_equal(
+        robot.step(observations[0]), _in_process(checkpoint, observations[:1], BOX)[0]
+    )
     robot.begin_episode(BOX)
     assert robot.memories[-1][0] == 0
     assert not robot.memories[-1][1:].any()
@@ -88,7 +92,9 @@ def test_e_stop_and_deactivation_end_with_zero_commands(
     assert not _is_zero(robot.commands["cmd_vel"][-1])
 
     robot.press_e_stop(True)
-    robot.wait(lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "zero commands")
+    robot.wait(
+        lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "zero commands"
+    )
     robot.time_ns += 200_000_000
     robot.observe(observations[1])
     robot.settle()
@@ -101,7 +107,9 @@ def test_e_stop_and_deactivation_end_with_zero_commands(
             assert robot.transition(Transition.TRANSITION_DEACTIVATE)
         else:
             process.send_signal(signal.SIGTERM)
-        robot.wait(lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "the stop")
+        robot.wait(
+            lambda: all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS), "the stop"
+        )
         if end == "deactivate":
             robot.settle()
             assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
@@ -142,7 +150,9 @@ def test_late_frames_hold_then_stop_and_write_no_memory(
     assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
 
     until(lambda: len(robot.actions) > acted, fresh, "ticks again, by themselves")
-    robot.wait(lambda: robot.memories[-1][0] > memory[0], "the memory, which comes after the action")
+    robot.wait(
+        lambda: robot.memories[-1][0] > memory[0], "the memory, which comes after the action"
+    )
 
     until(lambda: "stopped" in robot.diagnosis, late, "the stop")
     robot.settle()

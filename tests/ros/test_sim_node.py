@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
-from ttm.sim.actors import PolicyActor
-from ttm.sim.env import SPEC, KitchenEnv
-from ttm.sim.evaluation import load_evaluation
-from ttm.sim.rollout import Outcome, run_episode
-from ttm.training.robot import RobotCommand
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.evaluation.actors import PolicyActor
+from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.evaluation.rollout import Outcome, run_episode
+from ttm.sim.kitchen.env import SPEC, KitchenEnv
+from ttm.training.robot.command import RobotCommand
 
 TICKS = 6
 
@@ -45,8 +45,13 @@ def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list
     return outcomes, actions
 
 
-def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(checkpoint: Path, tmp_path: Path) -> None:
-    seeds = [1, 2]  # both ask for the same object: the memory must begin anew without a new instruction
+def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    seeds = [
+        1,
+        2,
+    ]  # both ask for the same object: the memory must begin anew without a new instruction
     command = RobotCommand(
         sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS, out=tmp_path,
         video=tmp_path / "episode.mp4",
@@ -61,7 +66,7 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(checkpoint: Path, tm
 
 
 def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> None:
-    code = "import sys; from pathlib import Path; from ttm.training.robot import RobotCommand; "
+    code = "import sys; from pathlib import Path; from ttm.training.robot.command import RobotCommand; "
     code += "RobotCommand(sim=True, free_running=True, checkpoint=Path(sys.argv[1])).run()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(checkpoint)],
@@ -75,7 +80,9 @@ def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> Non
         if "tick" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=180)  # both children have closed their ends of the pipes
+    _, errors = process.communicate(
+        timeout=180
+    )  # both children have closed their ends of the pipes
     assert "the policy is stopped, and then the robot" in errors
 
 
@@ -90,7 +97,10 @@ def test_a_silent_policy_is_an_error_after_the_time_out(start_node: Any) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"instruction": "fold the towel"}, "no task 'fold the towel'; it knows: 'pick up the red can'"),
+        (
+            {"instruction": "fold the towel"},
+            "no task 'fold the towel'; it knows: 'pick up the red can'",
+        ),
         ({"task": "pick", "instruction": "open the top drawer"}, "no task 'open the top drawer'"),
         ({"episodes": 0}, "--episodes is 0"),
         ({"contract": Path("nowhere.yaml")}, "no contract at nowhere.yaml"),
@@ -109,6 +119,6 @@ def test_a_missing_checkpoint_is_named() -> None:
 
 
 def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.find_spec", lambda name: None)
+    monkeypatch.setattr("ttm.training.robot.command.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
         RobotCommand().run()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ttm.sim.env import SPEC, KitchenEnv
 from ttm.sim.experts import Expert
+from ttm.sim.kitchen.env import SPEC, KitchenEnv
 from ttm.sim.tasks import TASKS
 
 

@@ -4,8 +4,8 @@ import mujoco
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.collect import CollectCommand
-from ttm.sim.evaluate import EvaluateCommand
+from ttm.sim.collection.collect import CollectCommand
+from ttm.sim.evaluation.evaluate import EvaluateCommand
 from ttm.sim.rendering import require_rendering
 
 
@@ -19,6 +19,8 @@ def test_without_rendering_nothing_is_begun(command, monkeypatch, tmp_path):
         raise AttributeError("'NoneType' object has no attribute\n'eglQueryString'")
 
     monkeypatch.setattr(mujoco, "Renderer", fails)
-    with pytest.raises(UserError, match=r"^[^\n]*apt-get install -y libegl1 libgl1-mesa-dri[^\n]*$"):
+    with pytest.raises(
+        UserError, match=r"^[^\n]*apt-get install -y libegl1 libgl1-mesa-dri[^\n]*$"
+    ):
         command(out=tmp_path / "out").run()
     assert not (tmp_path / "out").exists()

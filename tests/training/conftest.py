@@ -12,7 +12,7 @@ import torch
 
 from ttm.datasets.episode import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.training.train import TrainCommand
+from ttm.training.cloning.command import TrainCommand
 
 SPEC = PolicySpec(
     robot="small",
@@ -36,14 +36,18 @@ def spec() -> PolicySpec:
     return SPEC
 
 
-def record(folder: Path, count: int, spec: PolicySpec = SPEC, ticks: int = 5, first_seed: int = 0) -> Path:
+def record(
+    folder: Path, count: int, spec: PolicySpec = SPEC, ticks: int = 5, first_seed: int = 0
+) -> Path:
     """`count` episodes with random frames; every third is held out, and the gripper closes in the middle."""
     for seed in range(first_seed, first_seed + count):
         rng = np.random.default_rng(seed)
         with EpisodeWriter(folder / f"episode_{seed}.hdf5", spec) as writer:
             for tick in range(ticks):
                 observation = {
-                    camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8)
+                    camera.name: rng.integers(
+                        0, 256, (camera.height, camera.width, 3), dtype=np.uint8
+                    )
                     for camera in spec.cameras
                 }
                 observation |= {
@@ -80,6 +84,12 @@ def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
     """A training of a few small steps, with options to be changed."""
     standard = TrainCommand(
-        data=(str(episodes),), out=tmp_path / "run", steps=2, window=3, batch_size=2, validations=1, threads=1
+        data=(str(episodes),),
+        out=tmp_path / "run",
+        steps=2,
+        window=3,
+        batch_size=2,
+        validations=1,
+        threads=1,
     )
     return lambda **changes: replace(standard, **changes)

@@ -19,7 +19,10 @@ BLOCK, DROPPED = 10, 2
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], object]], blocks: int, block: int = BLOCK, dropped: int = DROPPED
+    contenders: Mapping[str, Callable[[], object]],
+    blocks: int,
+    block: int = BLOCK,
+    dropped: int = DROPPED,
 ) -> dict[str, Times]:
     """Seconds of each contender's calls, (blocks * (block - dropped),).
 

@@ -23,7 +23,8 @@ class CommandPublishers:
         self._node, self._codec = node, codec
         quality = LATCHED if lockstep else COMMAND
         self._publishers = {
-            topic: node.create_publisher(kind, topic, quality) for topic, kind in codec.types().items()
+            topic: node.create_publisher(kind, topic, quality)
+            for topic, kind in codec.types().items()
         }
         self._action = node.create_publisher(Float32MultiArray, "~/action", 10)
 

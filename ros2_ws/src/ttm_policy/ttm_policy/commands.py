@@ -29,7 +29,9 @@ class CommandCodec:
         self.contract, self.spec = contract, spec
         self.sinks: dict[str, list[ActionSink]] = {}
         for sink in contract.actions:
-            self.sinks.setdefault(sink.topic, []).append(sink if cmd_vel_stamped else _unstamped(sink))
+            self.sinks.setdefault(sink.topic, []).append(
+                sink if cmd_vel_stamped else _unstamped(sink)
+            )
 
     def types(self) -> dict[str, Any]:
         """Topic -> message class."""
@@ -74,10 +76,13 @@ class CommandCodec:
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         spread = np.broadcast_to(part, (len(sink.fields),))
         return [
-            float(value) * field.scale / period_s for value, field in zip(spread, sink.fields, strict=True)
+            float(value) * field.scale / period_s
+            for value, field in zip(spread, sink.fields, strict=True)
         ]
 
-    def _add_joints(self, message: JointTrajectory, sink: ActionSink, positions: list[float]) -> None:
+    def _add_joints(
+        self, message: JointTrajectory, sink: ActionSink, positions: list[float]
+    ) -> None:
         if not message.points:
             nanoseconds = round(self.spec.control_dt_s * 1e9)
             reach = Duration(sec=nanoseconds // 1_000_000_000, nanosec=nanoseconds % 1_000_000_000)
@@ -88,7 +93,9 @@ class CommandCodec:
     def _read(self, message: Any, sink: ActionSink) -> Vector:
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         size = self.spec.action_slices[sink.name].stop - self.spec.action_slices[sink.name].start
-        numbers = [_number(message, field.path) / field.scale * period_s for field in sink.fields[:size]]
+        numbers = [
+            _number(message, field.path) / field.scale * period_s for field in sink.fields[:size]
+        ]
         return np.array(numbers, dtype=np.float32)
 
 

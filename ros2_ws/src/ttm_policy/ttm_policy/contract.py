@@ -97,10 +97,15 @@ class RobotContract:
                 f"give the contract of '{spec.robot}', or what was made for '{self.robot}'"
             )
         self._check_names(
-            whose, "camera", [source.name for source in self.images], [item.name for item in spec.cameras]
+            whose,
+            "camera",
+            [source.name for source in self.images],
+            [item.name for item in spec.cameras],
         )
         vectors = {item.name: item.size for item in spec.proprioception}
-        self._check_names(whose, "proprioception", [source.name for source in self.vectors], list(vectors))
+        self._check_names(
+            whose, "proprioception", [source.name for source in self.vectors], list(vectors)
+        )
         for source in self.vectors:
             self._check_field_count(source, vectors[source.name])
         parts = {part.name: part for part in spec.actions}
@@ -108,7 +113,9 @@ class RobotContract:
         for sink in self.actions:
             self._check_sink(sink, parts[sink.name])
 
-    def _check_names(self, whose: str, kind: str, ours: Sequence[str], theirs: Sequence[str]) -> None:
+    def _check_names(
+        self, whose: str, kind: str, ours: Sequence[str], theirs: Sequence[str]
+    ) -> None:
         for name in ours:
             if name not in theirs:
                 raise UserError(
@@ -149,11 +156,15 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
     try:
         data = yaml.safe_load(file.read_text())
     except OSError as error:
-        raise UserError(f"no contract at {file} ({error.strerror}); give the path of a YAML file") from error
+        raise UserError(
+            f"no contract at {file} ({error.strerror}); give the path of a YAML file"
+        ) from error
     except yaml.YAMLError as error:
         raise UserError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
-        raise UserError(f"{file} holds no contract; it needs robot, base_frame, observations and actions")
+        raise UserError(
+            f"{file} holds no contract; it needs robot, base_frame, observations and actions"
+        )
     return _parse(data, file.name)
 
 
@@ -164,20 +175,27 @@ def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
         where = f"{file}: observation '{name}'"
         if _require_type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where) in IMAGE_TYPES:
             _require_keys(entry, {"topic", "type"}, {"resize"}, where)
-            images.append(ImageSource(name, entry["topic"], entry["type"], bool(entry.get("resize", False))))
+            images.append(
+                ImageSource(name, entry["topic"], entry["type"], bool(entry.get("resize", False)))
+            )
         else:
             _require_keys(entry, {"topic", "type", "fields"}, set(), where)
             vectors.append(VectorSource(name, entry["topic"], entry["type"], _fields(entry, where)))
     sinks = tuple(
-        _sink(name, entry, f"{file}: action '{name}'") for name, entry in _entries(data, "actions", file)
+        _sink(name, entry, f"{file}: action '{name}'")
+        for name, entry in _entries(data, "actions", file)
     )
     _refuse_two_types(sinks, file)
-    return RobotContract(data["robot"], data["base_frame"], tuple(images), tuple(vectors), sinks, file)
+    return RobotContract(
+        data["robot"], data["base_frame"], tuple(images), tuple(vectors), sinks, file
+    )
 
 
 def _entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str, dict[str, Any]]]:
     entries = data[section]
-    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+    if not isinstance(entries, dict) or not all(
+        isinstance(entry, dict) for entry in entries.values()
+    ):
         raise UserError(f"{file}: '{section}' must map names to entries with topic, type, …")
     return list(entries.items())
 
@@ -195,7 +213,12 @@ def _sink(name: str, entry: Mapping[str, Any], where: str) -> ActionSink:
             f"{where} moves the robot without a limit; add limit: with one of {', '.join(LIMITS)}"
         )
     return ActionSink(
-        name, entry["topic"], kind, _fields(entry, where), bool(entry.get("per_second", False)), limits
+        name,
+        entry["topic"],
+        kind,
+        _fields(entry, where),
+        bool(entry.get("per_second", False)),
+        limits,
     )
 
 
@@ -203,7 +226,11 @@ def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
     fields = []
     for item in entry["fields"]:
         data = {"field": item} if isinstance(item, str) else item
-        if not isinstance(data, dict) or not isinstance(data.get("field"), str) or not data.get("scale", 1.0):
+        if (
+            not isinstance(data, dict)
+            or not isinstance(data.get("field"), str)
+            or not data.get("scale", 1.0)
+        ):
             raise UserError(
                 f"{where} has field {item!r}; write a name, or {{field: name, scale: number not 0}}"
             )
@@ -219,7 +246,9 @@ def _require_type(entry: Mapping[str, Any], known: Sequence[str], where: str) ->
     return str(entry["type"])
 
 
-def _require_keys(entry: Mapping[str, Any], needed: set[str], optional: set[str], where: str) -> None:
+def _require_keys(
+    entry: Mapping[str, Any], needed: set[str], optional: set[str], where: str
+) -> None:
     missing, unknown = needed - set(entry), set(entry) - needed - optional
     if missing:
         raise UserError(f"{where} lacks {', '.join(sorted(missing))}")
@@ -229,7 +258,9 @@ def _require_keys(entry: Mapping[str, Any], needed: set[str], optional: set[str]
         )
     topic = entry.get("topic", "ok")
     if not isinstance(topic, str) or not topic or " " in topic:
-        raise UserError(f"{where} has topic {topic!r}; a topic is a name such as cmd_vel, without spaces")
+        raise UserError(
+            f"{where} has topic {topic!r}; a topic is a name such as cmd_vel, without spaces"
+        )
 
 
 def _refuse_two_types(sinks: Sequence[ActionSink], file: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import ObservationError, StaleObservation
-from ttm.policy.runner import PolicyRunner
+from ttm.policy.run.runner import PolicyRunner
 from ttm_policy.limits import SafetyLimits
 
 Vector = npt.NDArray[np.float32]
@@ -39,7 +39,9 @@ class State(Enum):
     WAITING = "waiting for the first observation"
     RUNNING = "running"
     HOLDING = "holding: the observation is late or bad"
-    STOPPED = "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
+    STOPPED = (
+        "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
+    )
     E_STOP = "emergency stop"
 
 
@@ -60,7 +62,9 @@ class Tick:
 class ControlLoop:
     """Decides, tick by tick, between acting and standing still. `step` returns None when the robot must stand still."""
 
-    def __init__(self, runner: PolicyRunner, limits: SafetyLimits, *, max_age_s: float, stop_after_s: float):
+    def __init__(
+        self, runner: PolicyRunner, limits: SafetyLimits, *, max_age_s: float, stop_after_s: float
+    ):
         self.runner, self.limits = runner, limits
         self.max_age_s, self.stop_after_s = max_age_s, stop_after_s
         self.state = State.WAITING if runner.instruction else State.NO_INSTRUCTION
@@ -100,7 +104,9 @@ class ControlLoop:
         if self._last_good_s is None:
             return
         self.held_ticks += 1
-        self.state = State.STOPPED if now_s - self._last_good_s > self.stop_after_s else State.HOLDING
+        self.state = (
+            State.STOPPED if now_s - self._last_good_s > self.stop_after_s else State.HOLDING
+        )
 
     def reset(self, instruction: str) -> None:
         """Begin an episode: empty memory, tick 0."""

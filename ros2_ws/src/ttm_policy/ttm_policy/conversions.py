@@ -44,7 +44,13 @@ MESSAGE_TYPES: Mapping[str, Any] = {
     "std_msgs/Bool": Bool,
 }
 _NAMED_JOINTS = (JointState, JointTrajectory)
-_CHANNELS = {"rgb8": [0, 1, 2], "bgr8": [2, 1, 0], "rgba8": [0, 1, 2], "bgra8": [2, 1, 0], "mono8": [0, 0, 0]}
+_CHANNELS = {
+    "rgb8": [0, 1, 2],
+    "bgr8": [2, 1, 0],
+    "rgba8": [0, 1, 2],
+    "bgra8": [2, 1, 0],
+    "mono8": [0, 0, 0],
+}
 _DEPTH = {"rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4, "mono8": 1}
 
 
@@ -71,9 +77,15 @@ def check_fields(contract: RobotContract) -> None:
                 )
 
 
-def image_to_frame(message: Image | CompressedImage, source: ImageSource, camera: CameraSpec) -> Frame:
+def image_to_frame(
+    message: Image | CompressedImage, source: ImageSource, camera: CameraSpec
+) -> Frame:
     """-> (H, W, 3) uint8 RGB of the camera's size; a frame of another size is resized only if the contract allows."""
-    frame = _decode(message, source) if isinstance(message, CompressedImage) else _unpack(message, source)
+    frame = (
+        _decode(message, source)
+        if isinstance(message, CompressedImage)
+        else _unpack(message, source)
+    )
     size = (camera.height, camera.width)
     if frame.shape[:2] != size and not source.resize:
         raise MalformedObservation(
@@ -127,7 +139,11 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
         return compressed
     height, width, _ = frame.shape
     image = Image(
-        height=height, width=width, encoding="rgb8", step=3 * width, data=array("B", frame.tobytes())
+        height=height,
+        width=width,
+        encoding="rgb8",
+        step=3 * width,
+        data=array("B", frame.tobytes()),
     )
     image.header.stamp, image.header.frame_id = stamp, source.name
     return image
@@ -135,7 +151,9 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
 
 def read_vector(message: Any, source: VectorSource) -> Vector:
     """-> (K,) float32: the fields the contract names, in its order."""
-    return np.array([_get(message, field, source) * field.scale for field in source.fields], dtype=np.float32)
+    return np.array(
+        [_get(message, field, source) * field.scale for field in source.fields], dtype=np.float32
+    )
 
 
 def write_vector(message: Any, source: VectorSource, values: Vector) -> None:

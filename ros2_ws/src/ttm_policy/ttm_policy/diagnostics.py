@@ -21,11 +21,15 @@ def unconfigured_status(name: str, problem: str) -> DiagnosticStatus:
     )
 
 
-def policy_status(name: str, loop: ControlLoop, *, active: bool, tick_ms: float) -> DiagnosticStatus:
+def policy_status(
+    name: str, loop: ControlLoop, *, active: bool, tick_ms: float
+) -> DiagnosticStatus:
     """OK only while ticks run; what keeps them from running is in the message."""
     problem = f": {loop.problem}" if loop.problem else ""
     status = DiagnosticStatus(name=name, hardware_id="ttm_policy")
-    status.level = _LEVELS.get(loop.state, DiagnosticStatus.WARN) if active else DiagnosticStatus.WARN
+    status.level = (
+        _LEVELS.get(loop.state, DiagnosticStatus.WARN) if active else DiagnosticStatus.WARN
+    )
     status.message = (loop.state.value if active else "inactive") + problem
     values = {
         "instruction": loop.runner.instruction or "",

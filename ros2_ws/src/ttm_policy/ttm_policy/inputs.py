@@ -56,7 +56,9 @@ class Inputs:
         self._sources = {source.name: source for source in sources}
         self._newest: dict[str, Any] = {}
         self._joints = {
-            name: JointStates() for name, s in self._sources.items() if s.type == "sensor_msgs/JointState"
+            name: JointStates()
+            for name, s in self._sources.items()
+            if s.type == "sensor_msgs/JointState"
         }
         self._subscriptions = [self._subscribe(source) for source in self._sources.values()]
 
@@ -68,7 +70,9 @@ class Inputs:
             self._on_message()
 
         qos = LATCHED if self._lockstep else SENSOR
-        return self._node.create_subscription(MESSAGE_TYPES[source.type], source.topic, receive, qos)
+        return self._node.create_subscription(
+            MESSAGE_TYPES[source.type], source.topic, receive, qos
+        )
 
     def missing(self) -> list[str]:
         """Inputs of which nothing came yet, as `name (topic)`."""
@@ -88,7 +92,9 @@ class Inputs:
     def observation(self) -> StampedObservation:
         """The newest of each input. Raises `ObservationError` if one is missing or malformed."""
         if missing := self.missing():
-            raise MissingObservation(f"nothing received yet from: {', '.join(missing)}; is it published?")
+            raise MissingObservation(
+                f"nothing received yet from: {', '.join(missing)}; is it published?"
+            )
         values, stamps = {}, {}
         for name, source in self._sources.items():
             values[name], stamps[name] = self._convert(source)

@@ -24,7 +24,9 @@ class SafetyLimits:
         for name in LIMITS:
             if not limits[name] > 0:
                 raise UserError(f"{name} is {limits[name]}; a limit must be above 0")
-        self._low = np.concatenate([np.full(part.size, part.low, dtype=np.float32) for part in spec.actions])
+        self._low = np.concatenate(
+            [np.full(part.size, part.low, dtype=np.float32) for part in spec.actions]
+        )
         self._high = np.concatenate(
             [np.full(part.size, part.high, dtype=np.float32) for part in spec.actions]
         )
@@ -46,7 +48,9 @@ class SafetyLimits:
         limited = np.clip(values, self._low, self._high)
         for where, most in self._parts:
             limited[where] = (
-                _shorten(limited[where], most) if most.size == 1 else np.clip(limited[where], -most, most)
+                _shorten(limited[where], most)
+                if most.size == 1
+                else np.clip(limited[where], -most, most)
             )
         return limited
 

@@ -18,7 +18,9 @@ from ttm_policy.snapshot_file import load_snapshot, save_snapshot
 class MemoryInterface:
     """`on_reset` is called after a reset, when what was received before no longer counts."""
 
-    def __init__(self, node: Node, loop: ControlLoop, snapshot_path: str, on_reset: Callable[[], None]):
+    def __init__(
+        self, node: Node, loop: ControlLoop, snapshot_path: str, on_reset: Callable[[], None]
+    ):
         self._node, self._loop, self._path, self._on_reset = node, loop, snapshot_path, on_reset
         self._publisher = node.create_publisher(Float32MultiArray, "~/memory", LATCHED)
         self._services = [

@@ -26,7 +26,7 @@ from rclpy.timer import Timer
 from std_msgs.msg import Bool, String
 
 from ttm.policy.errors import ObservationError, UserError
-from ttm.policy.runner import PolicyRunner
+from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.shipped import default_checkpoint
 from ttm_policy.command_publishers import CommandPublishers
 from ttm_policy.commands import CommandCodec
@@ -59,7 +59,9 @@ class PolicyNode(LifecycleNode):
         self._connection: _Connection | None = None
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # Wall time on purpose: it goes on when simulated time stands still.
-        self.create_timer(1.0, self.publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.create_timer(
+            1.0, self.publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load, check and warm up; connect to all topics, but command nothing."""
@@ -120,7 +122,9 @@ class PolicyNode(LifecycleNode):
         """Every second, and at every change."""
         name = f"{self.get_name()}: policy"
         status = (
-            self._connection.status(name) if self._connection else unconfigured_status(name, self._problem)
+            self._connection.status(name)
+            if self._connection
+            else unconfigured_status(name, self._problem)
         )
         message = DiagnosticArray(status=[status])
         message.header.stamp = self.get_clock().now().to_msg()
@@ -163,7 +167,9 @@ class _Connection:
         """Ticks at the policy's rate, or one for each complete observation."""
         self.loop.resume()
         if not self._settings.lockstep:
-            self._timer = self._node.create_timer(self.loop.runner.spec.control_dt_s, self._on_timer)
+            self._timer = self._node.create_timer(
+                self.loop.runner.spec.control_dt_s, self._on_timer
+            )
         self._on_input()
 
     def stop(self) -> None:
@@ -233,7 +239,10 @@ class _Connection:
 
     def _begin_episode(self) -> None:
         """A simulator that starts again begins with old stamps; what was answered must not be answered again."""
-        if not self._settings.lockstep or self._inputs.complete_stamp_ns() == self.loop.last_stamp_ns:
+        if (
+            not self._settings.lockstep
+            or self._inputs.complete_stamp_ns() == self.loop.last_stamp_ns
+        ):
             self._inputs.forget()
         self.loop.last_stamp_ns = 0
 
@@ -257,12 +266,18 @@ def _load(settings: PolicySettings) -> tuple[PolicyRunner, CommandCodec, SafetyL
     limits = SafetyLimits(contract, runner.spec, {name: getattr(settings, name) for name in LIMITS})
     if settings.instruction:
         runner.reset(settings.instruction)
-    return runner, CommandCodec(contract, runner.spec, cmd_vel_stamped=settings.cmd_vel_stamped), limits
+    return (
+        runner,
+        CommandCodec(contract, runner.spec, cmd_vel_stamped=settings.cmd_vel_stamped),
+        limits,
+    )
 
 
 def _start(node: PolicyNode) -> bool:
     """Configure and activate, as a launch file would."""
-    return all(transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate))
+    return all(
+        transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate)
+    )
 
 
 def _spin(node: PolicyNode, signals: StopSignals) -> int:

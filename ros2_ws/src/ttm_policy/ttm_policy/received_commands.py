@@ -27,13 +27,18 @@ class ReceivedCommands:
         self._newest: dict[str, tuple[Any, float]] = {}
         self.now_s = 0.0
         for topic, kind in codec.types().items():
-            node.create_subscription(kind, topic, self._receiver(topic), LATCHED if lockstep else COMMAND)
+            node.create_subscription(
+                kind, topic, self._receiver(topic), LATCHED if lockstep else COMMAND
+            )
 
     def _receiver(self, topic: str) -> Any:
         def receive(message: Any) -> None:
             self._newest[topic] = message, self.now_s
             # Those without a stamp (Twist, Bool) are sent once a tick: the next one is the answer.
-            if not hasattr(message, "header") or stamp_to_ns(message.header.stamp) == self._expected_ns:
+            if (
+                not hasattr(message, "header")
+                or stamp_to_ns(message.header.stamp) == self._expected_ns
+            ):
                 self._answers[topic] = message
 
         return receive

@@ -1,4 +1,4 @@
-"""What drives the simulated robot when the policy is another process: `ttm.sim.rollout.Actor` over ROS 2.
+"""What drives the simulated robot when the policy is another process: `ttm.sim.evaluation.rollout.Actor` over ROS 2.
 
 `ttm evaluate` and `sim_node` run the same episode loop; only the actor differs.
 """
@@ -61,7 +61,9 @@ class RosActor:
         """Publish the instruction and see the policy's memory emptied under it, before the first observation."""
         self.node.publish_instruction(instruction)
         name, limit_s = self._reset.srv_name, self.node.settings.startup_timeout_s
-        self._wait(self._reset.service_is_ready, limit_s, f"no service {name}; is policy_node configured?")
+        self._wait(
+            self._reset.service_is_ready, limit_s, f"no service {name}; is policy_node configured?"
+        )
         wanted = reset_reply(instruction)
         problem = f"{name} does not confirm the instruction '{instruction}'"
         # The instruction may arrive after the call, which then is repeated.
@@ -103,7 +105,7 @@ class LockstepActor(RosActor):
     """The simulation waits for the answer to each observation."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.rollout.Actor`."""
+        """See `ttm.sim.evaluation.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
         commands.expect(self.node.time_ns + round(self.node.spec.control_dt_s * 1e9))
         self.node.publish_observation(observation)
@@ -118,7 +120,10 @@ class LockstepActor(RosActor):
 
     def _keep_pace(self, started_s: float) -> None:
         rate = self.node.settings.rate
-        while rate > 0 and (rest_s := started_s + self.node.spec.control_dt_s / rate - time.monotonic()) > 0:
+        while (
+            rate > 0
+            and (rest_s := started_s + self.node.spec.control_dt_s / rate - time.monotonic()) > 0
+        ):
             self.spin(rest_s)
 
 
@@ -126,7 +131,7 @@ class FreeRunningActor(RosActor):
     """Time runs on: at the end of each tick the robot does what the newest commands say."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.rollout.Actor`. A simulation that is late does not hurry to catch up."""
+        """See `ttm.sim.evaluation.rollout.Actor`. A simulation that is late does not hurry to catch up."""
         begin_ns, begin_s = self.node.publish_observation(observation), time.monotonic()
         rate = self.node.settings.rate or 1.0
         end_s, last_clock_s = begin_s + self.node.spec.control_dt_s / rate, begin_s

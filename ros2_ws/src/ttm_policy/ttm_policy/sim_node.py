@@ -24,12 +24,18 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float32MultiArray, String
 
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation import Evaluation, TaskResult
-from ttm.sim.rollout import Actor, Outcome, run_episode
-from ttm.sim.video import EpisodeVideo
+from ttm.sim.evaluation.result import Evaluation, TaskResult
+from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
+from ttm.sim.evaluation.video import EpisodeVideo
 from ttm_policy.commands import CommandCodec
 from ttm_policy.contract import ImageSource, VectorSource, load_contract
-from ttm_policy.conversions import MESSAGE_TYPES, check_fields, frame_to_image, ns_to_stamp, write_vector
+from ttm_policy.conversions import (
+    MESSAGE_TYPES,
+    check_fields,
+    frame_to_image,
+    ns_to_stamp,
+    write_vector,
+)
 from ttm_policy.quality import LATCHED
 from ttm_policy.received_commands import ReceivedCommands
 from ttm_policy.settings import SimSettings, declare_settings, read_settings
@@ -55,9 +61,13 @@ class SimNode(Node):
         contract = load_contract(self.settings.contract)
         check_fields(contract)
         contract.check(self.spec, whose="the simulator")
-        self._sources: tuple[ImageSource | VectorSource, ...] = (*contract.images, *contract.vectors)
+        self._sources: tuple[ImageSource | VectorSource, ...] = (
+            *contract.images,
+            *contract.vectors,
+        )
         self._sensors = {
-            s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED) for s in self._sources
+            s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED)
+            for s in self._sources
         }
         codec = CommandCodec(contract, self.spec, cmd_vel_stamped=self.settings.cmd_vel_stamped)
         self.commands = ReceivedCommands(self, codec, lockstep=self.settings.lockstep)
@@ -73,7 +83,9 @@ class SimNode(Node):
 
     def describe_memory(self) -> str:
         """How often the policy wrote its memory in this episode, and the norm of all of it."""
-        writes, norm = (self.memory[0], np.linalg.norm(self.memory[1:])) if self.memory.size else (0, 0)
+        writes, norm = (
+            (self.memory[0], np.linalg.norm(self.memory[1:])) if self.memory.size else (0, 0)
+        )
         return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
 
     def publish_clock(self, time_ns: int) -> None:
@@ -122,7 +134,9 @@ class Episodes:
     def run(self) -> TaskResult:
         """All of them; writes result.json where that was asked for."""
         settings = self._node.settings
-        result = TaskResult(settings.task, tuple(self._run_one(index) for index in range(settings.episodes)))
+        result = TaskResult(
+            settings.task, tuple(self._run_one(index) for index in range(settings.episodes))
+        )
         if settings.out:
             self._save(Path(settings.out), result)
         return result
@@ -131,7 +145,9 @@ class Episodes:
         """The format of `ttm evaluate`; and every action that was carried out, so that runs can be compared by bits."""
         settings = self._node.settings
         tasks = {settings.task: result}
-        Evaluation("over ROS 2", None, settings.first_seed, settings.max_ticks or None, tasks).save(folder)
+        Evaluation("over ROS 2", None, settings.first_seed, settings.max_ticks or None, tasks).save(
+            folder
+        )
         np.savez(folder / "actions.npz", **self._actions)  # type: ignore[arg-type]
 
     def _run_one(self, index: int) -> Outcome:
@@ -140,7 +156,9 @@ class Episodes:
         with ExitStack() as stack:
             video = None
             if settings.video and index == 0:
-                video = stack.enter_context(EpisodeVideo(Path(settings.video), self._node.spec.rate_hz))
+                video = stack.enter_context(
+                    EpisodeVideo(Path(settings.video), self._node.spec.rate_hz)
+                )
             outcome = run_episode(
                 self._env,
                 recorder,
@@ -152,7 +170,9 @@ class Episodes:
             )
         self._actions[f"seed_{seed}"] = np.array(recorder.actions, dtype=np.float32)
         ended = "success" if outcome.success else "no success"
-        self._node.say(f"episode {index + 1} of {settings.episodes}: {ended} after {outcome.ticks} ticks")
+        self._node.say(
+            f"episode {index + 1} of {settings.episodes}: {ended} after {outcome.ticks} ticks"
+        )
         return outcome
 
     def _show(
@@ -203,12 +223,14 @@ class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        return self.env.reset(seed=seed, options={**(options or {}), "instruction": self._instruction})
+        return self.env.reset(
+            seed=seed, options={**(options or {}), "instruction": self._instruction}
+        )
 
 
 def make_kitchen(task: str) -> gymnasium.Env[Any, Any]:
     """The simulated Fetch in its kitchen."""
-    from ttm.sim.env import KitchenEnv
+    from ttm.sim.kitchen.env import KitchenEnv
 
     return KitchenEnv(task)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
-from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
 
 
 def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -35,7 +35,9 @@ def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     try:
         return snapshot_from_bytes(Path(path).read_bytes())
     except FileNotFoundError as error:
-        raise UserError(f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path") from error
+        raise UserError(
+            f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path"
+        ) from error
     except (OSError, UserError) as error:
         raise UserError(
             f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory"

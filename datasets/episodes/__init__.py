@@ -1,0 +1,1 @@
+"""Episodes in HDF5: reader, writer, checks, training windows."""

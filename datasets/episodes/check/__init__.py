@@ -1,0 +1,1 @@
+"""`ttm data check`: the faults of recorded episodes."""

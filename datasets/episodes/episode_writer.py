@@ -1,0 +1,311 @@
+"""Crash-safe recording of one episode into one HDF5 file that robomimic opens too."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ttm.datasets.frames import encode_jpeg
+from ttm.datasets.layout import FORMAT_VERSION, JPEG, partial_path
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, Observation, PolicySpec
+
+GZIP_PIXELS = 320 * 240
+"""Larger frames take LZF: gzip, which programs without h5py read too, takes 24 ms for 640x480, LZF 9."""
+
+ROBOMIMIC_GYM_TYPE = 2
+"""robomimic's EnvType.GYM_TYPE: it wants some type in env_args, and makes nothing of it before a roll-out."""
+
+
+class EpisodeWriter:
+    """Writes the ticks of one episode as they happen; only `finish` makes it an episode.
+
+    The file grows as `.<name>.partial` in the same folder. `finish` flushes it to the disk and renames it,
+    so a kill at any moment loses this episode at most and damages no other. Leaving the `with` block on an
+    exception, or without `finish`, deletes what was recorded.
+
+    A refused tick (`append` raises) changes nothing: the ticks before it stay, and recording may go on.
+
+    `jpeg_quality`: None keeps frames as they are, compressed without loss; 1 to 95 stores each as a JPEG of
+    that quality, which is a tenth of the size, and faster for large frames.
+    """
+
+    def __init__(
+        self, path: str | Path, spec: PolicySpec, *, jpeg_quality: int | None = None
+    ) -> None:
+        if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
+            raise UserError(
+                f"jpeg_quality is {jpeg_quality}; take 1 to 95, or None for frames as they are"
+            )
+        self.path = Path(path)
+        self.spec = spec
+        self.num_samples = 0
+        self._jpeg_quality = jpeg_quality
+        self._executed: list[npt.NDArray[np.float32]] = []
+        self._partial = partial_path(self.path)
+        self._refuse_overwriting()
+        self._file = self._open()
+        self._demo = self._file.create_group("data/demo_0")
+        self._datasets = self._create_datasets()
+
+    def append(
+        self,
+        observation: Observation,
+        action: npt.ArrayLike,
+        *,
+        timestamp_s: float,
+        reward: float = 0.0,
+        done: bool = False,
+        executed_action: npt.ArrayLike | None = None,
+    ) -> None:
+        """Record one tick: what was seen, and the action (A,), in the spec's units, that was then taken.
+
+        `timestamp_s`: when the newest sensor message of `observation` was captured, not when it is written.
+        `executed_action` (A,): what was done, if that was not `action`: a policy drove, and `action` is what the
+        expert would have done; or it was disturbed, perhaps beyond the limits. Training takes it as the
+        previous action of the next tick.
+        """
+        self._require_open()
+        self.spec.validate_observation(observation)
+        values = validate_action(self.spec, action)
+        executed = self._validate_executed(values if executed_action is None else executed_action)
+        if not math.isfinite(timestamp_s):
+            raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
+        row: dict[str, Any] = {
+            "actions": values,
+            "timestamps": timestamp_s,
+            "rewards": reward,
+            "dones": int(done),
+        }
+        row |= {
+            f"obs/{camera.name}": self._frame(observation[camera.name])
+            for camera in self.spec.cameras
+        }
+        row |= {
+            f"obs/{vector.name}": observation[vector.name] for vector in self.spec.proprioception
+        }
+        for name, value in row.items():
+            self._datasets[name].resize(self.num_samples + 1, axis=0)
+            self._datasets[name][self.num_samples] = value
+        self._executed.append(executed)
+        self.num_samples += 1  # last: a write that failed half-way is cut off again by `finish`
+
+    def finish(
+        self,
+        *,
+        instruction: str,
+        task: str = "",
+        success: bool | None = None,
+        seed: int | None = None,
+        embedding: npt.ArrayLike | None = None,
+        language_model: str | None = None,
+        split: Literal["train", "valid"] | None = "train",
+    ) -> Path:
+        """Complete the episode under its final name, which is returned.
+
+        `embedding` (L,): the instruction's sentence embedding by `language_model`, to spare every reader the
+        language model. `split`: the mask that the episode is named in.
+        """
+        self._require_open()
+        if self.num_samples == 0:
+            raise UserError(
+                f"{self.path}: the episode has no tick; append at least one before finish, or abandon it"
+            )
+        self._refuse_overwriting()
+        for dataset in self._datasets.values():
+            dataset.resize(self.num_samples, axis=0)
+        executed = np.stack(self._executed)
+        if (executed != self._demo["actions"][()]).any():
+            self._demo.create_dataset("executed_actions", data=executed)
+        self._write_attributes(instruction, task, success, seed)
+        if embedding is not None:
+            stored = self._demo.create_dataset(
+                "language_embedding", data=np.asarray(embedding, dtype=np.float32)
+            )
+            stored.attrs["language_model"] = language_model or ""
+        if split is not None:
+            self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
+        self._publish()
+        return self.path
+
+    def abandon(self) -> None:
+        """Delete what was recorded. Harmless after `finish`."""
+        if self._file:
+            self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> EpisodeWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.abandon()
+
+    def _validate_executed(self, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        values = np.asarray(action, dtype=np.float32)
+        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
+            raise UserError(
+                f"executed_action is {values}; give {self.spec.action_size} finite values"
+            )
+        return values
+
+    def _require_open(self) -> None:
+        if not self._file:
+            raise UserError(
+                f"{self.path}: this episode is finished or abandoned; make a new EpisodeWriter"
+            )
+
+    def _refuse_overwriting(self) -> None:
+        if self.path.exists():
+            raise UserError(
+                f"{self.path} exists already; record to another name, or delete it first"
+            )
+
+    def _open(self) -> h5py.File:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return h5py.File(self._partial, "w")
+        except OSError as error:
+            raise UserError(
+                f"cannot record to {self._partial} ({error}); is the folder writable, and no other "
+                "recorder at work on this name?"
+            ) from error
+
+    def _create_datasets(self) -> dict[str, h5py.Dataset]:
+        rows: dict[str, tuple[tuple[int, ...], Any]] = {
+            "actions": ((self.spec.action_size,), np.float32),
+            "timestamps": ((), np.float64),
+            "rewards": ((), np.float32),
+            "dones": ((), np.int64),
+        }
+        rows |= {
+            f"obs/{vector.name}": ((vector.size,), np.float32)
+            for vector in self.spec.proprioception
+        }
+        datasets = {
+            name: self._create(name, shape, 128, dtype) for name, (shape, dtype) in rows.items()
+        }
+        for camera in self.spec.cameras:
+            datasets[f"obs/{camera.name}"] = self._create_camera(
+                camera.name, (camera.height, camera.width, 3)
+            )
+        return datasets
+
+    def _create_camera(self, name: str, shape: tuple[int, int, int]) -> h5py.Dataset:
+        if self._jpeg_quality is None:
+            small = shape[0] * shape[1] <= GZIP_PIXELS
+            options = (
+                {"compression": "gzip", "compression_opts": 1} if small else {"compression": "lzf"}
+            )
+            return self._create(f"obs/{name}", shape, 1, np.uint8, **options)
+        dataset = self._create(f"obs/{name}", (), 128, h5py.vlen_dtype(np.uint8))
+        dataset.attrs["encoding"] = JPEG
+        return dataset
+
+    def _create(
+        self, name: str, shape: Sequence[int], rows_a_chunk: int, dtype: Any, **options: Any
+    ) -> h5py.Dataset:
+        return self._demo.create_dataset(
+            name,
+            (0, *shape),
+            dtype,
+            maxshape=(None, *shape),
+            chunks=(rows_a_chunk, *shape),
+            **options,
+        )
+
+    def _frame(self, frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return frame if self._jpeg_quality is None else encode_jpeg(frame, self._jpeg_quality)
+
+    def _write_attributes(
+        self, instruction: str, task: str, success: bool | None, seed: int | None
+    ) -> None:
+        env_kwargs = {"control_freq": self.spec.rate_hz}
+        env_args = {
+            "env_name": self.spec.robot,
+            "type": ROBOMIMIC_GYM_TYPE,
+            "env_kwargs": env_kwargs,
+        }
+        self._file["data"].attrs.update(
+            total=self.num_samples,
+            env_args=json.dumps(env_args),
+            ttm_spec=self.spec.to_json(),
+            ttm_format=FORMAT_VERSION,
+        )
+        self._demo.attrs.update(
+            num_samples=self.num_samples, language_instruction=instruction, task=task
+        )
+        if success is not None:
+            self._demo.attrs["success"] = bool(success)
+        if seed is not None:
+            self._demo.attrs["seed"] = int(seed)
+
+    def _publish(self) -> None:
+        """Disk first, name second: after a power cut there is a whole episode or none."""
+        self._file.close()
+        _fsync(self._partial)
+        os.replace(self._partial, self.path)
+        _fsync(self.path.parent)
+
+
+def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """The action as (A,) float32; raises `UserError` if its shape, a value or a limit is not the spec's."""
+    values = np.asarray(action, dtype=np.float32)
+    if values.shape != (spec.action_size,):
+        names = ", ".join(f"{part.name}[{part.size}]" for part in spec.actions)
+        raise UserError(
+            f"the action has shape {values.shape}; the spec wants ({spec.action_size},): {names}"
+        )
+    for part in spec.actions:
+        bad = outside_limits(part, values[spec.action_slices[part.name]])
+        if bad.any():
+            where = int(np.flatnonzero(bad)[0])
+            value = values[spec.action_slices[part.name]][where]
+            raise UserError(
+                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}: "
+                "clip or threshold the command before recording it"
+            )
+    return values
+
+
+def outside_limits(part: ActionPart, values: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """values: (..., size) -> bool of the same shape: not finite, or not what the part may command."""
+    if part.kind == "binary":
+        return np.asarray((values != 0) & (values != 1))
+    slack = 1e-5 * np.maximum(1.0, np.nan_to_num([abs(part.low), abs(part.high)], posinf=0.0).max())
+    return np.asarray(
+        ~((values >= part.low - slack) & (values <= part.high + slack) & np.isfinite(values))
+    )
+
+
+def limits_text(part: ActionPart) -> str:
+    """What the part may command, in words."""
+    if part.kind == "binary":
+        return "0 or 1"
+    unit = f" {part.unit}" if part.unit else ""
+    return (
+        f"{part.low:g} to {part.high:g}{unit}"
+        if math.isfinite(part.high - part.low)
+        else f"finite values{unit}"
+    )
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

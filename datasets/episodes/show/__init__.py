@@ -1,0 +1,1 @@
+"""`ttm data show`: what a data set holds."""

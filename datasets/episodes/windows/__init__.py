@@ -1,0 +1,1 @@
+"""Training windows cut from episodes."""

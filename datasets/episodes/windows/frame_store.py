@@ -1,0 +1,100 @@
+"""Decoded camera frames of a whole data set, in memory where they fit."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttm.datasets.episode_dataset import EpisodeDataset
+from ttm.datasets.frames import Frames, resize_frame
+from ttm.datasets.progress import track
+from ttm.policy.errors import UserError
+from ttm.policy.spec import CameraSpec, PolicySpec
+
+MEMORY_SHARE = 0.5
+"""Of the free memory, what "auto" fills with frames: the network needs the rest."""
+
+
+class FrameStore:
+    """Frames by dataset tick: the ticks of all episodes, one after the other."""
+
+    def __init__(
+        self, episodes: EpisodeDataset, spec: PolicySpec, cache: Literal["auto", "ram", "none"]
+    ) -> None:
+        self._episodes = episodes
+        self._spec = spec
+        self._offsets = np.cumsum([0, *(episode.num_samples for episode in episodes)])
+        self._device = torch.device("cpu")
+        needed = (
+            sum(camera.height * camera.width * 3 for camera in spec.cameras) * episodes.num_ticks
+        )
+        self._cached: dict[str, Tensor] | None = None
+        if cache == "ram" or (
+            cache == "auto" and needed <= MEMORY_SHARE * available_memory_bytes()
+        ):
+            self._cached = self._decode_all(needed)
+
+    def to(self, device: torch.device | str) -> None:
+        """Move cached frames to `device`; `gather` then answers there."""
+        self._device = torch.device(device)
+        if self._cached is not None:
+            self._cached = {name: frames.to(device) for name, frames in self._cached.items()}
+
+    def gather(self, rows: Tensor) -> dict[str, Tensor]:
+        """rows: (B, T) dataset ticks, each row within one episode -> (B, T, H, W, 3) uint8 by camera."""
+        if self._cached is not None:
+            return {name: frames[rows] for name, frames in self._cached.items()}
+        wanted = rows.cpu().numpy()
+        return {
+            camera.name: torch.from_numpy(np.stack([self._read(camera, row) for row in wanted])).to(
+                self._device
+            )
+            for camera in self._spec.cameras
+        }
+
+    def _read(self, camera: CameraSpec, row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Frames:
+        index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
+        ticks = row - self._offsets[index]
+        frames = self._episodes[index].frames(camera.name, int(ticks.min()), int(ticks.max()) + 1)
+        window: Frames = _resized(frames, camera)[ticks - ticks.min()]
+        return window
+
+    def _decode_all(self, needed: int) -> dict[str, Tensor]:
+        try:
+            cached = {
+                camera.name: torch.empty(
+                    (self._episodes.num_ticks, camera.height, camera.width, 3), dtype=torch.uint8
+                )
+                for camera in self._spec.cameras
+            }
+        except RuntimeError as error:
+            raise UserError(
+                f"the frames need {needed / 2**30:.1f} GiB of memory, which there is not; "
+                "take cache='none', or resize them"
+            ) from error
+        pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
+        for episode, start in track(pairs, "decoding frames"):
+            for camera in self._spec.cameras:
+                frames = _resized(episode.frames(camera.name), camera)
+                cached[camera.name][start : start + len(frames)] = torch.from_numpy(frames)
+        return cached
+
+
+def available_memory_bytes() -> int:
+    """Memory that can still be taken without swapping."""
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _resized(frames: Frames, camera: CameraSpec) -> Frames:
+    if frames.shape[1:3] == (camera.height, camera.width):
+        return frames
+    return np.stack([resize_frame(frame, camera.height, camera.width) for frame in frames])

@@ -1,0 +1,1 @@
+"""Temporal cores: what carries the past from tick to tick."""

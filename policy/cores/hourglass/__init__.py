@@ -1,0 +1,1 @@
+"""Hourglass (Nawrot et al. 2021)."""

@@ -1,0 +1,1 @@
+"""The Temporal Latent Bottleneck (Didolkar et al. 2022)."""

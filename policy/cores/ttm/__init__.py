@@ -1,0 +1,1 @@
+"""The Token Turing Machine (Ryoo et al. 2022)."""

@@ -1,0 +1,1 @@
+"""The policy network around the temporal core."""

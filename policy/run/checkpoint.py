@@ -1,0 +1,126 @@
+"""A policy in one safetensors file: weights, normalisation, spec and configuration. Data, never code (no pickle).
+
+String metadata: ttm_format, spec (JSON), config (JSON), language_model, instructions (JSON list), info (JSON).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy, PolicyConfig
+from ttm.policy.spec import PolicySpec
+
+FORMAT = "1"
+WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
+"""Prefixes of the arrays' names."""
+
+
+def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -> None:
+    """Writes `path` at once or not at all. `info` is plain data about the training: steps, data, command, date."""
+    path = Path(path)
+    known = policy.known_instructions
+    arrays = {
+        WEIGHTS + name: value.detach().cpu().contiguous()
+        for name, value in policy.state_dict().items()
+    }
+    arrays |= {f"{INSTRUCTIONS}{i}": torch.tensor(value) for i, value in enumerate(known.values())}
+    metadata = {
+        "ttm_format": FORMAT,
+        "spec": policy.spec.to_json(),
+        "config": json.dumps(policy.config.to_dict()),
+        "language_model": policy.config.language_model,
+        "instructions": json.dumps(list(known)),
+        "info": json.dumps(dict(info)),
+    }
+    _write_atomically(path, save(arrays, metadata))
+
+
+def load_checkpoint(
+    path: Path | str, device: torch.device | str = "cpu"
+) -> tuple[Policy, dict[str, Any]]:
+    """The policy in evaluation mode, and its info. `UserError` if it is missing, cut short or something else."""
+    arrays, metadata = _read(Path(path))
+    try:
+        spec = PolicySpec.from_json(metadata["spec"])
+        config = PolicyConfig.from_dict(json.loads(metadata["config"]))
+        policy = build_empty(spec, config)
+        policy.load_state_dict(_with_prefix(arrays, WEIGHTS))
+        policy.known_instructions = _instructions(arrays, json.loads(metadata["instructions"]))
+        info: dict[str, Any] = json.loads(metadata["info"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{path}: this checkpoint was written by another version or is damaged ({_first_line(error)}); "
+            f"train it again with this version"
+        ) from error
+    return policy.to(device).eval(), info
+
+
+def build_empty(spec: PolicySpec, config: PolicyConfig) -> Policy:
+    """A policy to load weights into: without ImageNet's, which would be downloaded only to be overwritten."""
+    policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
+    policy.config = config
+    policy.vision.weights_used = "checkpoint"
+    return policy
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
+        )
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path}: not a whole safetensors file ({_first_line(error)}); copy it again, or train anew"
+        ) from error
+    version = metadata.get("ttm_format")
+    if version is None:
+        raise UserError(
+            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
+        )
+    if version != FORMAT:
+        raise UserError(
+            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train anew"
+        )
+    return arrays, metadata
+
+
+def _with_prefix(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _instructions(
+    arrays: Mapping[str, Tensor], texts: list[str]
+) -> dict[str, npt.NDArray[np.float32]]:
+    return {text: arrays[f"{INSTRUCTIONS}{i}"].numpy() for i, text in enumerate(texts)}
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    """A kill at any moment leaves the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

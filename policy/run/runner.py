@@ -1,0 +1,257 @@
+"""PolicyRunner: observations in, actions out, and the memory in between.
+
+The one place that holds memory. Evaluator and ROS node drive the same runner. One `step`:
+exactly one memory write, from the observation given, or an `ObservationError` and no change at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
+from ttm.policy.network.language import embed_instruction
+from ttm.policy.network.policy import Policy, PolicyInputs
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.engine import EngineName, Precision, make_engine
+from ttm.policy.spec import Action, Array, Observation, PolicySpec
+
+STATE = "state."
+"""Prefix of the names under which a snapshot keeps the core's tensors."""
+
+
+class PolicyRunner:
+    """Runs one policy in closed loop, one episode at a time. Cost and memory are the same at every tick.
+
+    `engine` runs the network. Unless it is PyTorch's (`engine.name` is "torch"), it runs a copy of `policy` that was
+    made at construction: hooks on `policy`, and changes to it, then have no effect.
+    """
+
+    spec: PolicySpec
+    instruction: str | None
+    tick: int
+    """Ticks taken, and so memory writes, since the memory was last reset."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        max_age_s: float | None = None,
+        device: torch.device | str = "cpu",
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
+    ) -> None:
+        """Takes over `policy` (evaluation mode) and warms it up. max_age_s: older observations are refused.
+
+        engine and precision: see `make_engine`. On a CPU, preparing takes a second or more, and
+        `torch.get_num_threads()` threads run the ticks.
+        """
+        if max_age_s is not None and not max_age_s > 0:
+            raise UserError(
+                f"max_age_s is {max_age_s}; give seconds above 0, or None to accept any age"
+            )
+        self.policy = policy.to(device).eval()
+        self.spec = policy.spec
+        self._binary = self.spec.binary_mask
+        self.max_age_s = max_age_s
+        self.device = torch.device(device)
+        self.engine = make_engine(self.policy, self.device, engine, precision)
+        self._state: CoreState = {}
+        self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
+        self._clear()
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: Path | str,
+        *,
+        device: torch.device | str = "cpu",
+        spec: PolicySpec | None = None,
+        max_age_s: float | None = None,
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
+    ) -> PolicyRunner:
+        """From a file. spec: the robot's or the data's; `UserError` if the checkpoint was made for another."""
+        policy, _ = load_checkpoint(path, device)
+        if spec is not None:
+            policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
+        return cls(policy, max_age_s=max_age_s, device=device, engine=engine, precision=precision)
+
+    @property
+    def memory_norms(self) -> npt.NDArray[np.float32]:
+        """Euclidean norms of the vectors of the core's memory; of a Token Turing Machine, of its memory tokens, (m,).
+
+        Zeros after a reset, unless the start is learned. Which they are, `TemporalCore.memory_names` says.
+        """
+        return _to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
+
+    def reset(
+        self,
+        instruction: str,
+        *,
+        embedding: npt.NDArray[Any] | None = None,
+        keep_memory: bool = False,
+    ) -> None:
+        """Begins an episode. embedding: (L,) of the instruction, else the checkpoint's or the language model's.
+
+        keep_memory: only the instruction changes; memory, tick and previous action go on.
+        """
+        language = self._embed(instruction, embedding)
+        if not keep_memory:
+            self._clear()
+        self.instruction = instruction
+        self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
+
+    def step(
+        self, observation: Observation, *, stamp_s: float | None = None, now_s: float | None = None
+    ) -> Action:
+        """One tick. stamp_s: when the observation was captured, now_s: the time on the same clock (seconds).
+
+        Raises an `ObservationError` for what must not enter the memory; the runner is then as before the call.
+        """
+        if self.instruction is None:
+            raise UserError("step before reset; call reset(instruction) at the start of an episode")
+        self._require_fresh(stamp_s, now_s)
+        self.spec.validate_observation(observation)
+        action, state = self.engine.step(self._inputs(observation), self._state)
+        probabilities = _to_numpy(action[0])
+        if not np.isfinite(probabilities).all():
+            raise MalformedObservation(
+                "the network's action is not finite; check the observation's values, and the checkpoint"
+            )
+        values = np.where(self._binary, probabilities >= 0.5, probabilities).astype(np.float32)
+        self._state, self._previous_action = state, values
+        self.tick += 1
+        return Action(self.spec, values.copy(), probabilities)
+
+    def snapshot(self) -> dict[str, Array]:
+        """All that the next action depends on beside the weights and the observation, as plain arrays."""
+        if self.instruction is None:
+            raise UserError("there is nothing to save before reset(instruction)")
+        return {
+            "spec": _text_to_array(self.spec.to_json()),
+            "instruction": _text_to_array(self.instruction),
+            "language": _to_numpy(self._language[0]),
+            "tick": np.array(self.tick, np.int64),
+            "previous_action": self._previous_action.copy(),
+            **{STATE + name: _to_numpy(value[0]) for name, value in self._state.items()},
+        }
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Goes on where `snapshot` was taken: the next action is the same to the last bit, on the same machine."""
+        self._require_restorable(snapshot)
+        self._state = {
+            n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
+        }
+        self._language = self._from_snapshot(snapshot["language"], self._language)
+        self._previous_action = np.array(snapshot["previous_action"], np.float32)
+        self.tick = int(snapshot["tick"])
+        self.instruction = _array_to_text(snapshot["instruction"])
+
+    def _clear(self) -> None:
+        with torch.no_grad():
+            self._state = self.policy.initial_state(1)
+        self._previous_action = np.zeros(self.spec.action_size, np.float32)
+        self.tick = 0
+        self.instruction = None
+
+    def _embed(
+        self, instruction: str, embedding: npt.NDArray[Any] | None
+    ) -> npt.NDArray[np.float32]:
+        config = self.policy.config
+        if embedding is None:
+            embedding = self.policy.known_instructions.get(instruction)
+        if embedding is None:
+            embedding = embed_instruction(instruction, config.language_model)
+        language = np.array(embedding, np.float32)
+        if language.shape != (config.embedding_size,) or not np.isfinite(language).all():
+            raise UserError(
+                f"the instruction's embedding has shape {language.shape}, or is not finite; "
+                f"this policy takes ({config.embedding_size},) finite values of {config.language_model}"
+            )
+        return language
+
+    def _require_fresh(self, stamp_s: float | None, now_s: float | None) -> None:
+        if self.max_age_s is None:
+            return
+        if stamp_s is None:
+            raise StaleObservation(
+                f"the observation has no time stamp, but none older than {self.max_age_s} s is accepted; give stamp_s"
+            )
+        age_s = (time.time() if now_s is None else now_s) - stamp_s
+        if not abs(age_s) <= self.max_age_s:
+            side = "ahead of the clock" if age_s < 0 else "old"
+            raise StaleObservation(
+                f"the observation is {abs(age_s):.3f} s {side}; at most {self.max_age_s} s is accepted: "
+                f"check the sensor and that its clock is this one"
+            )
+
+    def _inputs(self, observation: Observation) -> PolicyInputs:
+        """One tick of one robot, (1, 1, …), on the device."""
+        # Copied by numpy, since torch would set its threads to work and they would go on waiting for more beside
+        # the engine's. A copy, since frames may be read-only or flipped views.
+        images = {
+            camera.name: torch.from_numpy(np.array(observation[camera.name])).permute(2, 0, 1)[
+                None, None
+            ]
+            for camera in self.spec.cameras
+        }
+        proprioception = {
+            vector.name: torch.from_numpy(np.array(observation[vector.name], np.float32))[
+                None, None
+            ]
+            for vector in self.spec.proprioception
+        }
+        return PolicyInputs(
+            images=images,
+            proprioception=proprioception,
+            previous_action=torch.tensor(self._previous_action)[None, None],
+            previous_action_valid=torch.tensor([[self.tick > 0]]),
+            language=self._language,
+        ).to(self.device)
+
+    def _require_restorable(self, snapshot: Mapping[str, Array]) -> None:
+        now: dict[str, Array] = {
+            STATE + name: _to_numpy(value[0]) for name, value in self._state.items()
+        }
+        now |= {"language": _to_numpy(self._language[0]), "previous_action": self._previous_action}
+        missing = sorted({*now, "spec", "tick", "instruction"} - set(snapshot))
+        if missing:
+            raise UserError(
+                f"the snapshot lacks {', '.join(missing)}; give one that snapshot() made"
+            )
+        theirs = PolicySpec.from_json(_array_to_text(snapshot["spec"]))
+        self.spec.require_compatible(theirs, theirs="the snapshot", ours="this policy")
+        for name, value in now.items():
+            given = np.asarray(snapshot[name])
+            if given.shape != value.shape or not np.isfinite(given).all():
+                raise UserError(
+                    f"the snapshot's '{name}' has shape {given.shape}, or is not finite; this policy has "
+                    f"{value.shape}: restore it into the policy that it was taken from"
+                )
+
+    def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
+        """(1, …), of the type and on the device of `like`."""
+        return torch.tensor(np.asarray(values)).to(like)[None]
+
+
+def _to_numpy(values: Tensor) -> Array:
+    """A copy."""
+    copy: Array = values.detach().cpu().numpy().copy()
+    return copy
+
+
+def _text_to_array(text: str) -> npt.NDArray[np.uint8]:
+    return np.array(list(text.encode()), np.uint8)
+
+
+def _array_to_text(values: Array) -> str:
+    return np.asarray(values, np.uint8).tobytes().decode()

@@ -1,0 +1,42 @@
+"""A runner's snapshot as bytes, for a file or a message, and back."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import Array
+
+
+def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
+    """What `PolicyRunner.snapshot` gave, in numpy's .npz format."""
+    file = io.BytesIO()
+    np.savez(file, **snapshot)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
+    """What `PolicyRunner.restore` takes. Never unpickles; `UserError` for anything but a whole snapshot."""
+    file = io.BytesIO(data)
+    try:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("no .npz archive, or not a whole one")
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise UserError(
+            f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
+        ) from error

@@ -1,0 +1,1 @@
+"""`ttm collect`: scripted demonstrations."""

@@ -1,0 +1,1 @@
+"""`ttm evaluate`: success rates with intervals, videos and a report."""

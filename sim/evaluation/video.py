@@ -1,0 +1,113 @@
+"""Videos of episodes: the kitchen from outside, beside it what the robot sees, below it what is going on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+CAPTION_PX = 36
+HOLD_S = 1.5
+"""How long the last frame stays, so that one sees how it ended."""
+BACKGROUND = (24, 26, 30)
+WHITE = (236, 238, 240)
+GREY = (150, 156, 164)
+GREEN = (88, 200, 120)
+
+
+class EpisodeVideo:
+    """Writes an mp4 (H.264, plays in every browser); a context manager.
+
+    An episode that is broken off by an exception leaves no file.
+    """
+
+    def __init__(self, path: Path, rate_hz: float):
+        self._path = path
+        self._partial = path.with_name(f".{path.stem}.partial.mp4")
+        self._rate_hz = rate_hz
+        self._last: np.ndarray | None = None
+
+    def __enter__(self) -> EpisodeVideo:
+        import imageio
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Every frame is shown three times: some browsers stutter below 10 frames a second.
+        self._writer = imageio.get_writer(
+            self._partial, fps=3 * self._rate_hz, codec="libx264", pixelformat="yuv420p", quality=None,
+            output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
+        )  # fmt: skip
+        return self
+
+    def add(
+        self, scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]
+    ) -> None:
+        """One tick. scene: (H, W, 3) uint8; cameras: name -> (h, w, 3) uint8; info as `KitchenEnv` gives it."""
+        self.show(compose_frame(scene, cameras, info))
+
+    def show(self, frame: np.ndarray) -> None:
+        """One tick whose picture is already made. frame: (H, W, 3) uint8, H and W even, the same at every tick."""
+        self._last = frame
+        self._append(3)
+
+    def _append(self, times: int) -> None:
+        for _ in range(times):
+            self._writer.append_data(self._last)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self._last is not None:
+            self._append(round(HOLD_S * 3 * self._rate_hz))
+        self._writer.close()
+        if kind is None:
+            self._partial.replace(self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
+
+
+def compose_frame(
+    scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]
+) -> np.ndarray:
+    """(H + caption, W + side, 3) uint8, both even, as H.264 wants them."""
+    height, width = scene.shape[:2]
+    side = height // max(len(cameras), 1)
+    canvas = Image.new("RGB", (_even(width + side), _even(height + CAPTION_PX)), BACKGROUND)
+    canvas.paste(Image.fromarray(scene), (0, 0))
+    draw = ImageDraw.Draw(canvas)
+    for place, (name, frame) in enumerate(cameras.items()):
+        corner = (width, place * side)
+        canvas.paste(Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST), corner)
+        draw.text(
+            (corner[0] + 6, corner[1] + 4),
+            name,
+            WHITE,
+            _font(14),
+            stroke_width=2,
+            stroke_fill=BACKGROUND,
+        )
+    _caption(draw, canvas.width, height, info)
+    return np.asarray(canvas)
+
+
+def _caption(draw: ImageDraw.ImageDraw, width: int, top: int, info: Mapping[str, Any]) -> None:
+    middle = top + CAPTION_PX / 2
+    draw.text((12, middle), f"“{info['instruction']}”", WHITE, _font(18), anchor="lm")
+    clock = f"tick {info['tick']}   {info['time_s']:.1f} s"
+    draw.text((width - 110, middle), clock, GREY, _font(14), anchor="rm")
+    word, colour = ("success", GREEN) if info["success"] else ("running", GREY)
+    draw.text((width - 12, middle), word, colour, _font(16), anchor="rm")
+
+
+def _font(size_px: int) -> Any:
+    return ImageFont.load_default(size_px)
+
+
+def _even(pixels: int) -> int:
+    return pixels + pixels % 2

@@ -1,0 +1,1 @@
+"""The simulated Fetch robot in a MuJoCo kitchen."""

@@ -1,0 +1,184 @@
+"""From one tick's action to joint commands: differential inverse kinematics for the arm, wheels for the base.
+
+The end-effector's target is kept in the base frame and moved by each action, so that the arm travels with the
+base; inverse kinematics are the library mink's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mink
+import mujoco
+import numpy as np
+
+from ttm.sim.kitchen import fetch
+
+READY_POSITION_M = (0.77, 0.0, 0.90)
+"""Where the gripper waits, pointing forward, in the base frame."""
+READY_JOINTS_RAD = (-0.70, 0.0, 1.45, 1.95, -0.05, -1.25, -1.45)
+MAX_LAG_M = 0.06
+"""A target further than this from the measured gripper is pulled back: a blocked arm must not wind up."""
+
+
+class ArmKinematics:
+    """Joint angles of the arm for a gripper pose in the base frame. The torso, head and base stay where they are."""
+
+    def __init__(self, model_xml: Path):
+        spec = mujoco.MjSpec.from_file(str(model_xml))
+        fetch.strip_to_robot(spec)
+        moving = {fetch.MODEL_PREFIX + name for name in fetch.ARM_JOINTS}
+        spec.body(fetch.MODEL_PREFIX + "torso_lift_link").pos[2] += fetch.TORSO_HEIGHT_M
+        for joint in list(spec.joints):
+            if joint.name not in moving:
+                spec.delete(joint)
+        self.model = spec.compile()
+        self.configuration = mink.Configuration(self.model)
+        self._limits = [mink.ConfigurationLimit(self.model)]
+        self._task = mink.FrameTask(
+            fetch.MODEL_PREFIX + fetch.GRIP_SITE,
+            "site",
+            position_cost=10.0,
+            orientation_cost=2.0,
+            lm_damping=1e-3,
+        )
+        self._posture = mink.PostureTask(self.model, cost=0.02)
+        self._posture.set_target(np.array(READY_JOINTS_RAD))
+
+    def solve(
+        self,
+        joints_rad: np.ndarray,
+        position_m: np.ndarray,
+        rotation: mink.SO3,
+        iterations: int = 6,
+    ) -> np.ndarray:
+        """Joint angles (7,) rad that bring the gripper nearest to the pose, starting from `joints_rad` (7,)."""
+        self.configuration.update(joints_rad)
+        self._task.set_target(mink.SE3.from_rotation_and_translation(rotation, position_m))
+        for _ in range(iterations):
+            velocity = mink.solve_ik(
+                self.configuration,
+                [self._task, self._posture],
+                dt=1.0,
+                solver="daqp",
+                damping=1e-4,
+                limits=self._limits,
+            )
+            self.configuration.integrate_inplace(np.clip(velocity, -0.3, 0.3), 1.0)
+        return self.configuration.q.copy()
+
+
+class FetchController:
+    """Holds the gripper's target between ticks and writes actuator commands into `data.ctrl`."""
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, kinematics: ArmKinematics):
+        self.model, self.data, self.kinematics = model, data, kinematics
+        prefix = fetch.PREFIX
+        self._arm_q = np.array([model.joint(prefix + name).qposadr[0] for name in fetch.ARM_JOINTS])
+        self._base_q = np.array(
+            [model.joint(prefix + name).qposadr[0] for name in fetch.BASE_JOINTS]
+        )
+        self._base_v = np.array(
+            [model.joint(prefix + name).dofadr[0] for name in fetch.BASE_JOINTS]
+        )
+        self._finger_q = np.array(
+            [model.joint(prefix + name).qposadr[0] for name in fetch.FINGER_JOINTS]
+        )
+        self._torso_q = model.joint(prefix + "torso_lift_joint").qposadr[0]
+        self._tilt_q = model.joint(prefix + "head_tilt_joint").qposadr[0]
+        self._arm_u = np.array(
+            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.ARM_JOINTS]
+        )
+        self._base_u = np.array(
+            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.BASE_JOINTS]
+        )
+        self._finger_u = np.array(
+            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.FINGER_JOINTS]
+        )
+        self._torso_u = model.actuator(fetch.SCENE_PREFIX + "torso_lift_joint").id
+        self._tilt_u = model.actuator(fetch.SCENE_PREFIX + "head_tilt_joint").id
+        self._site = model.site(prefix + fetch.GRIP_SITE).id
+        self._base_body = model.body(prefix + fetch.BASE_LINK).id
+        self.target_position_m = np.zeros(3)
+        self.target_rotation = mink.SO3.identity()
+        self._arm_from = self._arm_to = np.array(READY_JOINTS_RAD)
+        self._base_command = np.zeros(2)
+
+    def place(self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray) -> None:
+        """Teleport for an episode's start: base pose (m, m, rad), gripper position (m, base frame), fingers open."""
+        joints = self.kinematics.solve(
+            np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
+        )
+        qpos, ctrl = self.data.qpos, self.data.ctrl
+        qpos[self._base_q] = base_x_y_yaw
+        qpos[self._arm_q] = ctrl[self._arm_u] = joints
+        qpos[self._finger_q] = ctrl[self._finger_u] = fetch.FINGER_TRAVEL_M
+        qpos[self._torso_q] = ctrl[self._torso_u] = fetch.TORSO_HEIGHT_M
+        qpos[self._tilt_q] = ctrl[self._tilt_u] = fetch.HEAD_TILT_RAD
+        self._arm_from = self._arm_to = joints
+        mujoco.mj_forward(self.model, self.data)
+        self.target_position_m, self.target_rotation = self.gripper_pose()
+
+    def command(
+        self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
+    ) -> None:
+        """Take one tick's action: displacement (3,) m and axis-angle (3,) rad in the base frame, opening 0 to 1,
+        base (2,): forward m/s and yaw rad/s."""
+        measured, _ = self.gripper_pose()
+        wanted = self.target_position_m + translation_m
+        lag = wanted - measured
+        self.target_position_m = measured + lag * min(
+            1.0, MAX_LAG_M / max(float(np.linalg.norm(lag)), 1e-9)
+        )
+        self.target_rotation = (
+            mink.SO3.exp(np.asarray(rotation_rad, dtype=float)) @ self.target_rotation
+        )
+        self._arm_from = self._arm_to
+        self._arm_to = self.kinematics.solve(
+            self._arm_from, self.target_position_m, self.target_rotation
+        )
+        self.data.ctrl[self._finger_u] = fetch.FINGER_TRAVEL_M * float(opening)
+        self._base_command = np.asarray(base, dtype=float)
+
+    def drive(self, progress: float) -> None:
+        """Actuator commands for a physics step; `progress` in (0, 1] is how much of the tick has passed."""
+        ctrl = self.data.ctrl
+        ctrl[self._arm_u] = self._arm_from + progress * (self._arm_to - self._arm_from)
+        yaw = self.data.qpos[self._base_q[2]]
+        forward_m_s, yaw_rad_s = self._base_command
+        ctrl[self._base_u] = forward_m_s * np.cos(yaw), forward_m_s * np.sin(yaw), yaw_rad_s
+
+    def base_pose(self) -> np.ndarray:
+        """(3,): x m, y m, yaw rad in the world."""
+        return self.data.qpos[self._base_q].copy()
+
+    def base_velocity(self) -> np.ndarray:
+        """(2,): forward m/s and yaw rad/s, as wheel odometry measures them."""
+        x_m_s, y_m_s, yaw_rad_s = self.data.qvel[self._base_v]
+        yaw = self.data.qpos[self._base_q[2]]
+        return np.array([x_m_s * np.cos(yaw) + y_m_s * np.sin(yaw), yaw_rad_s])
+
+    def arm_joints(self) -> np.ndarray:
+        """(7,) rad."""
+        return self.data.qpos[self._arm_q].copy()
+
+    def torso_height(self) -> float:
+        """Lift of the torso, m."""
+        return float(self.data.qpos[self._torso_q])
+
+    def gripper_opening(self) -> float:
+        """Mean of both fingers: 0 closed, 1 open."""
+        return float(
+            np.clip(self.data.qpos[self._finger_q].mean() / fetch.FINGER_TRAVEL_M, 0.0, 1.0)
+        )
+
+    def to_base_frame(self, point_m: np.ndarray) -> np.ndarray:
+        """A point (3,) of the world, seen from the base."""
+        rotation = self.data.xmat[self._base_body].reshape(3, 3)
+        return rotation.T @ (np.asarray(point_m) - self.data.xpos[self._base_body])
+
+    def gripper_pose(self) -> tuple[np.ndarray, mink.SO3]:
+        """Measured position (3,) m and rotation of the grip site in the base frame."""
+        base = mink.SO3.from_matrix(self.data.xmat[self._base_body].reshape(3, 3))
+        site = mink.SO3.from_matrix(self.data.site_xmat[self._site].reshape(3, 3))
+        return self.to_base_frame(self.data.site_xpos[self._site]), base.inverse() @ site

@@ -1,0 +1,173 @@
+"""The Fetch mobile manipulator in a MuJoCo scene: joints, actuators and cameras.
+
+The kinematics and meshes are the package gymnasium-robotics'; its model has no arm actuators, a base that
+cannot turn, and a weld to a mocap body, so those are replaced here. Datasheet limits: Fetch Robotics.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+
+MODEL_PREFIX = "robot0:"
+"""What names begin with in the package's model."""
+SCENE_PREFIX = "fetch/"
+"""What is put before all names of the robot in the scene."""
+PREFIX = SCENE_PREFIX + MODEL_PREFIX
+ARM_JOINTS = (
+    "shoulder_pan_joint",
+    "shoulder_lift_joint",
+    "upperarm_roll_joint",
+    "elbow_flex_joint",
+    "forearm_roll_joint",
+    "wrist_flex_joint",
+    "wrist_roll_joint",
+)
+BASE_JOINTS = ("slide0", "slide1", "slide2")
+"""World x (m), world y (m), yaw (rad). `FetchController` commands along the heading alone: wheels do not slip."""
+FINGER_JOINTS = ("r_gripper_finger_joint", "l_gripper_finger_joint")
+FINGER_TRAVEL_M = 0.05
+GRIP_SITE = "grip"
+BASE_LINK = "base_link"
+HEAD_CAMERA = "head"
+WRIST_CAMERA = "wrist"
+
+TORSO_HEIGHT_M = 0.15
+HEAD_TILT_RAD = 0.62
+ARM_GAINS = {  # joint: (stiffness N m / rad, damping N m s / rad, torque limit N m)
+    "shoulder_pan_joint": (4000.0, 160.0, 120.0),
+    "shoulder_lift_joint": (4000.0, 160.0, 130.0),
+    "upperarm_roll_joint": (3000.0, 110.0, 80.0),
+    "elbow_flex_joint": (3000.0, 110.0, 80.0),
+    "forearm_roll_joint": (1500.0, 50.0, 50.0),
+    "wrist_flex_joint": (1500.0, 50.0, 50.0),
+    "wrist_roll_joint": (1000.0, 35.0, 30.0),
+}
+_COLLIDING = (
+    "base_link",
+    "forearm_roll_link",
+    "wrist_flex_link",
+    "wrist_roll_link",
+    "gripper_link",
+)
+
+
+def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
+    """Attach the robot at the scene's origin, its base free to drive and its arm actuated."""
+    robot = mujoco.MjSpec.from_file(str(model_xml))
+    strip_to_robot(robot)
+    _free_base(robot)
+    _tune_joints(robot)
+    _choose_contacts(robot)
+    _add_actuators(robot)
+    _add_wrist_camera(robot)
+    _set_up_head(robot)
+    robot.option.timestep = scene.option.timestep
+    scene.attach(robot, prefix=SCENE_PREFIX, frame=scene.worldbody.add_frame())
+
+
+def strip_to_robot(robot: mujoco.MjSpec) -> None:
+    """Remove the package's floor, table, block, light, mocap weld and external camera; keep the Fetch alone."""
+    for item in (*robot.equalities, *robot.actuators, *robot.sensors):
+        robot.delete(item)
+    for body in robot.worldbody.bodies:
+        if body.name != MODEL_PREFIX + BASE_LINK:
+            robot.delete(body)
+    for item in (*robot.worldbody.geoms, *robot.worldbody.lights):
+        robot.delete(item)
+    for texture in robot.textures:
+        robot.delete(texture)
+    robot.delete(robot.body(MODEL_PREFIX + "external_camera_body_0"))
+    robot.body(MODEL_PREFIX + BASE_LINK).pos = (0, 0, 0)
+
+
+def _free_base(robot: mujoco.MjSpec) -> None:
+    for name in BASE_JOINTS:
+        joint = robot.joint(MODEL_PREFIX + name)
+        _set_passive(joint, damping=0.0)
+        joint.armature = 1.0
+    robot.joint(MODEL_PREFIX + "slide2").type = mujoco.mjtJoint.mjJNT_HINGE
+
+
+def _set_passive(joint: mujoco.MjsJoint, damping: float) -> None:
+    """Linear damping alone; MuJoCo keeps these as polynomials of three coefficients."""
+    joint.damping = (damping, 0, 0)
+    joint.stiffness = (0, 0, 0)
+
+
+def _tune_joints(robot: mujoco.MjSpec) -> None:
+    """Gravity is compensated, as the real arm's controllers do; reflected motor inertia keeps the arm calm."""
+    for body in robot.bodies:
+        body.gravcomp = 1.0
+    for name in ARM_JOINTS:
+        joint = robot.joint(MODEL_PREFIX + name)
+        _set_passive(joint, damping=5.0)
+        joint.armature = 0.8
+    for name in FINGER_JOINTS:
+        joint = robot.joint(MODEL_PREFIX + name)
+        _set_passive(joint, damping=20.0)
+        joint.armature = 0.5
+        finger = robot.body(MODEL_PREFIX + name.replace("_joint", "_link"))
+        finger.mass = 0.1
+        finger.inertia = (1e-4, 1e-4, 1e-4)
+        for geom in finger.geoms:
+            geom.friction = (1.6, 0.05, 0.002)
+            geom.solref = (0.01, 1)
+
+
+def _choose_contacts(robot: mujoco.MjSpec) -> None:
+    """Robot parts that can hit furniture do so (bit 2 against the world's 1); the rest is for the eye."""
+    colliding = {MODEL_PREFIX + name for name in _COLLIDING}
+    fingers = {MODEL_PREFIX + name.replace("_joint", "_link") for name in FINGER_JOINTS}
+    for geom in robot.geoms:
+        touches = geom.name in colliding | fingers
+        geom.contype, geom.conaffinity = (2, 1) if touches else (0, 0)
+        geom.group = 1
+
+
+def _add_actuators(robot: mujoco.MjSpec) -> None:
+    for name in BASE_JOINTS:
+        actuator = robot.add_actuator(
+            name=name, target=MODEL_PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT
+        )
+        actuator.set_to_velocity(kv=2500.0)
+        actuator.forcerange = (-900.0, 900.0)
+        actuator.forcelimited = True
+    holds = {
+        "torso_lift_joint": (60000.0, 6000.0, 3000.0),
+        "head_pan_joint": (200.0, 20.0, 50.0),
+        "head_tilt_joint": (200.0, 20.0, 50.0),
+    }
+    for name, (stiffness, damping, limit) in {**ARM_GAINS, **holds}.items():
+        _add_position_servo(robot, name, stiffness, damping, limit)
+    for name in FINGER_JOINTS:
+        _add_position_servo(robot, name, 3000.0, 100.0, 60.0)
+
+
+def _add_position_servo(
+    robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float
+) -> None:
+    actuator = robot.add_actuator(
+        name=joint, target=MODEL_PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT
+    )
+    actuator.set_to_position(kp=stiffness, kv=damping)
+    actuator.forcerange = (-limit, limit)
+    actuator.forcelimited = True
+
+
+def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
+    """Above the palm, 25 degrees down along the fingers: it sees the fingertips and what is between them."""
+    palm = robot.body(MODEL_PREFIX + "gripper_link")
+    palm.add_camera(
+        name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65
+    )
+
+
+def _set_up_head(robot: mujoco.MjSpec) -> None:
+    """Light joints that their servos can hold, and a view wide enough for the counter from where the robot starts."""
+    for joint in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
+        _set_passive(robot.joint(MODEL_PREFIX + joint), damping=1.0)
+    for camera in robot.cameras:
+        if camera.name == "head_camera_rgb":
+            camera.name, camera.fovy = HEAD_CAMERA, 56.0

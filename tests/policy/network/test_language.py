@@ -1,0 +1,38 @@
+"""Sentence embeddings, without a network."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.language import EMBEDDING_SIZE, embed_instruction
+
+
+def test_embeds_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    red, same, other = (
+        embed_instruction(text)
+        for text in ("pick up the red mug", "grasp the red mug", "open the top drawer")
+    )
+    assert red.shape == (EMBEDDING_SIZE,)
+    assert red.dtype == np.float32
+    assert np.linalg.norm(red) == pytest.approx(1, abs=1e-5)
+    assert red @ same > red @ other + 0.2
+
+
+def test_is_computed_once_and_cannot_be_spoilt() -> None:
+    first = embed_instruction("open the top drawer")
+    assert embed_instruction("open the top drawer") is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 1
+
+
+def test_an_empty_instruction_is_refused() -> None:
+    with pytest.raises(UserError, match="empty"):
+        embed_instruction("  ")

@@ -1,0 +1,99 @@
+"""The assembled network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.film_efficientnet import VisionConfig
+from ttm.policy.network.policy import PRESETS, Policy, PolicyConfig, PolicyInputs
+from ttm.policy.spec import CameraSpec, PolicySpec
+
+Make = Callable[[int, int], PolicyInputs]
+Cut = Callable[[PolicyInputs, int], PolicyInputs]
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("kind", ["continuous", "bins"])
+def test_forward_equals_steps(
+    spec: PolicySpec, config: PolicyConfig, make_inputs: Make, at_tick: Cut, norm: str, kind: str
+) -> None:
+    vision, head = replace(config.vision, norm=norm), replace(config.head, kind=kind, num_bins=8)
+    policy = Policy(spec, replace(config, vision=vision, head=head)).eval()
+    inputs = make_inputs(2, 5)
+    with torch.no_grad():
+        prediction, _ = policy(inputs)
+        state = policy.initial_state(2)
+        for tick in range(5):
+            one, state = policy.step(at_tick(inputs, tick), state)
+            torch.testing.assert_close(one.raw[:, 0], prediction.raw[:, tick], rtol=0, atol=1e-5)
+    assert policy.decode(prediction.raw).shape == (2, 5, spec.action_size)
+
+
+def test_every_parameter_learns(policy: Policy, make_inputs: Make) -> None:
+    inputs = replace(make_inputs(4, 3), proprioception_valid=torch.rand(4, 3) > 0.5)
+    prediction, _ = policy(inputs)
+    losses = policy.loss(prediction.raw, torch.rand(4, 3, 4))
+    torch.stack(list(losses.values())).sum().backward()
+    idle = [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()]
+    assert idle == []
+
+
+def test_hidden_inputs_do_not_count(policy: Policy, make_inputs: Make) -> None:
+    inputs = make_inputs(2, 3)
+    hidden = torch.zeros(2, 3, dtype=torch.bool)
+    inputs = replace(inputs, previous_action_valid=hidden, proprioception_valid=hidden)
+    other = replace(
+        inputs,
+        previous_action=inputs.previous_action + 1,
+        proprioception={name: value + 1 for name, value in inputs.proprioception.items()},
+    )
+    assert torch.equal(policy(inputs)[0].raw, policy(other)[0].raw)
+
+
+def test_cameras_of_different_sizes(
+    spec: PolicySpec, config: PolicyConfig, make_inputs: Make
+) -> None:
+    wide = replace(spec, cameras=(CameraSpec("head", 32, 48), CameraSpec("wrist", 24, 32)))
+    inputs = make_inputs(2, 3)
+    images = {
+        c.name: torch.randint(0, 256, (2, 3, 3, c.height, c.width), dtype=torch.uint8)
+        for c in wide.cameras
+    }
+    prediction, _ = Policy(wide, config)(replace(inputs, images=images))
+    assert prediction.raw.shape == (2, 3, 4)
+
+
+def test_decoded_actions_keep_the_limits(policy: Policy) -> None:
+    actions = policy.decode(torch.tensor([[[1e3, -1e3, 0.05, 1e3]]]))
+    torch.testing.assert_close(actions, torch.tensor([[[0.1, -0.1, 0.05, 1.0]]]))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_json(name: str) -> None:
+    data = json.loads(json.dumps(PRESETS[name].to_dict()))
+    assert PolicyConfig.from_dict(data) == PRESETS[name]
+
+
+def test_tiny_has_about_a_million_parameters_and_keeps_a_map(spec: PolicySpec) -> None:
+    cameras = tuple(replace(camera, height=64, width=64) for camera in spec.cameras)
+    policy = Policy(replace(spec, cameras=cameras), PRESETS["tiny"])
+    assert 0.8e6 < sum(p.numel() for p in policy.parameters()) < 1.3e6
+    images = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
+    assert policy.vision(images, torch.zeros(1, 128)).shape[2:] == (8, 8)
+
+
+def test_paper_has_the_papers_sizes(spec: PolicySpec) -> None:
+    paper = PRESETS["paper"]
+    assert (paper.core.memory_size, paper.core.process_size, paper.core.num_layers) == (96, 16, 8)
+    assert (paper.vision.model, paper.image_size, paper.width) == ("efficientnet-b3", 300, 512)
+
+
+def test_a_policy_needs_a_camera(spec: PolicySpec) -> None:
+    with pytest.raises(UserError, match="camera"):
+        Policy(replace(spec, cameras=()), PolicyConfig(vision=VisionConfig()))

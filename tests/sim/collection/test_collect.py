@@ -1,0 +1,73 @@
+"""`ttm collect`: files that the data layer reads, of the expert's own actions, the same for any number of workers."""
+
+import numpy as np
+import pytest
+
+from ttm.datasets.episode import open_dataset
+from ttm.policy.errors import UserError
+from ttm.sim.collection.collect import CollectCommand
+from ttm.sim.collection.disturbance import Disturbance
+from ttm.sim.kitchen.env import SPEC
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demos")
+    assert (
+        CollectCommand(
+            out=folder, task="open_drawer", episodes=2, workers=2, first_seed=1_000_000
+        ).run()
+        == 0
+    )
+    return folder
+
+
+def test_files_hold_whole_successful_episodes(recorded):
+    dataset = open_dataset(recorded)
+    assert len(dataset) == 2
+    for episode in dataset:
+        assert episode.spec == SPEC
+        assert episode.success
+        assert episode.task == "open_drawer"
+        assert episode.instruction.startswith("open the ")
+        assert episode.language_embedding.shape == (384,)
+        assert np.diff(episode.timestamps) == pytest.approx(SPEC.control_dt_s, abs=1e-6)
+        assert episode.actions[-1, SPEC.action_slices["terminate"]] == 1
+
+
+def test_the_same_files_come_from_one_worker(recorded, tmp_path):
+    CollectCommand(
+        out=tmp_path, task="open_drawer", episodes=2, workers=1, first_seed=1_000_000
+    ).run()
+    for ours, theirs in zip(open_dataset(recorded), open_dataset(tmp_path), strict=True):
+        assert np.array_equal(ours.actions, theirs.actions)
+        assert np.array_equal(ours.frames("head", 0, 5), theirs.frames("head", 0, 5))
+
+
+def test_existing_episodes_are_kept(recorded):
+    before = {path: path.stat().st_mtime_ns for path in recorded.iterdir()}
+    CollectCommand(
+        out=recorded, task="open_drawer", episodes=2, workers=1, first_seed=1_000_000
+    ).run()
+    assert {path: path.stat().st_mtime_ns for path in recorded.iterdir()} == before
+
+
+def test_no_episodes_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="at least 1"):
+        CollectCommand(out=tmp_path, episodes=0).run()
+
+
+def test_disturbance_leaves_a_third_of_the_episodes_alone():
+    action = np.zeros(SPEC.action_size, dtype=np.float32)
+
+    def untouched(seed):
+        disturb = Disturbance(np.random.default_rng(seed), 1.0)
+        return all(np.array_equal(disturb(action), action) for _ in range(5))
+
+    assert 20 <= sum(untouched(seed) for seed in range(90)) <= 40
+
+
+def test_no_disturbance_at_level_zero():
+    action = np.ones(SPEC.action_size, dtype=np.float32)
+    disturb = Disturbance(np.random.default_rng(5), 0.0)
+    assert all(np.array_equal(disturb(action), action) for _ in range(50))

@@ -1,0 +1,154 @@
+"""`ttm evaluate` on the real kitchen: the scripted expert and an untrained network, over a few initial states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import imageio
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.sim.evaluation.actors import untrained_policy
+from ttm.sim.evaluation.evaluate import EvaluateCommand, evaluate
+from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, load_evaluation
+from ttm.sim.evaluation.rollout import Outcome
+from ttm.sim.kitchen.env import SPEC
+
+
+@pytest.fixture(scope="module")
+def expert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an evaluation of the expert."""
+    folder = tmp_path_factory.mktemp("expert")
+    command = EvaluateCommand(out=folder, checkpoint="expert", episodes=3, workers=1)
+    assert command.run() == 0
+    return folder
+
+
+def test_result_holds_every_initial_state(expert: Path) -> None:
+    result = json.loads((expert / "result.json").read_text())
+    assert set(result["tasks"]) == {"pick", "open_drawer"}
+    for task in result["tasks"].values():
+        assert task["episodes"] == 3
+        assert task["successes"] == sum(outcome["success"] for outcome in task["outcomes"])
+        assert task["rate"] == task["successes"] / 3
+        low, high = task["interval"]
+        assert 0 <= low <= task["rate"] <= high <= 1
+        assert [outcome["seed"] for outcome in task["outcomes"]] == [0, 1, 2]
+        assert all(
+            set(o) == {"seed", "instruction", "success", "ticks", "terminate_tick"}
+            for o in task["outcomes"]
+        )
+
+
+def test_expert_succeeds(expert: Path) -> None:
+    evaluation = load_evaluation(expert)
+    assert {name: result.successes for name, result in evaluation.tasks.items()} == {
+        "pick": 3,
+        "open_drawer": 3,
+    }
+
+
+def test_videos_show_the_whole_episode(expert: Path) -> None:
+    outcome = load_evaluation(expert).tasks["pick"].outcomes[0]
+    with imageio.get_reader(expert / "videos" / "pick_0000.mp4") as reader:
+        frames = reader.count_frames()
+        assert reader.get_meta_data()["fps"] == 15
+    assert frames >= 3 * (
+        outcome.ticks + 1
+    )  # each tick is shown thrice, and the last one for longer
+    assert not list((expert / "videos").glob(".*"))
+
+
+def test_page_stands_alone(expert: Path) -> None:
+    page = (expert / "report.html").read_text()
+    assert page.count("data:video/mp4;base64,") == 2
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "pick up the" in page
+
+
+def test_any_number_of_workers_gives_the_same_result(tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "policy.safetensors")
+    save_checkpoint(checkpoint, untrained_policy(), {})
+    options = {"tasks": ["open_drawer"], "episodes": 4, "max_ticks": 6}
+    one = evaluate(checkpoint, workers=1, **options)
+    two = evaluate(checkpoint, workers=2, **options)
+    assert one.to_json() == two.to_json()
+    assert [outcome.ticks for outcome in one.tasks["open_drawer"].outcomes] == [6] * 4
+
+
+def test_untrained_network_can_be_evaluated() -> None:
+    evaluation = evaluate("none", ["pick"], episodes=1, max_ticks=3)
+    assert evaluation.checkpoint == "none"
+    assert evaluation.sha256 is None
+    assert evaluation.tasks["pick"].outcomes[0].ticks == 3
+
+
+def test_an_initial_state_does_not_depend_on_those_before_it(expert: Path) -> None:
+    alone = evaluate("expert", ["pick"], episodes=1, first_seed=2)
+    assert alone.tasks["pick"].outcomes[0] == load_evaluation(expert).tasks["pick"].outcomes[2]
+
+
+def test_paired_comparison(
+    expert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = EvaluateCommand(
+        out=tmp_path,
+        checkpoint="expert",
+        task="pick",
+        episodes=2,
+        workers=1,
+        videos=0,
+        max_ticks=2,
+        against=expert,
+    )
+    assert command.run() == 0
+    assert "of 2 initial states both solved 0, only" in capsys.readouterr().out
+    assert "compared in pairs" in (tmp_path / "report.html").read_text()
+
+
+def result(successes: list[bool], first_seed: int = 0, instruction: str = "go") -> Evaluation:
+    outcomes = tuple(
+        Outcome("pick", first_seed + i, instruction, success, 10, None)
+        for i, success in enumerate(successes)
+    )
+    return Evaluation("none", None, first_seed, None, {"pick": TaskResult("pick", outcomes)})
+
+
+def test_compare_takes_only_states_that_both_started_from() -> None:
+    test = compare(result([True, False, True]), result([True, True, True, True], first_seed=1))[
+        "pick"
+    ]
+    assert (test.both, test.only_first, test.only_second, test.neither) == (1, 0, 1, 0)
+    assert compare(result([True]), result([True], instruction="go elsewhere")) == {}
+
+
+def test_result_survives_the_file(tmp_path: Path) -> None:
+    evaluation = result([True, False])
+    evaluation.save(tmp_path)
+    assert load_evaluation(tmp_path) == evaluation
+    assert load_evaluation(tmp_path / "result.json") == evaluation
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"tasks": 3}', "\xff"])
+def test_another_file_is_no_evaluation(tmp_path: Path, text: str) -> None:
+    (tmp_path / "result.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"result\.json"):
+        load_evaluation(tmp_path)
+
+
+def test_median_is_of_successes() -> None:
+    outcomes = [
+        Outcome("pick", i, "go", i < 4, ticks, None) for i, ticks in enumerate([10, 40, 20, 30, 99])
+    ]
+    assert TaskResult("pick", tuple(outcomes)).median_ticks == 25
+    assert result([False]).tasks["pick"].median_ticks is None
+
+
+def test_untrained_network_is_always_the_same() -> None:
+    first, second = untrained_policy(), untrained_policy()
+    assert first.spec == SPEC
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert all((a == b).all() for a, b in pairs)

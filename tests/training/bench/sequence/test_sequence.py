@@ -1,0 +1,252 @@
+"""`ttm bench sequence`: what is counted is exact, what is compared is alike. How fast, no test says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
+from ttm.policy.errors import UserError
+from ttm.training.bench.sequence.byte_text import (
+    SYMBOLS,
+    all_windows,
+    help_text,
+    random_windows,
+    split_text,
+)
+from ttm.training.bench.sequence.command import BenchSequenceCommand
+from ttm.training.bench.sequence.cost import (
+    CostSizes,
+    kept_bytes,
+    kept_with_scores,
+    late_state,
+    measure_cost,
+)
+from ttm.training.bench.sequence.models import PLAIN, Choices, contenders
+from ttm.training.bench.sequence.plain_transformer import PlainTransformerConfig
+from ttm.training.bench.sequence.quality import bits_per_byte, single_byte_bits
+from ttm.training.bench.sequence.saved_memory import kept_for_backward
+from ttm.training.cli import main
+
+CHOICES = Choices(
+    chunk_sizes=(4, 8),
+    hierarchies=("2@1 4@4 2@1",),
+    layers=2,
+    cross_every=2,
+    num_latents=3,
+    window=4,
+)
+SIZES = CostSizes(width=16, ticks=12, batch=2, rounds=1, tick_blocks=1)
+FLOAT = 4
+"""Bytes."""
+
+
+def test_kept_memory_of_a_layer_is_what_its_gradients_need() -> None:
+    layer, x = nn.Linear(5, 7), torch.randn(3, 5, requires_grad=True)
+    gains = torch.randn(3, 7)
+
+    def forward() -> Tensor:
+        hidden = layer(x)  # the gradients need its input and weight
+        hidden = hidden.exp()  # its output
+        return (
+            hidden * hidden * gains
+        ).sum()  # both factors, which are that output twice, their product, and gains
+
+    kept = (3 * 5 + 5 * 7 + 3 * 7 + 3 * 7) * FLOAT
+    assert kept_for_backward(forward) == kept
+    assert (
+        kept_for_backward(forward, besides=[*layer.parameters(), x])
+        == kept - (3 * 5 + 5 * 7) * FLOAT
+    )
+    with torch.no_grad():
+        assert kept_for_backward(forward) == 0
+
+
+def test_views_of_one_storage_count_once_and_whole() -> None:
+    base = torch.randn(10, 10)
+    weight = torch.ones(1, requires_grad=True)
+    assert kept_for_backward(
+        lambda: (weight * base[0]).sum() + (weight * base[1]).sum(), [weight]
+    ) == (100 * FLOAT)
+
+
+def test_storages_that_came_and_went_are_told_apart() -> None:
+    """Autograd holds nothing here, so that memory is free for the next; its addresses must not be taken for one."""
+    weight = torch.ones(1, requires_grad=True)
+
+    def forward() -> None:
+        for _ in range(5):
+            (weight * torch.randn(1000)).sum()
+
+    assert kept_for_backward(forward, [weight]) == 5 * 1000 * FLOAT
+
+
+def test_kept_memory_is_exact_and_grows_with_the_batch() -> None:
+    for model in contenders(CHOICES, SIZES.width):
+        core = model.config.build(SIZES.width, num_inputs=1)
+        once = kept_bytes(core, SIZES)
+        assert once == kept_bytes(core, SIZES) > 0
+        assert 1.5 * once < kept_bytes(core, replace(SIZES, batch=4)) <= 2 * once
+
+
+def test_scores_that_are_kept_grow_with_the_square_of_the_ticks() -> None:
+    core = contenders(CHOICES, SIZES.width)[0].config.build(SIZES.width, num_inputs=1)
+    short, long = (kept_with_scores(core, replace(SIZES, ticks=ticks)) for ticks in (32, 64))
+    scores = (
+        SIZES.batch * 4 * CHOICES.layers * FLOAT
+    )  # of one query and key, in all heads and layers
+    assert long - 2 * short >= scores * (64**2 - 2 * 32**2)  # all that grows evenly cancels out
+    assert long > kept_bytes(core, replace(SIZES, ticks=64))
+
+
+def test_the_plain_transformer_sees_everything_and_grows() -> None:
+    config = PlainTransformerConfig(process_size=1, num_layers=1, num_heads=2, mlp_size=16)
+    core, tokens = config.build(8, 3).double(), torch.randn(2, 30, 3, 8, dtype=torch.float64)
+    outputs, state = core(tokens)
+    stepped, now = [], core.initial_state(2)
+    for tick in tokens.unbind(dim=1):
+        output, now = core.step(tick, now)
+        stepped.append(output)
+    torch.testing.assert_close(torch.stack(stepped, dim=1), outputs, rtol=0, atol=1e-12)
+    assert state["keys"].shape == (2, 1, 30, 8)
+    other = tokens.clone()
+    other[:, 0] += 1
+    assert not torch.equal(core(other)[0][:, -1], outputs[:, -1])
+
+
+def test_models_have_the_layers_that_the_table_says() -> None:
+    plain, *chunked, hourglass = contenders(CHOICES, width=16)
+    assert [model.name for model in chunked] == ["TLB, K = 4", "TLB, K = 8"]
+    assert (plain.name, plain.layers, plain.linear_cost) == (PLAIN, "2", 2)
+    assert (hourglass.name, hourglass.layers, hourglass.linear_cost) == ("2@1 4@4 2@1", "8", 7)
+    for size, model in zip((4, 8), chunked, strict=True):
+        assert isinstance(model.config, TemporalLatentBottleneckConfig)
+        core = model.config.build(16, num_inputs=1)
+        assert (core.chunk_size, len(core.layers), len(core.crossings), model.layers) == (
+            size,
+            2,
+            1,
+            "2+1",
+        )
+
+
+def test_rows_say_what_is_carried_and_what_is_learned() -> None:
+    models = contenders(CHOICES, SIZES.width)
+    rows = {row.name: row for row in measure_cost(models, SIZES)}
+    # Keys and values of 12 ticks in 2 layers of width 16, and which are valid.
+    assert rows[PLAIN].state_floats == 12 * 2 * 2 * 16 + 12
+    # N D + 2 K D L + K D + 2 N D L / R, as the core's documentation has it.
+    assert rows["TLB, K = 4"].state_floats == 3 * 16 + 2 * 4 * 16 * 2 + 4 * 16 + 2 * 3 * 16
+    for model in models:
+        row, core = rows[model.name], model.config.build(SIZES.width, num_inputs=1)
+        assert row.parameters == sum(parameter.numel() for parameter in core.parameters())
+        assert row.train_ms > 0
+        assert row.tick_ms is not None
+        assert row.tick_ms > 0
+        assert row.peak_mb is None
+        assert set(late_state(core, SIZES)) == set(core.initial_state(1))
+
+
+def test_the_text_is_there_and_its_end_is_held_out() -> None:
+    text = help_text()
+    training, held_out = split_text(text)
+    assert len(text) > 100_000
+    assert torch.equal(torch.cat([training, held_out]), text)
+    assert len(held_out) == round(len(text) / 10)
+    assert 0 <= int(text.min()) <= int(text.max()) < SYMBOLS
+
+
+def test_windows_are_of_the_text_and_ask_for_the_next_byte() -> None:
+    text = torch.arange(50)
+    symbols, following = all_windows(text, 7)
+    assert symbols.flatten().tolist() == list(range(49))
+    assert torch.equal(following, symbols + 1)
+    batches = list(random_windows(text, ticks=7, batch=2000, count=2, seed=3))
+    assert not torch.equal(*(symbols for symbols, _ in batches))
+    for symbols, following in batches:
+        assert torch.equal(following, symbols + 1)
+        assert {int(first) for first in symbols[:, 0]} == set(range(43))
+    again = next(random_windows(text, ticks=7, batch=2000, count=1, seed=3))
+    assert torch.equal(again[0], batches[0][0])
+
+
+def test_bits_are_those_of_the_scores() -> None:
+    class Even(nn.Module):
+        """Finds 8 of the bytes equally likely, and no other possible."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Parameter(torch.tensor([0.0] * 8 + [-math.inf] * (SYMBOLS - 8)))
+
+        def forward(self, symbols: Tensor) -> Tensor:
+            return self.scores.expand(*symbols.shape, SYMBOLS)
+
+    assert bits_per_byte(Even(), torch.arange(1000) % 8, ticks=9) == pytest.approx(3)
+    assert 3 < single_byte_bits(100) < 8
+
+
+@pytest.mark.usefixtures("_wide")
+def test_the_command_prints_both_tables_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, threads = tmp_path / "new" / "sequence.json", torch.get_num_threads()
+    options = "--ticks 12 --batch 1 --width 16 --rounds 1 --tick-blocks 1 --layers 2 --cross-every 1 --window 4"
+    options += (
+        " --text-ticks 8 --text-batch 2 --text-width 16 --steps 2 --seeds 3 4 --num-latents 2"
+    )
+    options += " --chunk-sizes 4 --text-chunk-sizes 4"
+    nested = "1@1 1@2 1@4 1@2 1@1"
+    hierarchies = ["--hierarchies", "1@1 1@2 1@1", nested, "--text-hierarchies", "1@2"]
+    assert main(["bench", "sequence", *options.split(), *hierarchies, "--json", str(path)]) == 0
+    assert torch.get_num_threads() == threads
+    printed = capsys.readouterr().out
+    for text in (
+        PLAIN,
+        "TLB, K = 4",
+        nested,
+        "2+2",
+        "bits, seed 3",
+        "bits, seed 4",
+        "12 ticks, batch 1",
+    ):
+        assert text in printed
+    figures = json.loads(path.read_text())
+    assert [row["name"] for row in figures["cost"]] == [PLAIN, "TLB, K = 4", "1@1 1@2 1@1", nested]
+    rows = figures["quality"]["rows"]
+    assert [row["cost"]["name"] for row in rows] == [PLAIN, "TLB, K = 4", "1@2"]
+    assert all(2 < bits < 10 for row in rows for bits in row["bits"])
+    assert all(row["cost"]["tick_ms"] is None for row in rows)
+    assert figures["options"]["steps"] == 2
+
+
+@pytest.fixture
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+MISTAKES = {
+    "--steps is 0; give 1 or more": BenchSequenceCommand(steps=0),
+    "hierarchy '2@1 4@4' does not return": BenchSequenceCommand(hierarchies=("2@1 4@4",)),
+    "chunk_size is 0; give 1 or more": BenchSequenceCommand(chunk_sizes=(0,)),
+    "--seeds is empty; give one value or more": BenchSequenceCommand(seeds=()),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_told(message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        MISTAKES[message].run()
+    assert message in str(raised.value)
+
+
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UserError, match="PyTorch finds no GPU here"):
+        BenchSequenceCommand(device="cuda").run()

@@ -1,0 +1,122 @@
+"""`ttm bench tick`: what it compares is the same thing, and every part gives figures. How fast, no test says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ttm.policy.cores.ttm.machine import build_unit
+from ttm.policy.errors import UserError
+from ttm.policy.run.openvino_engine import supported_precisions
+from ttm.training.bench import timing
+from ttm.training.bench.tick import period as tick_period
+from ttm.training.bench.tick import policy as tick_policy
+from ttm.training.bench.tick import unit as tick_unit
+from ttm.training.bench.tick.command import BenchTickCommand
+from ttm.training.bench.tick.period import PERIODIC
+from ttm.training.bench.tick.plain_unit import PlainUnit
+from ttm.training.bench.tick.unit import EAGER, NUM_INPUTS, UNIT, WIDTH
+from ttm.training.bench.timing import BLOCK, DROPPED, interleaved
+
+KINDS = ("ttm", "transformer")
+QUICK = BenchTickCommand(
+    threads=1,
+    blocks=1,
+    flat_ticks=60,
+    growing_ticks=40,
+    period_ticks=40,
+    presets=("tiny",),
+    whole_ticks=3,
+    torch_ticks=2,
+)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit in small; its weights alone take 51 MB."""
+    monkeypatch.setattr(tick_unit, "WIDTH", 64)
+    monkeypatch.setattr(tick_unit, "UNIT", replace(UNIT, num_layers=2, mlp_size=32))
+    monkeypatch.setattr(tick_unit, "MLP_SIZES", (32, 64))
+    monkeypatch.setattr(tick_policy, "CORES", KINDS)
+
+
+@pytest.mark.usefixtures("small")
+def test_every_part_prints_a_table_and_gives_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    path, threads = tmp_path / "new" / "tick.json", torch.get_num_threads()
+    assert replace(QUICK, json=path).run() == 0
+    assert torch.get_num_threads() == threads
+    printed = capsys.readouterr().out
+    for text in ("<= 0.55", "50 to 60", "without a window", "< 10", "2 x 64x64", *KINDS):
+        assert text in printed
+    figures = json.loads(path.read_text())
+    precisions = supported_precisions()
+    assert [row["how"] for row in figures["unit"]] == [EAGER, *precisions] * 2
+    assert [row["precision"] for row in figures["whole"]] == ["float32", *precisions]
+    assert [row["kind"] for row in figures["cores"]] == list(KINDS)
+    for row in (*figures["unit"], *figures["whole"], *figures["cores"]):
+        reduced = "bfloat16" in (row.get("how"), row.get("precision"))
+        assert row["error"] < (0.2 if reduced else 1e-4)
+        assert row["median_ms"] > 0
+    assert [(row["early"], row["late"]) for row in figures["flat"]] == [
+        ([10, 20], [50, 60])
+    ] * 2 + [([10, 20], [30, 40])]
+    assert [(row["what"], row["how"]) for row in figures["periods"]] == [
+        (what, how) for what in PERIODIC for how in ("PyTorch", "OpenVINO")
+    ]
+    assert all(
+        row[name] > 0 for row in figures["periods"] for name in ("early_ms", "turn_ms", "other_ms")
+    )
+
+
+def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A core that counts its ticks, and a clock by which those that should be slow are."""
+    for what, slow in {"tlb": 9, "hourglass": 0}.items():
+        period = PERIODIC[what].period
+        clock = 0.0
+
+        def call(
+            tokens: Tensor, tick: Tensor, slow: int = slow, period: int = period
+        ) -> list[Tensor]:
+            nonlocal clock
+            clock += 3.0 if int(tick) % period == slow else 1.0
+            return [tokens, tick + 1]
+
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: clock)  # noqa: B023
+        row = tick_period._row(what, "PyTorch", call, [torch.zeros(1), torch.tensor(0)], 67)
+        assert (row.turn_ms, row.other_ms) == (3e3, 1e3)
+
+
+def test_the_plain_restatement_is_the_unit() -> None:
+    config = replace(UNIT, num_layers=2)
+    unit, plain = build_unit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
+    with torch.no_grad():
+        for parameter in unit.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    plain.copy_weights(unit)
+    memory, inputs = torch.randn(1, config.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
+    for ours, theirs in zip(unit(memory, inputs), plain(memory, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_contenders_take_turns_in_short_blocks() -> None:
+    order: list[str] = []
+    times = interleaved({name: lambda name=name: order.append(name) for name in "ab"}, blocks=2)  # type: ignore[misc]
+    assert "".join(order) == ("a" * BLOCK + "b" * BLOCK) * 2
+    assert {name: len(taken) for name, taken in times.items()} == dict.fromkeys(
+        "ab", 2 * (BLOCK - DROPPED)
+    )
+
+
+def test_counts_below_what_is_needed_are_refused() -> None:
+    with pytest.raises(UserError, match="--flat-ticks is 1; give at least 40"):
+        replace(QUICK, flat_ticks=1).run()

@@ -1,0 +1,133 @@
+"""`ttm train --core` and `--core-options`, through the command itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.policy.cores.registry import NAMES, core_name
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.training.cli import parse
+from ttm.training.cloning.command import Core, TrainCommand
+from ttm.training.cloning.core_choice import chosen_network, require_same_core, with_chosen_core
+
+Make = Callable[..., TrainCommand]
+
+
+def test_the_command_knows_every_core() -> None:
+    assert set(get_args(Core)) == {"auto", *NAMES}
+
+
+def test_options_are_read_from_the_command_line() -> None:
+    line = "train --data d --out o --core lstm --core-options num_layers=4 process_size=6 --steps 2"
+    command = parse(line.split())
+    assert isinstance(command, TrainCommand)
+    assert (command.core, command.core_options) == ("lstm", ("num_layers=4", "process_size=6"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_core_trains_and_its_checkpoint_runs(
+    name: str, command: Make, spec: PolicySpec
+) -> None:
+    options = ("hierarchy=1@1 1@2 1@1",) if name == "hourglass" else ("num_layers=1",)
+    training = command(core=name, core_options=options, cameras=("wrist",))
+    assert training.run() == 0
+    path = training.out / "last.safetensors"
+    config = load_checkpoint(path)[0].config
+    assert core_name(config.core) == name
+    assert config == chosen_network("tiny", name, options)
+    runner = PolicyRunner.from_checkpoint(path)
+    runner.reset("do 0")
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        frame = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        action = runner.step({"wrist": frame, "joints": np.zeros(2, np.float32)})
+        assert np.isfinite(action.values).all()
+
+
+def test_a_resumed_training_keeps_its_core(command: Make) -> None:
+    small = {"cameras": ("wrist",), "steps": 1}
+    first = command(core="lstm", core_options=("num_layers=1",), **small)
+    first.run()
+    with pytest.raises(
+        UserError, match=r"--core is ttm, but .*last.safetensors has lstm; leave --core out"
+    ):
+        command(core="ttm", resume=True, **small).run()
+    with pytest.raises(
+        UserError, match=r"has num_layers=2, but the core of .*last.safetensors has num_layers=1"
+    ):
+        command(core_options=("num_layers=2",), resume=True, **small).run()
+    assert command(resume=True, **{**small, "steps": 2}).run() == 0
+
+
+def test_fine_tuning_keeps_the_core_unless_another_is_asked_for(
+    command: Make, tmp_path: Path
+) -> None:
+    small = {"cameras": ("wrist",), "steps": 1}
+    first = command(core="lstm", core_options=("num_layers=1",), **small)
+    first.run()
+    last = first.out / "last.safetensors"
+    same = command(
+        core="lstm", core_options=("num_layers=1",), init=last, out=tmp_path / "same", **small
+    )
+    assert same.run() == 0
+    other = command(
+        core="tlb", core_options=("num_layers=1",), init=last, out=tmp_path / "other", **small
+    )
+    assert other.run() == 0
+    cores = [
+        load_checkpoint(path.out / "last.safetensors")[0].config.core
+        for path in (first, same, other)
+    ]
+    assert cores[0] == cores[1] == load_checkpoint(last)[0].config.core
+    assert core_name(cores[2]) == "tlb"
+    assert (
+        command(
+            resume=True, init=last, out=tmp_path / "other", core="tlb", **{**small, "steps": 2}
+        ).run()
+        == 0
+    )
+
+
+@pytest.mark.parametrize("outputs", [3, 5])
+def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> None:
+    config = chosen_network("tiny", "lstm", ("num_layers=1", "process_size=3"))
+    policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
+    policy.known_instructions = {"do 0": np.ones(384, np.float32)}
+    options = ("hierarchy=1@1 1@2 1@1", f"process_size={outputs}")
+    made = with_chosen_core(policy, "hourglass", options)
+    assert core_name(made.config.core) == "hourglass"
+    assert made.core.num_outputs == outputs
+    assert list(made.known_instructions) == ["do 0"]
+    old, new = policy.state_dict(), made.state_dict()
+    fresh = ("core.",) if outputs == 3 else ("core.", "action_head.")
+    for name, value in old.items():
+        if not name.startswith(fresh):
+            torch.testing.assert_close(new[name], value, rtol=0, atol=0)
+    assert with_chosen_core(policy, "auto", ()) is policy
+    assert with_chosen_core(policy, "lstm", ("num_layers=1",)) is policy
+    assert with_chosen_core(policy, "auto", ("num_layers=2",)).config.core != config.core
+
+
+def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:
+    assert (
+        chosen_network("base", "auto", ()) == PRESETS["base"] == chosen_network("base", "ttm", ())
+    )
+    require_same_core(chosen_network("tiny", "mixer", ()), "auto", (), "a checkpoint")
+
+
+def test_unknown_options_are_told_before_training(command: Make) -> None:
+    with pytest.raises(
+        UserError, match="the core has no option 'window'; it has process_size, num_layers, bott"
+    ):
+        command(core="lstm", core_options=("window=4",)).run()

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ttm.policy.errors import UserError
+from ttm.training.cloning.ema import WeightAverage
+from ttm.training.cloning.optimizer import build_optimizer, set_learning_rate
+from ttm.training.cloning.resume import Progress, load_resume, read_header, save_resume
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+    return net.to(memory_format=torch.channels_last)
+
+
+class Training:
+    def __init__(self) -> None:
+        self.net = network()
+        self.average = WeightAverage(self.net)
+        self.optimizer = build_optimizer(self.net, weight_decay=0.1)
+
+    def steps(self, first: int, last: int) -> None:
+        for step in range(first, last):
+            torch.manual_seed(step)
+            set_learning_rate(self.optimizer, 0.01 * (step + 1))
+            self.optimizer.zero_grad()
+            self.net(torch.randn(5, 3, 4, 4)).square().mean().backward()
+            self.optimizer.step()
+            self.average.update()
+
+
+def test_a_resumed_training_equals_an_unbroken_one(tmp_path: Path) -> None:
+    unbroken, first, second = Training(), Training(), Training()
+    unbroken.steps(0, 5)
+    first.steps(0, 2)
+    progress = Progress(step=2, elapsed_s=3.5, validations=1, best_error=0.25, best_step=1)
+    save_resume(
+        tmp_path / "state.safetensors",
+        progress,
+        {},
+        first.net,
+        first.average.model,
+        first.optimizer,
+    )
+    loaded = load_resume(
+        tmp_path / "state.safetensors", second.net, second.average.model, second.optimizer
+    )
+    second.average.updates = loaded.step
+    second.steps(loaded.step, 5)
+    assert loaded == progress
+    for mine, theirs in (
+        (second.net, unbroken.net),
+        (second.average.model, unbroken.average.model),
+    ):
+        expected = theirs.state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in mine.state_dict().items())
+
+
+def test_saving_leaves_one_file(tmp_path: Path) -> None:
+    training = Training()
+    for _ in range(2):
+        save_resume(
+            tmp_path / "state.safetensors",
+            Progress(),
+            {},
+            training.net,
+            training.average.model,
+            training.optimizer,
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]
+
+
+def test_what_cannot_be_resumed_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no training to resume"):
+        read_header(tmp_path / "state.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00")
+    with pytest.raises(UserError, match="not a training's state"):
+        read_header(tmp_path / "cut.safetensors")
+
+
+def test_only_matrices_and_kernels_decay() -> None:
+    decaying, others = build_optimizer(network(), weight_decay=0.1).param_groups
+    assert sorted(parameter.dim() for parameter in decaying["params"]) == [2, 4]
+    assert decaying["weight_decay"] == 0.1
+    assert all(parameter.dim() == 1 for parameter in others["params"])
+    assert others["weight_decay"] == 0

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.runner import PolicyRunner
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.trainer import Trainer
+
+Make = Callable[..., TrainCommand]
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(path)[0].state_dict()
+
+
+def equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    whole = Trainer._train_step
+
+    def train_step(self: Trainer, *args: object) -> None:
+        whole(self, *args)  # type: ignore[arg-type]
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_train_step", train_step)
+
+
+def test_a_training_leaves_checkpoints_that_run_and_errors_beside_baselines(
+    command: Make, spec: object
+) -> None:
+    training = command()
+    assert training.run() == 0
+    result = json.loads((training.out / "result.json").read_text())
+    assert result["finished"] is True
+    assert result["step"] == 2
+    for split, ticks in (("validation", 10), ("training", 20)):
+        for who in ("policy", "policy_without_previous_action", "mean_action", "previous_action"):
+            assert result[split][who]["ticks"] == ticks
+            assert result[split][who]["parts"].keys() == {"arm", "gripper"}
+    assert result["training"]["mean_action"]["normalized"] == pytest.approx(1.0)
+    assert result["best"]["validation_error"] == result["validation"]["policy"]["normalized"]
+    runner = PolicyRunner.from_checkpoint(
+        training.out / "best.safetensors", spec=spec, engine="torch"
+    )  # type: ignore[arg-type]
+    runner.reset("do 0")  # a known instruction: no language model
+    seen = {name: np.zeros((16, 16, 3), np.uint8) for name in ("head", "wrist")}
+    assert np.isfinite(runner.step({**seen, "joints": np.zeros(2, np.float32)}).values).all()
+
+
+def test_tensorboard_shows_losses_speed_errors_and_images(
+    command: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttm.training.cloning.trainer.LOG_EVERY", 1)
+    training = command()
+    training.run()
+    events = EventAccumulator(str(training.out / "tensorboard"))
+    events.Reload()
+    shown = set(events.Tags()["scalars"])
+    assert {
+        "train/arm",
+        "train/gripper",
+        "train/loss",
+        "train/learning_rate",
+        "train/gradient_norm",
+    } <= shown
+    assert {
+        "throughput/images_per_s",
+        "validation/normalized/policy",
+        "validation/arm/mean_action",
+    } <= shown
+    assert set(events.Tags()["images"]) == {"augmented/head", "augmented/wrist"}
+
+
+def test_training_lowers_the_error(command: Make) -> None:
+    training = command(steps=40, batch_size=4, augment=False, average_decay=0.5)
+    training.run()
+    result = json.loads((training.out / "result.json").read_text())
+    assert result["training"]["policy"]["normalized"] < 0.95
+
+
+def test_resumed_equals_unbroken(
+    command: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command(steps=4, out=tmp_path / "unbroken").run()
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 2)
+        assert command(steps=4).run() == 130
+    broken = command().out
+    assert json.loads((broken / "result.json").read_text())["finished"] is False
+    assert command(steps=4, resume=True).run() == 0
+    result = json.loads((broken / "result.json").read_text())
+    assert (result["step"], result["finished"]) == (4, True)
+    assert equal(
+        weights(broken / "last.safetensors"), weights(tmp_path / "unbroken" / "last.safetensors")
+    )
+
+
+def test_minutes_end_a_training(command: Make) -> None:
+    training = command(steps=None, minutes=0.001)
+    assert training.run() == 0
+    assert json.loads((training.out / "result.json").read_text())["step"] >= 1
+
+
+def test_fine_tuning_starts_from_the_checkpoint_and_keeps_its_normalisation(
+    command: Make, tmp_path: Path, episodes: Path
+) -> None:
+    first = command(steps=1)
+    first.run()
+    one_file = (str(next(episodes.glob("episode_0.hdf5"))),)
+    checkpoint = first.out / "last.safetensors"
+    tuned = command(
+        data=one_file, init=checkpoint, steps=1, learning_rate=1e-9, out=tmp_path / "tuned"
+    )
+    tuned.run()
+    before, after = weights(checkpoint), weights(tuned.out / "last.safetensors")
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    fresh = command(
+        data=one_file, init=checkpoint, steps=1, new_statistics=True, out=tmp_path / "fresh"
+    )
+    fresh.run()
+    mean = "normalizer.actions.mean"
+    assert torch.equal(before[mean], after[mean])
+    assert not torch.equal(before[mean], weights(fresh.out / "last.safetensors")[mean])
+
+
+def test_fine_tuning_takes_the_checkpoints_cameras(command: Make, tmp_path: Path) -> None:
+    first = command(cameras=("wrist",), steps=1)
+    first.run()
+    assert command(init=first.out / "last.safetensors", steps=1, out=tmp_path / "tuned").run() == 0
+
+
+def test_images_can_be_resized(command: Make) -> None:
+    training = command(image_size=24, steps=1)
+    training.run()
+    cameras = load_checkpoint(training.out / "last.safetensors")[0].spec.cameras
+    assert {(camera.height, camera.width) for camera in cameras} == {(24, 24)}
+
+
+def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the_checkpoints(
+    command: Make, tmp_path: Path, large_frames: Path
+) -> None:
+    data = (str(large_frames),)
+    first = command(data=data, steps=1)
+    first.run()
+    checkpoint = first.out / "last.safetensors"
+    tuned = command(data=data, init=checkpoint, steps=1, out=tmp_path / "tuned")
+    tuned.run()
+    for path in (checkpoint, tuned.out / "last.safetensors"):
+        sizes = {
+            camera.name: (camera.height, camera.width)
+            for camera in load_checkpoint(path)[0].spec.cameras
+        }
+        assert sizes == {"head": (64, 64), "wrist": (16, 16)}
+
+
+MISTAKES: list[tuple[dict[str, object], str]] = [
+    ({"cameras": ("back",)}, "camera 'back' is not in this data; it has: head, wrist"),
+    ({"data": ("missing.hdf5",)}, "missing.hdf5 does not exist"),
+    ({"init": Path("missing.safetensors")}, "missing.safetensors: no such checkpoint"),
+    ({"filter": "best"}, "no mask 'best'; it has: train, valid"),
+    ({"resume": True}, "no training to resume"),
+    ({"batch_size": 0}, "--batch-size is 0"),
+    ({"previous_action_dropout": 2.0}, "--previous-action-dropout is 2.0"),
+    ({"resume": True, "overwrite": True}, "give one of them"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_mistakes_are_told_in_one_line(
+    command: Make, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=r"^[^\n]*$") as raised:
+        command(**changes).run()
+    assert message in str(raised.value)
+
+
+def test_a_checkpoint_of_another_robot_is_refused(
+    command: Make, other_robot: Path, tmp_path: Path
+) -> None:
+    first = command(steps=1)
+    first.run()
+    tuned = command(
+        init=first.out / "last.safetensors", data=(str(other_robot),), out=tmp_path / "tuned"
+    )
+    with pytest.raises(
+        UserError, match=r"last.safetensors was made for robot small, but .* has other"
+    ):
+        tuned.run()
+
+
+def test_a_finished_training_is_neither_overwritten_nor_resumed_as_another(
+    command: Make, other_robot: Path
+) -> None:
+    command(steps=1).run()
+    with pytest.raises(UserError, match="holds a training; go on with it by --resume"):
+        command(steps=1).run()
+    with pytest.raises(UserError, match="--window is 2, but the training to resume has 3"):
+        command(steps=2, resume=True, window=2).run()
+    with pytest.raises(UserError, match=r"robot small, but .* has other"):
+        command(steps=2, resume=True, data=(str(other_robot),)).run()
+    assert command(steps=1, overwrite=True).run() == 0
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> Sequence[str]:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
+def test_ctrl_c_saves_and_leaves(command: Make) -> None:
+    training = command()
+    arguments = ["train", "--data", *training.data, "--out", str(training.out), "--minutes", "10"]
+    arguments += ["--window", "2", "--batch-size", "2", "--threads", "1"]
+    script = "import sys; from ttm.training.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for_line(process, "episodes")
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+    assert (training.out / "last.safetensors").exists()
+    assert (training.out / "resume" / "state.safetensors").exists()
+    assert json.loads((training.out / "result.json").read_text())["finished"] is False

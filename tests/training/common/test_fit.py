@@ -1,0 +1,114 @@
+"""What the studies share: the training loop, its batches, and the cores' sizes."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.errors import UserError
+from ttm.training.common.core_sizes import study_core
+from ttm.training.common.fit import fit, repeated, within
+from ttm.training.common.sequence_model import SequenceModel
+
+
+def squared(model: nn.Module, x: Tensor) -> Tensor:
+    loss: Tensor = (model(x) - 1).square().mean()
+    return loss
+
+
+def test_fit_reports_now_and_then_and_at_the_end_and_learns() -> None:
+    torch.manual_seed(0)
+    model, batch = nn.Linear(2, 1), (torch.ones(4, 2),)
+    reports = list(fit(model, [batch] * 25, squared, learning_rate=0.03, report_every=10))
+    assert [report.steps for report in reports] == [10, 20, 25]
+    assert reports[-1].loss < 0.5 * reports[0].loss
+    assert 0 < reports[0].seconds < reports[1].seconds < reports[2].seconds
+
+
+def test_fit_says_nothing_twice_and_nothing_of_no_batches() -> None:
+    model, batch = nn.Linear(2, 1), (torch.ones(4, 2),)
+    assert [
+        r.steps for r in fit(model, [batch] * 4, squared, learning_rate=0.1, report_every=2)
+    ] == [2, 4]
+    assert list(fit(model, [], squared, learning_rate=0.1)) == []
+
+
+def test_fit_trains_in_training_mode_whatever_happens_in_between() -> None:
+    model, modes = nn.Linear(2, 1), []
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        modes.append(model.training)
+        return squared(model, x)
+
+    for _ in fit(model, [(torch.ones(4, 2),)] * 4, loss, learning_rate=0.1, report_every=2):
+        model.eval()
+    assert modes == [True] * 4
+
+
+def test_fit_clips_gradients() -> None:
+    model = nn.Linear(2, 1)
+    norms = [
+        model.weight.grad.norm()  # type: ignore[union-attr]
+        for _ in fit(
+            model, [(torch.full((4, 2), 1e6),)] * 2, squared, learning_rate=0.1, report_every=1
+        )
+    ]
+    assert max(norms) <= 1
+
+
+def test_repeated_batches_have_every_sample_once_a_round() -> None:
+    samples = (torch.arange(7), torch.arange(7) * 10)
+    batches = list(islice(repeated(samples, 2, torch.Generator().manual_seed(0)), 7))
+    drawn = torch.cat([one for one, _ in batches])
+    assert sorted(drawn[:7].tolist()) == sorted(drawn[7:].tolist()) == list(range(7))
+    assert drawn[:7].tolist() != drawn[7:].tolist()
+    assert all(torch.equal(ten, one * 10) for one, ten in batches)
+
+
+def test_a_batch_may_be_larger_than_the_samples() -> None:
+    ((rows,),) = islice(repeated((torch.arange(3),), 8, torch.Generator().manual_seed(0)), 1)
+    assert rows.bincount().tolist() in ([3, 3, 2], [3, 2, 3], [2, 3, 3])
+
+
+def test_batches_end_when_time_is_up_but_not_before_the_first() -> None:
+    batch = (torch.ones(1),)
+    assert list(within([batch] * 5, seconds=0)) == [batch]
+    assert list(within([batch] * 5, seconds=100)) == [batch] * 5
+
+
+def test_a_study_s_sizes_are_taken_where_a_core_has_them() -> None:
+    common, own = {"num_layers": 3, "window": 9}, {"ttm": {"memory_size": 5}}
+    machine = study_core("ttm", common, own, ["process_size=2"])
+    assert machine == TokenTuringConfig(num_layers=3, memory_size=5, process_size=2)
+    assert study_core("none", common, own) == TokenTuringConfig(num_layers=3, memory=False)
+    with pytest.raises(UserError, match="core lstm: the core has no option 'window'"):
+        study_core("lstm", common, own, ["window=3"])
+
+
+def test_a_sequence_model_is_causal_and_its_embedding_of_scale_1() -> None:
+    torch.manual_seed(0)
+    model = SequenceModel(
+        study_core("tlb", {"process_size": 2}, {}), num_symbols=50, num_classes=3, width=64
+    )
+    assert 0.9 < model.embedding.weight.std() < 1.1
+    symbols = torch.randint(50, (2, 9))
+    changed = symbols.clone()
+    changed[:, 6] += 1 - 2 * (symbols[:, 6] == 49).long()
+    scores, others = model(symbols), model(changed)
+    assert scores.shape == (2, 9, 3)
+    assert torch.equal(scores[:, :6], others[:, :6])
+    assert not torch.equal(scores[:, 6:], others[:, 6:])
+    assert model.num_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_scores_are_made_of_all_output_tokens() -> None:
+    torch.manual_seed(0)
+    config = TokenTuringConfig(memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=8)
+    model, symbols = SequenceModel(config, 5, 2, width=8), torch.randint(5, (2, 6))
+    outputs, _ = model.core(model.embedding(symbols).unsqueeze(2))
+    assert outputs.shape == (2, 6, 3, 8)
+    torch.testing.assert_close(model(symbols), model.head(sum(outputs.unbind(2)) / 3))

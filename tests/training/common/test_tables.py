@@ -1,0 +1,28 @@
+"""How commands write their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ttm.policy.errors import UserError
+from ttm.training.common.tables import write_figures
+
+
+def test_figures_go_where_they_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new" / "figures.json"
+    write_figures(Console(), path, "{}")
+    assert path.read_text() == "{}"
+    assert "figures.json" in capsys.readouterr().out
+    write_figures(Console(), None, "{}")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*figures.json .*--json"):
+        write_figures(Console(), tmp_path / "file" / "figures.json", "{}")

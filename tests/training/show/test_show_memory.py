@@ -1,0 +1,206 @@
+"""`ttm show memory`: files that open, pictures that show what was recorded, errors that say how to mend them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import imageio
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ttm.datasets.episode import open_dataset
+from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.errors import UserError
+from ttm.policy.network.action_head import ActionHeadConfig
+from ttm.policy.network.film_efficientnet import VisionConfig
+from ttm.policy.network.policy import Policy, PolicyConfig
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.run.memory_attention import Which, cell_centres
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.training.cli import parse
+from ttm.training.show.charts import heat_over
+from ttm.training.show.command import ShowCommand, find_episode
+from ttm.training.show.strip import draw_strip
+from ttm.training.show.trace import MemoryTrace, trace_memory
+from ttm.training.show.video import draw_frames
+
+CORE = TokenTuringConfig(
+    memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=16, bottleneck=8
+)
+TICKS = 5
+
+
+def small_policy(spec: PolicySpec, **core: Any) -> Policy:
+    torch.manual_seed(0)
+    config = PolicyConfig(
+        width=16,
+        tokens_per_camera=2,
+        language_size=8,
+        vision=VisionConfig(
+            width_coefficient=0.25, depth_coefficient=0.5, reduction=8, norm="group"
+        ),
+        core=replace(CORE, **core),
+        head=ActionHeadConfig(hidden_size=16),
+    )
+    return Policy(spec, config).eval()
+
+
+@pytest.fixture
+def trace(spec: PolicySpec, episodes: Path) -> Callable[..., MemoryTrace]:
+    """Of the first episode, through an untrained policy with these changes to its core."""
+    return lambda **core: trace_memory(
+        small_policy(spec, **core), open_dataset(episodes)[0], "an episode"
+    )
+
+
+@pytest.fixture
+def checkpoint(spec: PolicySpec, tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "small.safetensors", small_policy(spec), {})
+    return tmp_path / "small.safetensors"
+
+
+def test_command_writes_picture_and_video(
+    episodes: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "pictures"
+    words = [
+        "show",
+        "memory",
+        "--checkpoint",
+        checkpoint,
+        "--episode",
+        f"{episodes}:2",
+        "--out",
+        out,
+    ]
+    assert parse([str(word) for word in words]).run() == 0
+    said = capsys.readouterr().out
+    assert "do 2" in said
+    assert "memory" in said
+    assert "proprioception" in said
+    assert sorted(path.name for path in out.iterdir()) == [
+        "episode_2_demo_0.mp4",
+        "episode_2_demo_0.png",
+    ]
+    with Image.open(out / "episode_2_demo_0.png") as picture:
+        assert picture.width == 1600
+        assert picture.height > 1600
+    with imageio.get_reader(out / "episode_2_demo_0.mp4") as video:
+        assert video.get_meta_data()["codec"] == "h264"
+        assert (
+            video.count_frames() >= 3 * TICKS
+        )  # each tick is shown three times, the last one longer
+
+
+def test_trace_is_what_a_runner_does(spec: PolicySpec, episodes: Path) -> None:
+    policy, episode = small_policy(spec), open_dataset(episodes)[0]
+    trace = trace_memory(policy, episode, "")
+    runner = PolicyRunner(policy, engine="torch")
+    runner.reset(episode.instruction, embedding=episode.language_embedding)
+    for tick in range(TICKS):
+        runner.step(episode.observation(tick))
+        np.testing.assert_array_equal(trace.norms[tick], runner.memory_norms)
+    np.testing.assert_array_equal(trace.frames["head"], episode.frames("head"))
+    for which in ("read", "write"):
+        total = np.sum(list(trace.shares[which].values()), axis=0)
+        np.testing.assert_allclose(total, np.ones(TICKS), atol=1e-5)
+    assert list(trace.shares["read"]) == [
+        "memory", "head", "wrist", "proprioception", "previous action", "instruction",
+    ]  # fmt: skip
+    np.testing.assert_allclose(trace.slots.mean(axis=1), trace.shares["write"]["memory"], atol=1e-6)
+    np.testing.assert_allclose(
+        trace.maps["read"]["wrist"].sum(axis=(1, 2)), trace.shares["read"]["wrist"], atol=1e-6
+    )
+
+
+def test_pictures_with_erase_and_add_leave_writing_out(trace: Callable[..., MemoryTrace]) -> None:
+    whole, read_only = trace(), trace(write="erase_add", initial_memory="learned")
+    assert read_only.directions == ("read",)
+    assert read_only.slots.shape == (TICKS, 4)
+    assert draw_strip(read_only).get_figheight() < draw_strip(whole).get_figheight()
+    frames = list(draw_frames(read_only))
+    assert len(frames) == TICKS
+    assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0, "H.264 wants even sizes"
+    assert not np.array_equal(frames[0], frames[-1])
+
+
+def test_an_episode_of_one_tick(spec: PolicySpec, trace: Callable[..., MemoryTrace]) -> None:
+    whole = trace()
+    first = replace(
+        whole,
+        frames={name: frames[:1] for name, frames in whole.frames.items()},
+        attention=whole.attention[:1],
+        norms=whole.norms[:1],
+    )
+    assert draw_strip(first).get_figwidth() == 16
+    assert len(list(draw_frames(first))) == 1
+
+
+@pytest.mark.parametrize("which", ["read", "write"])
+def test_heat_lies_where_the_cell_looks(which: Which) -> None:
+    frame, shares = np.full((64, 64, 3), 100, np.uint8), np.zeros((8, 8), np.float32)
+    shares[2, 5] = 0.1
+    shown = heat_over(frame, shares, 0.1, which, (192, 192))
+    assert shown.shape == (192, 192, 3)
+    cold = shown[0, 0]
+    assert (cold == cold[0]).all(), "grey where nothing was read"
+    heat = np.abs(shown.astype(int) - cold).sum(axis=2)
+    row, column = np.argwhere(heat == heat.max()).mean(axis=0) / 3
+    assert (row, column) == pytest.approx((cell_centres(64, 8)[2], cell_centres(64, 8)[5]), abs=0.7)
+
+
+def test_frames_of_another_size_are_resized(large_frames: Path, spec: PolicySpec) -> None:
+    policy = small_policy(spec)
+    episode = find_episode(str(large_frames), policy.spec, "mine")
+    assert episode.frames("head").shape[1:3] == (72, 96)
+    assert trace_memory(policy, episode, "").frames["head"].shape == (TICKS, 16, 16, 3)
+
+
+def test_cameras_that_the_policy_does_not_know_are_left_out(
+    episodes: Path, spec: PolicySpec
+) -> None:
+    policy = small_policy(replace(spec, cameras=spec.cameras[1:]))
+    episode = find_episode(str(episodes), policy.spec, "mine")
+    assert list(trace_memory(policy, episode, "").frames) == ["wrist"]
+
+
+def test_which_episode(episodes: Path, spec: PolicySpec) -> None:
+    assert find_episode(str(episodes), spec, "mine").instruction == "do 0"
+    assert find_episode(f"{episodes}:3", spec, "mine").instruction == "do 3"
+    file = episodes / "episode_4.hdf5"
+    assert find_episode(f"{file}:demo_0", spec, "mine").instruction == "do 4"
+    with pytest.raises(UserError, match="6 episodes and none of number 6"):
+        find_episode(f"{episodes}:6", spec, "mine")
+    with pytest.raises(UserError, match=r"6 episodes of the name 'demo_0'.*number"):
+        find_episode(f"{episodes}:demo_0", spec, "mine")
+    with pytest.raises(UserError, match=r"no episodes of the name 'demo_9'.*demo_0"):
+        find_episode(f"{file}:demo_9", spec, "mine")
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        find_episode("nowhere:1", spec, "mine")
+
+
+def test_another_robot(other_robot: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"small\.safetensors was made for robot small, but .* has other"
+    ):
+        ShowCommand("memory", str(other_robot), str(checkpoint), tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_of_others_without_the_cameras(spec: PolicySpec) -> None:
+    bridge = Path(__file__).parents[4] / "shared" / "data" / "bridge_v2_jpeg.hdf5"
+    if not bridge.is_file():
+        pytest.skip("no BridgeData here")
+    with pytest.raises(UserError, match=r"was made for robot small, but .* has bridge_v2_widowx"):
+        find_episode(f"{bridge}:demo_3", spec, "mine")
+
+
+def test_impossible_options() -> None:
+    with pytest.raises(UserError, match="--columns is 0"):
+        ShowCommand("memory", "anything", columns=0).run()

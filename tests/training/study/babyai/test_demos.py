@@ -1,0 +1,144 @@
+"""The bot of `ttm study babyai`, and its demonstrations in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ttm.policy.errors import UserError
+
+pytest.importorskip("minigrid")
+
+from ttm.training.study.babyai import demos as babyai_demos
+from ttm.training.study.babyai.bot import BoundedPlan, PlanningTooLong, demonstrate
+from ttm.training.study.babyai.demos import Demonstrations, demonstrations, read, record
+from ttm.training.study.babyai.level import BabyaiEnvironment
+
+LEVEL = "GoToObjS4"
+"""The smallest: a room of four tiles and one object."""
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Demonstrations:
+    return record("GoToLocal", range(12))
+
+
+@pytest.fixture(autouse=True)
+def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(babyai_demos, "SEEDS_A_FILE", 8)
+
+
+@pytest.mark.parametrize(
+    ("level", "seed"), [("Unlock", 63), ("GoToImpUnlock", 6), ("GoToImpUnlock", 14)]
+)
+def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
+    assert demonstrate(BabyaiEnvironment(level), seed) is None
+
+
+def test_a_plan_counts_looks_since_it_was_told_to() -> None:
+    plan = BoundedPlan([1, 2])
+    for _ in range(2):
+        plan.looks = 0
+        assert [plan[-1] for _ in range(100)] == [2] * 100
+    with pytest.raises(PlanningTooLong):
+        plan[-1]
+
+
+@pytest.mark.parametrize(
+    ("level", "seeds"), [("GoToLocal", range(10)), ("GoToSeqS5R2", range(4)), ("Unlock", range(2))]
+)
+def test_the_bounded_bot_does_what_minigrids_does(level: str, seeds: range) -> None:
+    from minigrid.utils.baby_ai_bot import BabyAIBot
+
+    environment = BabyaiEnvironment(level)
+    for seed in seeds:
+        ours = demonstrate(environment, seed)
+        environment.reset(seed)
+        bot, theirs, over = BabyAIBot(environment.unwrapped), [], False
+        while not over:
+            theirs.append(int(bot.replan(theirs[-1] if theirs else None)))
+            _, _, over = environment.step(theirs[-1])
+        assert ours is not None
+        assert ours.actions.tolist() == theirs
+
+
+def test_a_demonstration_can_be_replayed(recorded: Demonstrations) -> None:
+    environment = BabyaiEnvironment("GoToLocal")
+    tick = 0
+    for seed, length, mission in zip(
+        recorded.seeds, recorded.lengths, recorded.missions, strict=True
+    ):
+        now = environment.reset(int(seed))
+        assert now.mission == mission
+        for last in range(length - 1, -1, -1):
+            assert (now.image == recorded.images[tick]).all()
+            assert now.direction == recorded.directions[tick]
+            now, success, over = environment.step(int(recorded.actions[tick]))
+            assert success == over == (last == 0)
+            tick += 1
+    assert tick == len(recorded.actions)
+
+
+def same(first: Demonstrations, second: Demonstrations) -> bool:
+    """But for the time that recording took."""
+    pairs = [
+        (getattr(first, name), getattr(second, name)) for name in vars(first) if name != "seconds"
+    ]
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def test_demonstrations_are_kept_and_depend_on_the_count_alone(tmp_path: Path) -> None:
+    first = demonstrations(LEVEL, 10, tmp_path, workers=1)
+    assert same(first, record(LEVEL, range(10)))
+    files = sorted(tmp_path.rglob("*.npz"))
+    assert len(files) == 2
+    times = [file.stat().st_mtime_ns for file in files]
+    assert same(demonstrations(LEVEL, 20, tmp_path, workers=2).first(10), first)
+    assert [file.stat().st_mtime_ns for file in files] == times
+
+
+def test_a_damaged_file_is_recorded_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = demonstrations(LEVEL, 8, tmp_path, workers=1)
+    (file,) = tmp_path.rglob("*.npz")
+    file.write_bytes(file.read_bytes()[:-100])
+    assert read(file) is None
+    assert "damaged" in capsys.readouterr().err
+    assert same(demonstrations(LEVEL, 8, tmp_path, workers=1), whole)
+    assert read(file) is not None
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to .*file.*--cache"):
+        demonstrations(LEVEL, 1, tmp_path / "file", workers=1)
+
+
+def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
+    shown = record("Unlock", range(62, 65))
+    assert shown.seeds.tolist() == [62, 64]
+    assert shown.skipped == (63,)
+
+
+def test_a_level_without_a_demonstrator_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(babyai_demos, "demonstrate", lambda environment, seed: None)
+    with pytest.raises(UserError, match="solves 0 of 8 seeds of level GoToObjS4"):
+        demonstrations(LEVEL, 4, tmp_path, workers=1)
+
+
+def test_the_first_of_many_name_the_seeds_that_were_skipped_before_them() -> None:
+    lengths, seeds = np.array([2, 1, 3]), np.array([0, 2, 5])
+    ticks = np.arange(6, dtype=np.uint8)
+    images = np.zeros((6, 7, 7, 3), np.uint8)
+    many = Demonstrations(
+        images, ticks, ticks, lengths, ("a", "b", "c"), seeds, (1, 3, 4), seconds=3.0
+    )
+    few = many.first(2)
+    assert (few.actions.tolist(), few.missions, few.skipped) == ([0, 1, 2], ("a", "b"), (1,))
+    assert (len(few), few.per_second) == (2, many.per_second)
+    assert many.first(3).skipped == (1, 3, 4)

@@ -1,0 +1,42 @@
+"""The cost of one step of a temporal core, as PyTorch's own counter sees it run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ttm.policy.cores.temporal_core import CoreConfig
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """One step at batch 1."""
+
+    multiply_adds: int
+    """Of matrix products; the counter sees nothing else."""
+    state_values: int
+    """Floats that the core carries from tick to tick."""
+    parameters: int
+
+
+def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep:
+    """Runs a step on the meta device, which works out shapes without memory or time, and counts it.
+
+    The counter knows matrix products, convolutions and some of the fused attention kernels, not the one for CPUs;
+    attention therefore runs here as plain matrix products (`SDPBackend.MATH`). It takes two for a
+    multiply-add, and nothing for element-wise work.
+    """
+    with torch.device("meta"), torch.no_grad():
+        core = config.build(width, num_inputs).eval()
+        tokens = torch.zeros(1, num_inputs, width)
+        state = core.initial_state(1)
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            core.step(tokens, state)
+    return CountedStep(
+        multiply_adds=counter.get_total_flops() // 2,
+        state_values=sum(value.numel() for value in state.values()),
+        parameters=sum(parameter.numel() for parameter in core.parameters()),
+    )

@@ -1,0 +1,1 @@
+"""`ttm train`: behaviour cloning."""

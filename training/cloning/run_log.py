@@ -1,0 +1,124 @@
+"""What a training tells: scalars and sample images for TensorBoard, and a progress bar in the terminal."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from ttm.policy.errors import UserError
+
+LINE_EVERY_S = 30.0
+
+
+class RunLog:
+    """Means of scalars between writings, so that reading them off the device costs no wait at every step."""
+
+    def __init__(
+        self, folder: Path, console: Console, first_step: int = 0, start_progress: float = 0.0
+    ) -> None:
+        self.console = console
+        self.writer = SummaryWriter(str(folder), purge_step=first_step)
+        self._sums: dict[str, Tensor] = {}
+        self._count = 0
+        self._images = 0
+        self._since_s = self._line_s = time.monotonic()
+        columns = (
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:3.0f}%"),
+            TextColumn("{task.description}"),
+        )
+        times = (TimeElapsedColumn(), _TimeLeft())
+        self.bar = Progress(*columns, *times, console=console, disable=not console.is_terminal)
+        self._task = self.bar.add_task("starting", total=1.0, begun=start_progress)
+        self.bar.update(self._task, completed=start_progress)
+
+    def __enter__(self) -> RunLog:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+        self.writer.close()
+
+    def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
+        """Counts one step: its scalars (0-d tensors, on any device) and the number of images it saw."""
+        for name, value in scalars.items():
+            self._sums[name] = (
+                self._sums[name] + value.detach() if name in self._sums else value.detach()
+            )
+        self._count += 1
+        self._images += images
+
+    def write(self, step: int, progress: float, learning_rate: float) -> None:
+        """Writes the means since the last writing to TensorBoard and to the terminal."""
+        seconds = time.monotonic() - self._since_s
+        means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        if not math.isfinite(means["loss"]):
+            raise UserError(
+                f"the loss is {means['loss']} after {step} steps; lower --learning-rate, or check the data"
+            )
+        rates = {"steps_per_s": self._count / seconds, "images_per_s": self._images / seconds}
+        for name, value in {**means, "learning_rate": learning_rate}.items():
+            self.writer.add_scalar(f"train/{name}", value, step)
+        for name, value in rates.items():
+            self.writer.add_scalar(f"throughput/{name}", value, step)
+        speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
+        self._show(f"step {step}  loss {means['loss']:.4f}  {speed}", progress)
+        self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
+
+    def restart_clock(self) -> None:
+        """Call after a pause in training, so that it does not count as slow steps."""
+        self._since_s = time.monotonic()
+        self._sums, self._count, self._images = {}, 0, 0
+
+    def _show(self, facts: str, progress: float) -> None:
+        """On the progress bar; where there is no terminal, as a line every half a minute."""
+        self.bar.update(self._task, completed=progress, description=facts)
+        if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
+            self._line_s = time.monotonic()
+            self.say(f"{progress:4.0%}  {facts}")
+
+    def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
+        """images: camera -> (B, T, 3, H, W) uint8, as the network gets them. Rows are windows, columns ticks."""
+        for camera, frames in images.items():
+            rows = [
+                torch.cat(list(window), dim=2) for window in frames[:4].cpu()
+            ]  # each (3, H, T*W)
+            self.writer.add_image(f"augmented/{camera}", torch.cat(rows, dim=1), step)
+
+    def write_validation(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes the errors on held-out episodes."""
+        for name, value in scalars.items():
+            self.writer.add_scalar(f"validation/{name}", value, step)
+        self.writer.flush()
+
+    def say(self, text: str) -> None:
+        """Prints a line above the progress bar."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+class _TimeLeft(ProgressColumn):
+    """Time left, from the whole training's mean speed: rich's own looks at half a minute and wavers."""
+
+    def render(self, task: Task) -> Text:
+        begun = task.fields["begun"]
+        done = task.completed - begun
+        if task.elapsed is None or done <= 0:
+            return Text("ETA -:--:--")
+        left = int(task.elapsed * (1.0 - task.completed) / done)
+        return Text(f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}")

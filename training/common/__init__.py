@@ -1,0 +1,1 @@
+"""What several rooms of training share: tables, figures, the studies' training loop, sizes of cores."""

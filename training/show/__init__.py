@@ -1,0 +1,1 @@
+"""`ttm show memory`: pictures of what a memory attends to."""

@@ -1,0 +1,169 @@
+"""One recorded episode replayed through a policy, with what its memory read and wrote at every tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ttm.datasets.episode import Episode
+from ttm.datasets.frames import Frames, resize_frame
+from ttm.datasets.instructions import DEFAULT_INSTRUCTION
+from ttm.datasets.progress import track
+from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
+from ttm.policy.run.memory_attention import (
+    MEMORY,
+    OUTPUTS,
+    Floats,
+    MemoryAttention,
+    Which,
+    record_attention,
+)
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+
+PROPRIOCEPTION = "proprioception"
+"""All proprioception vectors together."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTrace:
+    """T ticks of one episode."""
+
+    title: str
+    """Which episode and policy it is."""
+    instruction: str
+    spec: PolicySpec
+    """The policy's."""
+    frames: Mapping[str, Frames]
+    """Camera -> (T, H, W, 3) uint8 RGB, as the policy saw them."""
+    attention: tuple[MemoryAttention, ...]
+    norms: Floats
+    """(T, m): Euclidean norms of the memory tokens after each tick."""
+
+    @property
+    def num_ticks(self) -> int:
+        """T."""
+        return len(self.attention)
+
+    @property
+    def erase_add(self) -> bool:
+        """Whether the memory is written by erase-and-add, which has no weights on what is written."""
+        return self.attention[0].write is None
+
+    @property
+    def directions(self) -> tuple[Which, ...]:
+        """What can be shown."""
+        return ("read",) if self.erase_add else ("read", "write")
+
+    @cached_property
+    def shares(self) -> dict[Which, dict[str, Floats]]:
+        """Read or written -> source -> (T,) its share at every tick; proprioception is one source."""
+        return {which: self._shares(which) for which in self.directions}
+
+    @cached_property
+    def maps(self) -> dict[Which, dict[str, Floats]]:
+        """Read or written -> camera -> (T, h, w): the share of every cell of the camera's image."""
+        return {
+            which: {
+                camera: np.stack([tick.image_map(camera, which) for tick in self.attention])
+                for camera in self.frames
+            }
+            for which in self.directions
+        }
+
+    @cached_property
+    def brightest(self) -> float:
+        """The share of one cell that pictures show brightest: the 99.9th percentile of all maps."""
+        maps = [values.ravel() for cameras in self.maps.values() for values in cameras.values()]
+        return max(float(np.quantile(np.concatenate(maps), 0.999)), 1e-6)
+
+    @cached_property
+    def matrices(self) -> Floats:
+        """(T, m, m): how much of each old memory token (last axis) each new one kept, at every tick.
+
+        With erase-and-add (T, vectors, m): to which memory slots each of its vectors went.
+        """
+        return np.stack([_matrix(tick) for tick in self.attention])
+
+    @cached_property
+    def slots(self) -> Floats:
+        """(T, m): how much of each memory token was kept; with erase-and-add, how much was written to each slot."""
+        slots: Floats = self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
+        return slots
+
+    def _shares(self, which: Which) -> dict[str, Floats]:
+        ticks = [
+            tick.read_shares() if which == "read" else tick.write_shares()
+            for tick in self.attention
+        ]
+        names = [vector.name for vector in self.spec.proprioception]
+        members = {MEMORY: [MEMORY], **{camera: [camera] for camera in self.frames}}
+        members |= {PROPRIOCEPTION: names} if names else {}
+        members |= {
+            name: [name] for name in (PREVIOUS_ACTION, INSTRUCTION, OUTPUTS) if name in ticks[0]
+        }
+        return {
+            source: np.array([sum(tick[name] for name in parts) for tick in ticks], np.float32)
+            for source, parts in members.items()
+        }
+
+
+def _matrix(tick: MemoryAttention) -> Floats:
+    if tick.slots is not None:
+        return tick.slots
+    assert tick.write is not None
+    return tick.write[:, : tick.memory_size]
+
+
+def trace_memory(policy: Policy, episode: Episode, title: str) -> MemoryTrace:
+    """Replays what was observed, in order and with the memory kept, as on the robot.
+
+    The previous action is the policy's own, so what another demonstrator did does not enter. Frames are resized to
+    the policy's cameras. Raises `UserError` if the core is no Token Turing Machine, or an observation is unfit.
+    """
+    runner = PolicyRunner(policy, engine="torch")  # the engine that hooks see
+    instruction = episode.instruction or DEFAULT_INSTRUCTION
+    runner.reset(instruction, embedding=_embedding(policy, episode, instruction))
+    observations = _observations(policy.spec, episode)
+    attention, norms = [], []
+    with record_attention(policy) as record:
+        for tick in track(range(episode.num_samples), "replaying"):
+            runner.step({name: values[tick] for name, values in observations.items()})
+            attention.append(record.latest)
+            norms.append(runner.memory_norms)
+    return MemoryTrace(
+        title=title,
+        instruction=instruction,
+        spec=policy.spec,
+        frames={camera.name: observations[camera.name] for camera in policy.spec.cameras},
+        attention=tuple(attention),
+        norms=np.stack(norms),
+    )
+
+
+def _observations(spec: PolicySpec, episode: Episode) -> dict[str, npt.NDArray[Any]]:
+    """(T, ...) each: all at once, so that the file is opened a few times and not at every tick."""
+    seen: dict[str, npt.NDArray[Any]] = {
+        camera.name: np.stack(
+            [
+                resize_frame(frame, camera.height, camera.width)
+                for frame in episode.frames(camera.name)
+            ]
+        )
+        for camera in spec.cameras
+    }
+    return seen | {
+        vector.name: episode.proprioception(vector.name) for vector in spec.proprioception
+    }
+
+
+def _embedding(policy: Policy, episode: Episode, instruction: str) -> Floats | None:
+    """The episode's own, if it is of the policy's language model and the policy does not know the instruction."""
+    known = instruction in policy.known_instructions
+    fits = episode.language_model in (None, policy.config.language_model)
+    return episode.language_embedding if fits and not known else None

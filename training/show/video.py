@@ -1,0 +1,212 @@
+"""The video of an episode: tick by tick, what the memory reads and writes on the camera images and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from ttm.datasets.frames import Frames
+from ttm.datasets.progress import track
+from ttm.policy.run.memory_attention import Which
+from ttm.sim.evaluation.video import EpisodeVideo
+from ttm.training.show.charts import (
+    DPI,
+    TITLES,
+    VERBS,
+    Page,
+    enlarged,
+    heat_over,
+    source_colours,
+    source_label,
+    stack_shares,
+)
+from ttm.training.show.trace import MemoryTrace
+
+WIDTH = 14.4
+HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
+"""Heights: title, the block of camera images, the space between images, each chart over time, its axis."""
+IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
+BARS_LEFT, BARS_WIDTH = 9.2, 1.9
+MATRIX_LEFT, MATRIX = 12.0, 2.1
+
+
+def write_video(trace: MemoryTrace, path: Path) -> None:
+    """An mp4 in real time; broken off, it leaves no file."""
+    with EpisodeVideo(path, trace.spec.rate_hz) as video:
+        for frame in draw_frames(trace):
+            video.show(frame)
+
+
+def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
+    """(H, W, 3) uint8 for each tick, H and W even; one page, of which only what changes is drawn anew."""
+    timelines = len(trace.directions)
+    height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
+    page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)
+    scene = _Scene(page, trace)
+    for artist in scene.artists:
+        artist.set_animated(True)  # not part of what is drawn once
+    page.canvas.draw()
+    still = page.canvas.copy_from_bbox(page.figure.bbox)
+    for tick in track(range(trace.num_ticks), "drawing"):
+        scene.show(tick)
+        page.canvas.restore_region(still)
+        for artist in scene.artists:
+            page.figure.draw_artist(artist)
+        yield np.asarray(page.canvas.buffer_rgba())[..., :3].copy()
+
+
+class _Scene:
+    """The artists of the figure that change from tick to tick."""
+
+    def __init__(self, page: Page, trace: MemoryTrace) -> None:
+        self._trace = trace
+        instruction = shorten(trace.instruction, 70, placeholder=" …")
+        page.text(0.25, 0.18, f"“{instruction}”", 17, weight="bold")
+        self._clock = page.text(WIDTH - 0.25, 0.2, "", 15, ha="right")
+        self._images = _place_images(page, trace)
+        self._bars = [
+            _Bars(page, trace, which, place) for place, which in enumerate(trace.directions)
+        ]
+        self._matrix = _place_matrix(page, trace)
+        self._cursors = _place_timelines(page, trace)
+
+    @property
+    def artists(self) -> list[Any]:
+        """All that changes."""
+        images = [image for image, _ in self._images.values()]
+        bars = [artist for bars in self._bars for artist in bars.artists]
+        return [self._clock, *images, *bars, self._matrix, *self._cursors]
+
+    def show(self, tick: int) -> None:
+        """Everything as it was at `tick`."""
+        trace = self._trace
+        rate = trace.spec.rate_hz
+        self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {tick / rate:.1f} s")
+        for (camera, which), (image, size) in self._images.items():
+            image.set_data(_pixels(trace, camera, which, tick, size))
+        for bars in self._bars:
+            bars.show(tick)
+        self._matrix.set_data(trace.matrices[tick])
+        for cursor in self._cursors:
+            cursor.set_xdata([tick, tick])
+
+
+class _Bars:
+    """The shares of all sources at one tick, with their values."""
+
+    def __init__(self, page: Page, trace: MemoryTrace, which: Which, place: int) -> None:
+        self._shares = list(trace.shares[which].values())
+        sources = list(trace.shares[which])
+        height = (IMAGES - 0.5) / 2
+        axes = page.axes(BARS_LEFT, HEADER + place * (height + 0.5), BARS_WIDTH, height)
+        colours = source_colours(trace)
+        labels = [source_label(source, which, trace) for source in sources]
+        self._bars = axes.barh(
+            labels, np.ones(len(sources)), color=[colours[s] for s in sources], height=0.72
+        )
+        self._values = [
+            axes.text(0, row, "", fontsize=10, va="center") for row in range(len(sources))
+        ]
+        axes.set(xlim=(0, 1), xticks=[])
+        axes.invert_yaxis()
+        axes.set_title(TITLES[which], loc="left", fontsize=12, weight="bold")
+        axes.tick_params(length=0, labelsize=10)
+        for side in ("top", "right", "bottom"):
+            axes.spines[side].set_visible(False)
+
+    @property
+    def artists(self) -> list[Any]:
+        """All that changes."""
+        return [*self._bars, *self._values]
+
+    def show(self, tick: int) -> None:
+        """The shares at `tick`."""
+        for bar, text, share in zip(self._bars, self._values, self._shares, strict=True):
+            bar.set_width(share[tick])
+            text.set_text(f"{share[tick]:.0%}")
+            text.set_x(min(share[tick] + 0.03, 0.85))
+
+
+def _pixels(
+    trace: MemoryTrace, camera: str, which: Which | None, tick: int, size: tuple[int, int]
+) -> Frames:
+    frame = trace.frames[camera][tick]
+    if which is None:
+        return enlarged(frame, size)
+    return heat_over(frame, trace.maps[which][camera][tick], trace.brightest, which, size)
+
+
+def _place_images(
+    page: Page, trace: MemoryTrace
+) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
+    """Rows are cameras, columns what it saw, what was read and what was written; all keep their proportions."""
+    columns = (None, *trace.directions)
+    cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
+    images, top = {}, HEADER
+    for camera, frames in trace.frames.items():
+        scale = min(cell[0] / frames.shape[2], cell[1] / frames.shape[1])
+        width, height = frames.shape[2] * scale, frames.shape[1] * scale
+        size = (round(height * DPI), round(width * DPI))
+        page.text(
+            IMAGES_LEFT - 0.12, top + height / 2, camera, 12, ha="right", va="center", weight="bold"
+        )
+        for column, which in enumerate(columns):
+            left = IMAGES_LEFT + column * (cell[0] + GAP) + (cell[0] - width) / 2
+            image = page.image(left, top, width, height, _pixels(trace, camera, which, 0, size))
+            images[camera, which] = (image, size)
+        top += height + GAP
+    for column, which in enumerate(columns):
+        middle = IMAGES_LEFT + column * (cell[0] + GAP) + cell[0] / 2
+        title = "seen" if which is None else VERBS[which]
+        page.text(middle, HEADER - 0.07, title, 12, ha="center", va="bottom")
+    return images
+
+
+def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
+    axes = page.axes(MATRIX_LEFT, HEADER, MATRIX, MATRIX)
+    brightest = float(np.quantile(trace.matrices, 0.999)) or 1.0  # 0 where nothing is ever kept
+    shown = axes.imshow(
+        trace.matrices[0],
+        aspect="auto",
+        cmap="cividis",
+        vmin=0,
+        vmax=brightest,
+        interpolation="nearest",
+    )
+    title, new, old = (
+        ("Slots written to", "vector", "memory token")
+        if trace.erase_add
+        else ("Memory kept", "new memory token", "old memory token")
+    )
+    axes.set_title(title, loc="left", fontsize=12, weight="bold")
+    axes.set_xlabel(old, fontsize=10)
+    axes.set_ylabel(new, fontsize=10)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
+    place = page.axes(MATRIX_LEFT, HEADER + MATRIX + 0.65, MATRIX, 0.14)
+    bar = page.figure.colorbar(shown, cax=place, orientation="horizontal")
+    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
+    bar.ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    return shown
+
+
+def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
+    """The shares over the whole episode; returns the lines that say where in it the picture is."""
+    cursors = []
+    for place, which in enumerate(trace.directions):
+        top = HEADER + IMAGES + 0.5 + place * (TIMELINE + 0.3)
+        last = which == trace.directions[-1]
+        axes = page.axes(IMAGES_LEFT, top, WIDTH - IMAGES_LEFT - 0.35, TIMELINE)
+        stack_shares(axes, trace, which)
+        axes.set_xlim(-0.5, trace.num_ticks - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        axes.tick_params(labelbottom=last)
+        axes.set_xlabel("tick" if last else "")
+        axes.set_title(TITLES[which], loc="left", fontsize=10, weight="bold", pad=3)
+        cursors.append(axes.axvline(0, color="black", lw=2))
+    return cursors

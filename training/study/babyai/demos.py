@@ -1,0 +1,210 @@
+"""Records demonstrations once, in files that every training of any core reads.
+
+A file holds what the bot did on a range of seeds, so that the ranges can be recorded side by side, by several
+processes and at different times, and a broken recording loses only what is not yet in a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttm.policy.errors import UserError
+from ttm.training.study.babyai.bot import Demonstration, demonstrate
+from ttm.training.study.babyai.level import (
+    VIEW,
+    BabyaiEnvironment,
+    environment_id,
+    minigrid_version,
+)
+
+SEEDS_A_FILE = 500
+FIRST_EVALUATION_SEED = 100_000_000
+"""Demonstrations have the seeds from 0 on, and evaluation those from here on."""
+LEAST_SOLVED = 0.05
+"""Of a file's seeds; the bot is no demonstrator for a level of which it solves less."""
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Episodes end to end: the first `lengths[0]` of the ticks are the first episode's, and so on."""
+
+    images: NDArray[np.uint8]
+    """(ticks, 7, 7, 3)."""
+    directions: NDArray[np.uint8]
+    """(ticks,)."""
+    actions: NDArray[np.uint8]
+    """(ticks,)."""
+    lengths: NDArray[np.int64]
+    """(episodes,), ticks of each."""
+    missions: tuple[str, ...]
+    """Of each episode."""
+    seeds: NDArray[np.int64]
+    """(episodes,), of each."""
+    skipped: tuple[int, ...]
+    """Seeds between them that the bot did not solve."""
+    seconds: float
+    """Of one core, which recording took."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def per_second(self) -> float:
+        """Demonstrations that one core recorded in a second."""
+        return len(self) / self.seconds
+
+    def first(self, count: int) -> Demonstrations:
+        """The first `count` episodes; the seconds are shared out evenly."""
+        ticks, last = int(self.lengths[:count].sum()), int(self.seeds[count - 1])
+        return Demonstrations(
+            self.images[:ticks],
+            self.directions[:ticks],
+            self.actions[:ticks],
+            self.lengths[:count],
+            self.missions[:count],
+            self.seeds[:count],
+            tuple(seed for seed in self.skipped if seed < last),
+            self.seconds * count / len(self),
+        )
+
+
+def demonstrations(level: str, count: int, cache: Path, workers: int) -> Demonstrations:
+    """The first `count` episodes that the bot solves, by seed, from files under `cache`; what is missing is recorded.
+
+    The result depends on level and count alone. A file that cannot be read is recorded anew. `UserError` for a level
+    that does not exist or that the bot hardly ever solves.
+    """
+    environment_id(level)  # fails here, not in every worker
+    folder = cache / f"{level}-minigrid-{minigrid_version()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {cache} ({error}); give another folder with --cache"
+        ) from error
+    parts: list[Demonstrations] = []
+    while (missing := count - sum(len(part) for part in parts)) > 0:
+        wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
+        parts += _files(level, folder, wanted, workers)
+        _require_solved(level, parts)
+    return join(parts).first(count)
+
+
+def record(level: str, seeds: Iterable[int]) -> Demonstrations:
+    """The bot's episodes on these seeds, without those that it does not solve."""
+    environment = BabyaiEnvironment(level)
+    begun = time.process_time()
+    made = {seed: demonstrate(environment, seed) for seed in seeds}
+    solved = {seed: episode for seed, episode in made.items() if episode is not None}
+    skipped = tuple(seed for seed in made if seed not in solved)
+    return _end_to_end(solved, skipped, time.process_time() - begun)
+
+
+def join(parts: Sequence[Demonstrations]) -> Demonstrations:
+    """One after the other."""
+    return Demonstrations(
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.directions for part in parts]),
+        np.concatenate([part.actions for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        tuple(mission for part in parts for mission in part.missions),
+        np.concatenate([part.seeds for part in parts]),
+        tuple(seed for part in parts for seed in part.skipped),
+        sum(part.seconds for part in parts),
+    )
+
+
+def write(path: Path, recorded: Demonstrations) -> None:
+    """Whole or not at all, so that another process never reads half a file."""
+    unfinished = path.with_name(f".{path.stem}-{os.getpid()}.npz")
+    values: dict[str, Any] = {name: np.asarray(value) for name, value in vars(recorded).items()}
+    np.savez_compressed(unfinished, **values)
+    unfinished.replace(path)
+
+
+def read(path: Path) -> Demonstrations | None:
+    """What `write` wrote; None if there is no such file, or if it is damaged, which stderr is told."""
+    try:
+        with np.load(path) as stored:
+            values: dict[str, Any] = {name: stored[name] for name in stored.files}
+            values |= {name: tuple(values[name].tolist()) for name in ("missions", "skipped")}
+            return Demonstrations(**{**values, "seconds": float(values["seconds"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        print(f"{path} is damaged ({error}); it is recorded anew", file=sys.stderr)
+        return None
+
+
+def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> list[Demonstrations]:
+    """What the files of these numbers hold, in order; those that are missing are recorded and written."""
+    paths = {number: folder / f"seeds-{number * SEEDS_A_FILE:08d}.npz" for number in numbers}
+    known = {number: read(path) for number, path in paths.items()}
+    missing = [number for number, part in known.items() if part is None]
+    begun = time.perf_counter()
+    for done, (number, part) in enumerate(_record_files(level, missing, workers), start=1):
+        write(paths[number], part)
+        known[number] = part
+        elapsed = time.perf_counter() - begun
+        print(
+            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds of {level}, {elapsed:.0f} s",
+            file=sys.stderr,
+        )
+    return [part for part in known.values() if part is not None]
+
+
+def _record_files(
+    level: str, numbers: Sequence[int], workers: int
+) -> Iterator[tuple[int, Demonstrations]]:
+    """File by file, in order, in as many processes as there is work for."""
+    if min(workers, len(numbers)) < 2:
+        yield from ((number, _record_file(level, number)) for number in numbers)
+        return
+    # Spawned, not forked: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(min(workers, len(numbers)), mp_context=get_context("spawn")) as pool:
+        yield from zip(
+            numbers, pool.map(_record_file, [level] * len(numbers), numbers), strict=True
+        )
+
+
+def _record_file(level: str, number: int) -> Demonstrations:
+    return record(level, range(number * SEEDS_A_FILE, (number + 1) * SEEDS_A_FILE))
+
+
+def _end_to_end(
+    solved: dict[int, Demonstration], skipped: tuple[int, ...], seconds: float
+) -> Demonstrations:
+    episodes = list(solved.values())
+    # What an empty list of episodes has too.
+    images = [np.empty((0, VIEW, VIEW, 3), np.uint8), *(episode.images for episode in episodes)]
+    nothing = np.empty(0, np.uint8)
+    return Demonstrations(
+        np.concatenate(images),
+        np.concatenate([nothing, *(episode.directions for episode in episodes)]),
+        np.concatenate([nothing, *(episode.actions for episode in episodes)]),
+        np.array([len(episode.actions) for episode in episodes], np.int64),
+        tuple(episode.mission for episode in episodes),
+        np.array(list(solved), np.int64),
+        skipped,
+        seconds,
+    )
+
+
+def _require_solved(level: str, parts: Sequence[Demonstrations]) -> None:
+    solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
+    if solved < LEAST_SOLVED * tried:
+        raise UserError(
+            f"the bot solves {solved} of {tried} seeds of level {level}, too few to learn from; give another --level"
+        )
