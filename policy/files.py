@@ -13,20 +13,37 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
+def publish_partial(path: Path) -> None:
+    """Give the complete file at `partial_path(path)` its final name, `path`.
+
+    The content is flushed to the disk before the file is renamed, and the folder afterwards, so
+    that a power cut leaves either the whole new file or what was there before. For programs that
+    write a file piece by piece; `write_atomically` does the same for data in memory.
+    """
+    partial = partial_path(path)
+    _flush_to_disk(partial)
+    partial.replace(path)
+    _flush_to_disk(path.parent)
+
+
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` (text as UTF-8) to `path`, flush it to the disk, and make missing folders.
 
     Raises `OSError` if the file cannot be written; the old file is then still whole.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(path)
-    with partial.open("wb") as file:
-        file.write(data.encode("utf-8") if isinstance(data, str) else data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    partial_path(path).write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    publish_partial(path)
 
 
 def write_json(path: Path, data: Any, indent: int = 2) -> None:
     """Write plain data as JSON with `write_atomically`."""
     write_atomically(path, json.dumps(data, indent=indent) + "\n")
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
