@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 from importlib import resources
 from pathlib import Path
@@ -65,17 +64,3 @@ def test_make_knows_both_commands_of_the_readme() -> None:
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-
-
-def readme_commands() -> list[str]:
-    """The `ttm …` lines of the README's code blocks."""
-    blocks = re.findall(r"```\w*\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.split(" # ")[0].strip() for line in lines if line.strip().startswith("ttm ")]
-
-
-@pytest.mark.parametrize("line", readme_commands())
-def test_commands_in_the_readme_are_understood(line: str) -> None:
-    from ttm.training.cli import parse
-
-    assert parse(shlex.split(line)[1:])

@@ -1,29 +1,71 @@
-"""Dependencies point one way: policy <- datasets <- sim <- training <- the ROS package (read off the syntax trees)."""
+"""The structure of the code: the direction of imports, the absence of circles, and the size of folders.
+
+Imports are read from the syntax trees, so those within functions count as well as those at the top.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROS_PACKAGE = ROOT / "ros2_ws" / "src" / "ttm_policy" / "ttm_policy"
-
-ALLOWED = {
-    "policy": {"policy"},
-    "datasets": {"policy", "datasets"},
-    "sim": {"policy", "datasets", "sim"},
-    "training": {"policy", "datasets", "sim", "training"},
+PACKAGES = {
+    "ttm.policy": ROOT / "policy",
+    "ttm.datasets": ROOT / "datasets" / "episodes",
+    "ttm.sim": ROOT / "sim",
+    "ttm.training": ROOT / "training",
+    "ttm_policy": ROOT / "ros2_ws" / "src" / "ttm_policy" / "ttm_policy",
 }
+"""Import name -> folder."""
+
+BELOW = {
+    "ttm.policy": set(),
+    "ttm.datasets": {"ttm.policy"},
+    "ttm.sim": {"ttm.policy", "ttm.datasets"},
+    "ttm.training": {"ttm.policy", "ttm.datasets", "ttm.sim"},
+    "ttm_policy": {"ttm.policy", "ttm.datasets", "ttm.sim"},
+}
+"""Package -> the packages that it may import beside itself."""
+
+SHARED_WITH_TRAINING = "ttm_policy.parameters"
+"""The one module of the ROS package that others may import: `ttm robot` makes its options from it."""
+
 SIMULATION_AND_ROS = {
     "mujoco", "gymnasium", "gymnasium_robotics", "mink", "rclpy", "launch", "launch_ros",
     "sensor_msgs", "geometry_msgs", "nav_msgs", "std_msgs", "std_srvs", "trajectory_msgs", "diagnostic_msgs",
-    "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces",
+    "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces", "rcl_interfaces",
 }  # fmt: skip
 
+MOST_MODULES = 15
+"""Modules beside each other in one folder, `__init__.py` not counted."""
+MOST_LINES = 350
+CODE_FOLDERS = ("policy", "datasets", "sim", "training", "ros2_ws", "launch", "tests")
 
-def imports(path: Path) -> set[str]:
+LAZY_IMPORTS: Mapping[str, str] = {
+    "ttm.policy.network.language": "sentence-transformers takes seconds to import and is often not needed",
+    "ttm.sim.kitchen.rendering": "importing mujoco fails where EGL is missing, and that is what it tries",
+}
+"""Modules that may import within functions without being a command's options file, and why."""
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name -> file, `__init__.py` files left out."""
+    found = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if parts[-1] != "__init__":
+                found[".".join([package, *parts])] = path
+    assert len(found) > 150, "the folders of the packages have moved"
+    return found
+
+
+@cache
+def imported_names(path: Path) -> frozenset[str]:
     """Dotted names of everything that a file imports, at the top or within functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
@@ -32,40 +74,181 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """Module -> the modules of the project that it imports."""
+    known = modules()
+    return {
+        module: frozenset(
+            target
+            for name in imported_names(path)
+            for target in (name, name.rpartition(".")[0])
+            if target in known and target != module
+        )
+        for module, path in known.items()
+    }
+
+
+def circles(edges: Mapping[str, set[str] | frozenset[str]]) -> list[list[str]]:
+    """Groups of two or more nodes that reach each other (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(edges.get(node, ())):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
     return found
 
 
-def python_files(folder: Path) -> list[Path]:
-    files = sorted(folder.rglob("*.py"))
-    assert files, f"no Python files in {folder}"
-    return files
+def siblings(folder: str) -> dict[str, set[str]]:
+    """Module or package directly within the package `folder` -> those of its neighbours that it imports."""
+    depth = folder.count(".") + 1
+
+    def child(module: str) -> str | None:
+        return ".".join(module.split(".")[: depth + 1]) if module.startswith(folder + ".") else None
+
+    edges: dict[str, set[str]] = {}
+    for module, targets in graph().items():
+        if (ours := child(module)) is not None:
+            others = {child(target) for target in targets} - {ours, None}
+            edges.setdefault(ours, set()).update(other for other in others if other is not None)
+    return edges
 
 
-@pytest.mark.parametrize("folder", ALLOWED)
-def test_a_folder_imports_only_those_below_it(folder: str) -> None:
-    for path in python_files(ROOT / folder):
-        used = {name.split(".")[1] for name in imports(path) if name.startswith("ttm.")}
-        assert used <= ALLOWED[folder], f"{path.relative_to(ROOT)} imports {used - ALLOWED[folder]}"
+def folders() -> Iterator[str]:
+    """Dotted names of all packages that hold modules, at every level."""
+    names = {module.rpartition(".")[0] for module in modules()}
+    for name in sorted(names):
+        while name not in ("", "ttm"):
+            yield name
+            name = name.rpartition(".")[0]
 
 
-@pytest.mark.parametrize("folder", ["policy", "datasets"])
-def test_policy_and_datasets_know_neither_simulator_nor_ros(folder: str) -> None:
-    for path in python_files(ROOT / folder):
-        used = {name.split(".")[0] for name in imports(path)} & SIMULATION_AND_ROS
+def package_of(module: str) -> str:
+    return next(package for package in PACKAGES if module.startswith(package + "."))
+
+
+def test_circles_are_found() -> None:
+    """The search itself: a chain has none, a loop of three has one."""
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circles(graph()) == []
+
+
+@pytest.mark.parametrize("folder", sorted(set(folders())))
+def test_no_two_neighbours_in_a_folder_import_each_other(folder: str) -> None:
+    """Taken as wholes, the modules and sub-folders of a folder can be put in an order, too."""
+    assert circles(siblings(folder)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_those_below_it(package: str) -> None:
+    for module, targets in graph().items():
+        if package_of(module) != package:
+            continue
+        for target in targets:
+            allowed = BELOW[package] | {package}
+            if module.startswith("ttm.training.robot."):
+                allowed = allowed | ({"ttm_policy"} if target == SHARED_WITH_TRAINING else set())
+            assert package_of(target) in allowed, f"{module} imports {target}"
+
+
+@pytest.mark.parametrize("package", ["ttm.policy", "ttm.datasets"])
+def test_policy_and_datasets_know_neither_simulator_nor_ros(package: str) -> None:
+    for path in PACKAGES[package].rglob("*.py"):
+        used = {name.split(".")[0] for name in imported_names(path)} & SIMULATION_AND_ROS
         assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 
-def test_nothing_imports_the_ros_package_but_itself() -> None:
-    for folder in ALLOWED:
-        for path in python_files(ROOT / folder):
-            assert "ttm_policy" not in {name.split(".")[0] for name in imports(path)}, (
-                path.relative_to(ROOT)
-            )
+def test_no_core_imports_another() -> None:
+    from ttm.policy.cores.registry import CORES
+
+    prefix = "ttm.policy.cores."
+    assert "ttm" in CORES
+    assert "hourglass" in CORES
+
+    def core(module: str) -> str | None:
+        """The file or folder of the core that the module belongs to; None for what the cores share."""
+        name = module.removeprefix(prefix).split(".")[0] if module.startswith(prefix) else None
+        return None if name in SHARED_BY_CORES else name
+
+    for module, targets in graph().items():
+        if (ours := core(module)) is not None:
+            others = {core(target) for target in targets} - {ours, None}
+            assert not others, f"{module} imports the cores {others}"
 
 
-def test_the_ros_package_imports_no_training() -> None:
-    """A robot needs neither the trainer nor its dependencies."""
-    for path in python_files(ROS_PACKAGE):
-        assert not {name for name in imports(path) if name.startswith("ttm.training")}, (
-            path.relative_to(ROOT)
-        )
+SHARED_BY_CORES = {"temporal_core", "sequence_core", "registry"}
+"""Modules in `policy/cores` that are no core: the interface, what cores are derived from, and the table."""
+
+
+def python_folders() -> Iterator[Path]:
+    for top in CODE_FOLDERS:
+        found = {path.parent for path in (ROOT / top).rglob("*.py") if "build" not in path.parts}
+        assert found, f"no Python files in {top}"
+        yield from sorted(found)
+
+
+@pytest.mark.parametrize("folder", [str(path.relative_to(ROOT)) for path in python_folders()])
+def test_a_folder_can_be_taken_in_at_a_glance(folder: str) -> None:
+    paths = list((ROOT / folder).glob("*.py"))
+    counted = [path.name for path in paths if path.name != "__init__.py"]
+    assert len(counted) <= MOST_MODULES, (
+        f"{folder} has {len(counted)} modules; give some a folder of their own"
+    )
+    for path in paths:
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {lines} lines; split it"
+
+
+def lazy_imports(tree: ast.Module) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+    """Imports that do not stand at the top level of a file, with the name of the function around them."""
+
+    def search(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import | ast.ImportFrom) and not isinstance(node, ast.Module):
+                yield function, child
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from search(child, child.name if is_function else function)
+
+    yield from search(tree, "")
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_stand_at_the_top(module: str) -> None:
+    """Except for the one import with which a command loads the module that does its work."""
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    found = list(lazy_imports(tree))
+    if module in LAZY_IMPORTS:
+        assert found, f"{module} has no lazy import any more; take it off the list"
+        return
+    functions = [function for function, _ in found]
+    if module.endswith(".command"):
+        assert set(functions) <= {"run"}, f"{module} imports within {functions}"
+        runs = sum(isinstance(n, ast.FunctionDef) and n.name == "run" for n in ast.walk(tree))
+        assert len(functions) <= runs, f"{module}: one lazy import for each command"
+    else:
+        assert not functions, f"{module} imports within {functions}"

@@ -1,0 +1,80 @@
+"""The pages that people read first: their commands are understood, their links and pictures are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(
+    path
+    for pattern in ("README.md", "*/README.md", "*/*/README.md", "*/*/*/README.md")
+    for path in ROOT.glob(pattern)
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+MOST_LINES = 150
+"""Of the first page: a newcomer shall finish it."""
+
+
+def commands() -> list[str]:
+    """The `ttm …` lines of all code blocks."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```\w*\n(.*?)```", page.read_text(), re.S):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [line.split(" # ")[0].strip() for line in lines if line.startswith("ttm ")]
+    assert len(found) > 10, "the code blocks have changed their shape"
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_on_the_pages_are_understood(line: str) -> None:
+    from ttm.training.cli import parse
+
+    assert parse(shlex.split(line)[1:])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_pictures_are_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img src=\"([^\"]+)\"", text):
+        link = next(part for part in target if part)
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+
+
+def test_the_first_page_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_LINES
+
+
+FRONT_DOORS = {
+    "ttm.policy": ("PolicyRunner", "PolicySpec", "load_checkpoint", "load_scenic"),
+    "ttm.datasets": ("EpisodeWriter", "EpisodeReader"),
+    "ttm.sim": ("KitchenEnv",),
+}
+HEAVY = ("torch", "mujoco", "h5py", "rclpy", "matplotlib")
+
+
+@pytest.mark.parametrize("package", FRONT_DOORS)
+def test_front_doors_open_when_asked(package: str) -> None:
+    """What users import stands at the front of its package; nothing heavy is loaded until then."""
+    names = FRONT_DOORS[package]
+    code = f"""
+import sys, {package}
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+assert not loaded, loaded
+from {package} import {", ".join(names)}
+assert set({names!r}) <= set(dir({package})) and set({names!r}) <= set({package}.__all__)
+try:
+    {package}.no_such_name
+except AttributeError as error:
+    assert "no_such_name" in str(error)
+else:
+    raise AssertionError("an unknown name must be an AttributeError")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
