@@ -1,1 +1,1 @@
-"""What `ttm bench` measures: the cost of a tick and of long sequences, and what memory does over long episodes."""
+"""The benchmarks: what a tick costs in time and in operations, and whether a memory drifts."""

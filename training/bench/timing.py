@@ -1,21 +1,20 @@
-"""Timing of things that disturb each other, and the process's memory."""
+"""Time functions against each other in short alternating blocks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 Times = npt.NDArray[np.float64]
 """Seconds of single calls."""
 
-BLOCK, DROPPED = 10, 2
-"""Calls in a row of one contender, and how many of them at the start do not count."""
+BLOCK = 10
+"""Successive calls of one contender before the next one takes its turn."""
+DROPPED = 2
+"""Calls at the start of each block that are not counted."""
 
 
 def interleaved(
@@ -24,10 +23,11 @@ def interleaved(
     block: int = BLOCK,
     dropped: int = DROPPED,
 ) -> dict[str, Times]:
-    """Seconds of each contender's calls, (blocks * (block - dropped),).
+    """Return the seconds of each contender's calls, (blocks * (block - dropped),).
 
-    In short blocks by turns, so that a machine that gets slower or faster does so for all. The first calls of a block
-    are dropped: the threads of the library that ran before go on waiting for work for some milliseconds, on the cores.
+    The contenders take turns in short blocks, so that a machine that becomes slower or faster does
+    so for all of them. The first calls of a block are dropped, because the threads of the library
+    that ran before keep the cores busy for some milliseconds while they wait for more work.
     """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(blocks):
@@ -36,33 +36,18 @@ def interleaved(
     return {name: np.array(times) for name, times in taken.items()}
 
 
-@contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """PyTorch's threads, in the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def repeated(call: Callable[[], object], count: int) -> Times:
-    """Seconds of each of `count` calls."""
+    """Return the seconds of each of `count` successive calls, (count,)."""
     return np.array([seconds(call) for _ in range(count)])
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Of one call."""
+    """Return the seconds that one call takes."""
     begun = time.perf_counter()
     call()
     return time.perf_counter() - begun
 
 
-def resident_mb() -> float | None:
-    """Megabytes of this process in memory (VmRSS); None where the system does not say."""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return None
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1e3
+def median_ms(times: Times) -> float:
+    """Return the median of `times` (in seconds) in milliseconds."""
+    return float(np.median(times)) * 1e3

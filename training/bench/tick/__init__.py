@@ -1,1 +1,1 @@
-"""`ttm bench tick`."""
+"""`ttm bench tick`: the time that a control tick takes on this machine."""

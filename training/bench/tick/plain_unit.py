@@ -1,6 +1,7 @@
-"""The Token Turing Machine's unit in plain PyTorch, as one writes it down from the paper: what ours is timed against.
+"""The unit of the Token Turing Machine in plain PyTorch, as the baseline of the timing.
 
-Nothing is held back: query, key and value share one matrix product, attention is torch's fused kernel.
+It is written from the paper, and it is as fast as plain PyTorch allows: query, key and value share
+one matrix product, and attention uses PyTorch's fused kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ EPS = 1e-6
 
 
 class PlainSummarizer(nn.Module):
-    """Weights over the tokens by an MLP of each, softmax, and their sums."""
+    """Sums of the tokens, weighted by the softmax of an MLP of each token."""
 
     def __init__(self, width: int, bottleneck: int, num_tokens: int) -> None:
         super().__init__()
@@ -24,7 +25,7 @@ class PlainSummarizer(nn.Module):
         self.out = nn.Linear(bottleneck, num_tokens)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, P, D) -> (B, K, D)."""
+        """tokens: (B, P, D) -> (B, K, D)."""
         weights = self.out(F.gelu(self.hidden(self.norm(tokens)), approximate="tanh")).softmax(
             dim=1
         )
@@ -45,7 +46,7 @@ class PlainBlock(nn.Module):
         self.mlp_out = nn.Linear(mlp_size, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, R, D) -> (B, R, D)."""
+        """x: (B, R, D) -> (B, R, D)."""
         batch, tokens, width = x.shape
         query, key, value = (
             part.view(batch, tokens, self.num_heads, -1).transpose(1, 2)
@@ -57,7 +58,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainProcessor(nn.Module):
-    """The Transformer encoder, with its positional embedding."""
+    """A Transformer encoder with a positional embedding."""
 
     def __init__(self, width: int, config: TokenTuringConfig) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class PlainProcessor(nn.Module):
         self.norm = nn.LayerNorm(width, eps=EPS)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, R, D) -> (B, R, D)."""
+        """tokens: (B, R, D) -> (B, R, D)."""
         out: Tensor = self.norm(self.blocks(tokens + self.position))
         return out
 
@@ -87,12 +88,12 @@ class PlainUnit(nn.Module):
 
     @torch.no_grad()
     def copy_weights(self, unit: TokenTuringUnit) -> None:
-        """Takes those of our unit, whose parameters stand in the same order."""
+        """Copy the weights of the project's unit, whose parameters come in the same order."""
         for mine, theirs in zip(self.parameters(), unit.parameters(), strict=True):
             assert mine.shape == theirs.shape
             mine.copy_(theirs)
 
     def forward(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, m, D), (B, N, D) -> new memory (B, m, D), outputs (B, r, D)."""
+        """memory: (B, m, D), inputs: (B, N, D) -> new memory (B, m, D), outputs (B, r, D)."""
         outputs = self.process(self.read(torch.cat([memory, inputs], dim=1)))
         return self.write(torch.cat([memory, inputs, outputs], dim=1)), outputs

@@ -1,4 +1,4 @@
-"""`ttm bench tick`: what it compares is the same thing, and every part gives figures. How fast, no test says."""
+"""`ttm bench tick`: the compared units are equal, and every part gives figures. No test depends on time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from ttm.policy.cores.ttm.machine import build_unit
 from ttm.policy.errors import UserError
 from ttm.policy.run.openvino_engine import supported_precisions
 from ttm.training.bench import timing
-from ttm.training.bench.tick import period as tick_period
-from ttm.training.bench.tick import policy as tick_policy
-from ttm.training.bench.tick import unit as tick_unit
+from ttm.training.bench.tick import cores, flat, periodic_ticks, unit
 from ttm.training.bench.tick.command import BenchTickCommand
-from ttm.training.bench.tick.period import PERIODIC
+from ttm.training.bench.tick.periodic_ticks import PERIODIC
 from ttm.training.bench.tick.plain_unit import PlainUnit
 from ttm.training.bench.tick.unit import EAGER, NUM_INPUTS, UNIT, WIDTH
 from ttm.training.bench.timing import BLOCK, DROPPED, interleaved
@@ -38,11 +36,12 @@ QUICK = BenchTickCommand(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The unit in small; its weights alone take 51 MB."""
-    monkeypatch.setattr(tick_unit, "WIDTH", 64)
-    monkeypatch.setattr(tick_unit, "UNIT", replace(UNIT, num_layers=2, mlp_size=32))
-    monkeypatch.setattr(tick_unit, "MLP_SIZES", (32, 64))
-    monkeypatch.setattr(tick_policy, "CORES", KINDS)
+    """A small unit; the weights of the real one alone take 51 MB."""
+    for module in (unit, flat):
+        monkeypatch.setattr(module, "WIDTH", 64)
+        monkeypatch.setattr(module, "UNIT", replace(UNIT, num_layers=2, mlp_size=32))
+    monkeypatch.setattr(unit, "MLP_SIZES", (32, 64))
+    monkeypatch.setattr(cores, "CORES", KINDS)
 
 
 @pytest.mark.usefixtures("small")
@@ -79,7 +78,7 @@ def test_every_part_prints_a_table_and_gives_figures(
 def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A core that counts its ticks, and a clock by which those that should be slow are."""
+    """A core that counts its ticks, under a clock by which the ticks at the expected phase are slow."""
     for what, slow in {"tlb": 9, "hourglass": 0}.items():
         period = PERIODIC[what].period
         clock = 0.0
@@ -92,20 +91,20 @@ def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
             return [tokens, tick + 1]
 
         monkeypatch.setattr(timing.time, "perf_counter", lambda: clock)  # noqa: B023
-        row = tick_period._row(what, "PyTorch", call, [torch.zeros(1), torch.tensor(0)], 67)
+        row = periodic_ticks._row(what, "PyTorch", call, [torch.zeros(1), torch.tensor(0)], 67)
         assert (row.turn_ms, row.other_ms) == (3e3, 1e3)
 
 
 def test_the_plain_restatement_is_the_unit() -> None:
     config = replace(UNIT, num_layers=2)
-    unit, plain = build_unit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
+    ours, plain = build_unit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
     with torch.no_grad():
-        for parameter in unit.parameters():
+        for parameter in ours.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
-    plain.copy_weights(unit)
+    plain.copy_weights(ours)
     memory, inputs = torch.randn(1, config.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
-    for ours, theirs in zip(unit(memory, inputs), plain(memory, inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    for output, expected in zip(ours(memory, inputs), plain(memory, inputs), strict=True):
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
 def test_contenders_take_turns_in_short_blocks() -> None:
@@ -118,5 +117,5 @@ def test_contenders_take_turns_in_short_blocks() -> None:
 
 
 def test_counts_below_what_is_needed_are_refused() -> None:
-    with pytest.raises(UserError, match="--flat-ticks is 1; give at least 40"):
+    with pytest.raises(UserError, match="--flat-ticks is 1; give 40 or more"):
         replace(QUICK, flat_ticks=1).run()

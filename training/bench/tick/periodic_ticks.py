@@ -1,7 +1,8 @@
-"""Ticks of the cores that do something every k-th tick: whether those take longer, and whether late ticks do.
+"""Whether every k-th tick, at which the state of some cores changes more, takes longer than the others.
 
-The Temporal Latent Bottleneck changes its latents at a chunk's end, Hourglass has a new coarse element at every k-th
-tick. Both work it out at every tick and take it when it is due, so that all ticks should cost the same.
+The Temporal Latent Bottleneck changes its latents at the end of a chunk, and Hourglass gets a new
+coarse element at every k-th tick. Both compute these at every tick and take them when they are due,
+so that all ticks should take equally long, late ones included.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.run.openvino_engine import CompiledModule
 from ttm.policy.run.tick import CoreTick
-from ttm.training.bench.timing import BLOCK, cpu_threads, interleaved, repeated
+from ttm.training.bench.process import cpu_threads
+from ttm.training.bench.timing import BLOCK, interleaved, median_ms, repeated
 
 WIDTH = 128
 LATENTS = TemporalLatentBottleneckConfig(process_size=1, num_latents=10, chunk_size=10)
@@ -38,7 +40,7 @@ class Periodic:
     config: CoreConfig
     period: int
     turn: int
-    """Ticks t with t mod period of this."""
+    """The ticks t with t mod `period` equal to this may differ."""
 
 
 PERIODIC: Mapping[str, Periodic] = MappingProxyType(
@@ -51,21 +53,22 @@ PERIODIC: Mapping[str, Periodic] = MappingProxyType(
 
 @dataclass(frozen=True)
 class PeriodRow:
-    """One core, run in one way on one thread. Medians."""
+    """One core, run in one way on one thread. All times are medians."""
 
     what: str
     how: str
     ticks: int
-    """Of the episode. Early are those of its first quarter, late those of its last."""
+    """Length of the episode. Early ticks are those of its first quarter, late ticks those of its last."""
     early_ms: float
     late_ms: float
     turn_ms: float
-    """Of the ticks at which something new is taken: a chunk's end, a coarse element's tick."""
+    """The ticks at which the state takes something new: the end of a chunk, or a new coarse element."""
     other_ms: float
+    """All other ticks."""
 
 
 def measure_periods(ticks: int) -> list[PeriodRow]:
-    """Both cores, by PyTorch and by OpenVINO; what one thread of one core takes."""
+    """Time both cores with PyTorch and with OpenVINO on one thread. ticks: length of the episode."""
     with cpu_threads(1):
         return [row for what in PERIODIC for row in _measure(what, ticks)]
 
@@ -86,29 +89,28 @@ def _measure(what: str, ticks: int) -> list[PeriodRow]:
 
 
 def _row(what: str, how: str, call: CoreCall, example: Sequence[Tensor], ticks: int) -> PeriodRow:
-    """The old episode goes on while a young one begins, by turns; then the old one alone, by tick of the period."""
+    """Time an old and a young episode in turns, then the old one alone by the phase of its ticks."""
     periodic, quarter = PERIODIC[what], ticks // 4
     old, young = _loop(call, example), _loop(call, example)
     repeated(old, ticks - quarter)
     times = interleaved({"early": young, "late": old}, quarter // BLOCK)
     taken = ticks - quarter + quarter // BLOCK * BLOCK
-    repeated(old, -taken % periodic.period)  # to a period's start
-    by_place = repeated(old, ticks // periodic.period * periodic.period).reshape(
-        -1, periodic.period
-    )
+    repeated(old, -taken % periodic.period)  # to the start of a period
+    whole_periods = ticks // periodic.period * periodic.period
+    by_phase = repeated(old, whole_periods).reshape(-1, periodic.period)
     return PeriodRow(
         what=what,
         how=how,
         ticks=ticks,
-        early_ms=float(np.median(times["early"])) * 1e3,
-        late_ms=float(np.median(times["late"])) * 1e3,
-        turn_ms=float(np.median(by_place[:, periodic.turn])) * 1e3,
-        other_ms=float(np.median(np.delete(by_place, periodic.turn, axis=1))) * 1e3,
+        early_ms=median_ms(times["early"]),
+        late_ms=median_ms(times["late"]),
+        turn_ms=median_ms(by_phase[:, periodic.turn]),
+        other_ms=median_ms(np.delete(by_phase, periodic.turn, axis=1)),
     )
 
 
 def _loop(call: CoreCall, example: Sequence[Tensor]) -> Callable[[], object]:
-    """A tick that goes on from the state of the last."""
+    """Return a tick that continues from the state of the tick before."""
     tokens, *values = example
 
     def tick() -> None:
