@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.episode import EpisodeWriter
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.network.policy import PRESETS, Policy
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.spec import CameraSpec, PolicySpec

@@ -11,8 +11,8 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 # These modules import torch, MuJoCo and ROS only when they run, so that `ttm --help` is quick.
-from ttm.datasets.check.check import DataCheckCommand
-from ttm.datasets.show.inspect import DataShowCommand
+from ttm.datasets.check.command import DataCheckCommand
+from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.collect import CollectCommand
 from ttm.sim.evaluation.evaluate import EvaluateCommand

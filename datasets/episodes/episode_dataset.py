@@ -5,32 +5,29 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
-from ttm.datasets.episode_reader import (
-    Episode,
-    damaged,
-    demo_names,
-    open_file,
-    read_episodes,
-    read_stored_spec,
-)
-from ttm.datasets.infer_spec import infer_spec
-from ttm.datasets.instructions import DEFAULT_INSTRUCTION
-from ttm.datasets.layout import SUFFIXES, natural_key
+from ttm.datasets.episode_file import damaged, open_file, read_stored_spec
+from ttm.datasets.episode_reader import EpisodeReader, read_episodes
+from ttm.datasets.layout import DEFAULT_INSTRUCTION, SUFFIXES, natural_key
 from ttm.datasets.progress import track
+from ttm.datasets.spec_inference import infer_spec_of_files
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 SPLIT_EVERY = 10
-"""Without masks, every tenth episode is held out."""
+"""Without masks, every tenth episode is held out for validation."""
 
 
-class EpisodeDataset(Sequence[Episode]):
-    """Episodes of one spec. `note` says what was assumed about them, for the user to read; often empty."""
+class EpisodeDataset(Sequence[EpisodeReader]):
+    """A sequence of episodes of one spec, as `open_dataset` gives it.
+
+    `source` is where they come from. `note` says in words what was assumed about them, such as an
+    inferred spec, and is empty if nothing was.
+    """
 
     def __init__(
-        self, episodes: Sequence[Episode], spec: PolicySpec, *, source: str, note: str = ""
+        self, episodes: Sequence[EpisodeReader], spec: PolicySpec, *, source: str, note: str = ""
     ) -> None:
         self.spec = spec
         self.source = source
@@ -40,36 +37,39 @@ class EpisodeDataset(Sequence[Episode]):
     def __len__(self) -> int:
         return len(self._episodes)
 
-    def __iter__(self) -> Iterator[Episode]:
+    def __iter__(self) -> Iterator[EpisodeReader]:
         return iter(self._episodes)
 
     @overload
-    def __getitem__(self, index: int) -> Episode: ...
+    def __getitem__(self, index: int) -> EpisodeReader: ...
 
     @overload
     def __getitem__(self, index: slice) -> EpisodeDataset: ...
 
-    def __getitem__(self, index: int | slice) -> Episode | EpisodeDataset:
+    def __getitem__(self, index: int | slice) -> EpisodeReader | EpisodeDataset:
         if isinstance(index, slice):
             return self._subset(self._episodes[index], self.note)
         return self._episodes[index]
 
     @property
     def num_ticks(self) -> int:
-        """Ticks of all episodes together."""
+        """The number of ticks of all episodes together."""
         return sum(episode.num_samples for episode in self._episodes)
 
     @property
     def mask_keys(self) -> list[str]:
-        """The filter keys that some file has."""
+        """The filter keys of the masks that name any of the episodes, sorted."""
         return sorted(set().union(*(episode.masks for episode in self._episodes)))
 
     def filter(self, key: str) -> EpisodeDataset:
-        """The episodes that `mask/<key>` names.
+        """Return the episodes that `mask/<key>` names.
 
-        For "train" and "valid", where the masks of the data set do not hold both: every tenth episode (or the
-        last one of fewer than ten) is "valid" and the rest "train", which `note` then says. The split depends
-        on the order of the episodes alone, so that it is the same every time.
+        "train" and "valid" can be asked for even if the data set does not have both masks: every
+        tenth episode (or the last one of fewer than ten) is then "valid" and the others "train",
+        and the result's `note` says so. This split depends only on the order of the episodes, so
+        that it is the same every time.
+
+        Raises `UserError` if there is no other mask of that key.
         """
         if key in ("train", "valid") and not {"train", "valid"} <= set(self.mask_keys):
             return self._every_tenth(key)
@@ -90,45 +90,49 @@ class EpisodeDataset(Sequence[Episode]):
             for i, episode in enumerate(self._episodes)
             if (i in held_out) == (key == "valid")
         ]
-        note = f"no mask/train and mask/valid: {len(held_out)} of {count} episodes (every tenth) are held out"
+        note = (
+            f"no mask/train and mask/valid: {len(held_out)} of {count} episodes (every tenth) "
+            "are held out"
+        )
         return self._subset(chosen, f"{self.note}; {note}" if self.note else note)
 
-    def _subset(self, episodes: Sequence[Episode], note: str) -> EpisodeDataset:
+    def _subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
         return EpisodeDataset(episodes, self.spec, source=self.source, note=note)
 
 
 def open_dataset(path: str | Path, *, spec: PolicySpec | None = None) -> EpisodeDataset:
-    """Open a data set: an HDF5 file, a folder (searched through, *.hdf5 and *.h5), or a glob in quotes.
+    """Open a data set: an HDF5 file, a folder (with all folders in it), or a glob.
 
-    Only shapes and attributes are read. The spec is the one that the files carry, the same in all of them;
-    files that carry none get `spec`, or what `infer_spec` makes of all of them together.
+    Only shapes and attributes are read. The spec is the one that the files carry, which must be
+    the same in all of them. If none carries one, it is `spec`, or else what `infer_spec` infers
+    from all files together.
+
+    Raises `UserError` if there is no episode, if a file is damaged, or if specs differ.
     """
     files = find_files(path)
     stored = {file: _stored_spec(file) for file in track(files, "opening")}
     spec, note = _common_spec(stored, spec)
-    episodes: list[Episode] = []
+    episodes: list[EpisodeReader] = []
     for file in track(files, "reading"):
         with open_file(file) as handle:
-            episodes += _read_episodes(handle, file, spec)
+            episodes += read_episodes(handle, file, spec)
     if not episodes:
         raise UserError(
-            f"{path} has no episode (data/demo_0, …); record one with `ttm collect` or recorder_node"
+            f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
+            "or check the path"
         )
-    mute = sum(not episode.instruction for episode in episodes)
-    if mute:
-        note = "; ".join(
-            filter(
-                None,
-                [note, f"{mute} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"],
-            )
-        )
+    without = sum(not episode.instruction for episode in episodes)
+    if without:
+        default = f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
+        note = "; ".join(filter(None, [note, default]))
     return EpisodeDataset(episodes, spec, source=str(path), note=note)
 
 
 def find_files(path: str | Path) -> list[Path]:
-    """The HDF5 files that `path` (file, folder or glob) means, demo_2 before demo_10; none is a `UserError`.
+    """Return the HDF5 files that a file, folder or glob means, demo_2 before demo_10.
 
-    Hidden files are left out: episodes in progress are such.
+    Hidden files are left out, because episodes in progress are such. Raises `UserError` if there
+    is no file.
     """
     place = Path(path).expanduser()
     if place.is_file():
@@ -154,7 +158,7 @@ def find_files(path: str | Path) -> list[Path]:
 
 
 def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
-    """The first difference of two specs in words, or None."""
+    """Return the first difference between two specs in words, or None if there is none."""
     try:
         ours.require_compatible(theirs, theirs="this one", ours="the first file")
     except UserError as error:
@@ -172,14 +176,14 @@ def _stored_spec(path: Path) -> PolicySpec | None:
 def _common_spec(
     stored: dict[Path, PolicySpec | None], given: PolicySpec | None
 ) -> tuple[PolicySpec, str]:
+    """Return the spec of all files, and a note on how it was found."""
     carrying = {path: spec for path, spec in stored.items() if spec is not None}
     bare = [path for path, spec in stored.items() if spec is None]
     if not carrying:
         if given is not None:
             return given, ""
-        return _inferred(
-            bare
-        ), "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
+        note = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
+        return infer_spec_of_files(bare), note
     first, spec = next(iter(carrying.items()))
     if bare:
         raise UserError(
@@ -189,21 +193,3 @@ def _common_spec(
         if other != spec:
             spec.require_compatible(other, ours=str(first), theirs=str(path))
     return spec, ""
-
-
-def _inferred(paths: Sequence[Path]) -> PolicySpec:
-    demos = []
-    for path in paths:
-        with open_file(path) as file:
-            demos += [(path, name) for name in demo_names(file)]
-    try:
-        return infer_spec(demos)
-    except (KeyError, OSError) as error:
-        raise damaged(paths[0], f"no spec can be inferred ({error})") from error
-
-
-def _read_episodes(file: Any, path: Path, spec: PolicySpec) -> list[Episode]:
-    try:
-        return read_episodes(file, path, spec)
-    except (KeyError, OSError, AttributeError) as error:
-        raise damaged(path, str(error)) from error

@@ -1,4 +1,4 @@
-"""Reading one episode: its facts at once, its arrays when asked for."""
+"""Reading one recorded episode: its facts at once, its arrays when they are asked for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.episode_file import (
+    damaged,
+    decoded,
+    demo_names,
+    expected_shapes,
+    open_file,
+    read_masks,
+    read_stored_spec,
+)
 from ttm.datasets.frames import Frames, decode_jpeg
-from ttm.datasets.layout import JPEG, natural_key
+from ttm.datasets.layout import JPEG
+from ttm.datasets.spec_inference import infer_spec_of_files
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -22,10 +32,14 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Episode:
-    """One demonstration of `num_samples` ticks (T). It holds no open file, so that it can be sent to workers.
+class EpisodeReader:
+    """One recorded episode of `num_samples` ticks (T), as `EpisodeReader.open` or a data set gives it.
 
-    `success` and `seed` are None, and `instruction` and `task` empty, where the file does not tell.
+    Arrays are read from the file each time they are asked for. No file is held open, so that an
+    episode can be sent to other processes.
+
+    `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
+    them. `masks` are the filter keys (such as "train") under which the file names the episode.
     """
 
     path: Path
@@ -38,20 +52,54 @@ class Episode:
     seed: int | None
     masks: frozenset[str]
 
+    @classmethod
+    def open(cls, path: str | Path, name: str | None = None) -> EpisodeReader:
+        """Open an episode of the HDF5 file `path`: the only one, or the demo `name` of several.
+
+        The spec is the one that the file carries, or is inferred from all of the file's demos.
+        Raises `UserError` if the file is missing, damaged or empty, if it has several episodes and
+        `name` is None, or if it has none of that name.
+        """
+        path = Path(path).expanduser()
+        if not path.is_file():
+            hint = "a folder; use open_dataset for it" if path.is_dir() else "not there"
+            raise UserError(f"{path} is {hint}; EpisodeReader.open takes one HDF5 file")
+        with open_file(path) as file:
+            names, spec = demo_names(file), read_stored_spec(file)
+        if not names:
+            raise UserError(
+                f"{path} has no episode (data/demo_0, …); record one, or check the path"
+            )
+        if name is None and len(names) > 1:
+            raise UserError(
+                f"{path} has {len(names)} episodes; give the name of one ({_some(names)}), "
+                "or use open_dataset for all"
+            )
+        if name is not None and name not in names:
+            raise UserError(f"{path} has no episode '{name}'; it has: {_some(names)}")
+        spec = infer_spec_of_files([path]) if spec is None else spec
+        with open_file(path) as file:
+            (episode,) = read_episodes(file, path, spec, [name or names[0]])
+        return episode
+
     @property
     def actions(self) -> Floats:
-        """(T, A) float32, in the spec's units."""
+        """The actions (T, A) float32, in the spec's units."""
         return self._read("actions")
 
     @property
     def executed_actions(self) -> Floats:
-        """(T, A) float32: what was done. It is `actions`, unless these were labelled afterwards (DAgger)."""
+        """The actions that were carried out, (T, A) float32.
+
+        They equal `actions` unless the recorder stored other ones, for instance because the actions
+        of an expert were added to a policy's roll-out (DAgger).
+        """
         with self._demo() as demo:
             return np.asarray(demo.get("executed_actions", demo["actions"]), dtype=np.float32)
 
     @property
     def timestamps(self) -> npt.NDArray[np.float64] | None:
-        """(T,) float64, seconds: when each observation was captured; None if it was not recorded."""
+        """The capture time of each observation, (T,) float64, in seconds; None if not recorded."""
         with self._demo() as demo:
             return (
                 np.asarray(demo["timestamps"], dtype=np.float64) if "timestamps" in demo else None
@@ -59,44 +107,47 @@ class Episode:
 
     @property
     def language_embedding(self) -> Floats | None:
-        """(L,) float32: the instruction's embedding, if the recorder stored one."""
+        """The instruction's sentence embedding, (L,) float32; None if not recorded."""
         with self._demo() as demo:
             stored = demo.get("language_embedding")
             return None if stored is None else np.asarray(stored, dtype=np.float32)
 
     @property
     def language_model(self) -> str | None:
-        """Which model made `language_embedding`, if the recorder said so."""
+        """The name of the model that made `language_embedding`; None if not recorded."""
         with self._demo() as demo:
             stored = demo.get("language_embedding")
-            return None if stored is None else _text(stored.attrs.get("language_model")) or None
+            return None if stored is None else decoded(stored.attrs.get("language_model")) or None
 
     def proprioception(self, name: str) -> Floats:
-        """(T, K) float32: the proprioception vector of that name, in the spec's units."""
+        """Return the proprioception vector `name`, (T, K) float32, in the spec's units."""
         return self._read(f"obs/{name}")
 
     def frames(self, camera: str, start: int = 0, stop: int | None = None) -> Frames:
-        """(n, H, W, 3) uint8 RGB: what `camera` saw in ticks `start` to before `stop` (default: all)."""
+        """Return the frames of `camera` in ticks `start` to `stop` - 1, (n, H, W, 3) uint8 RGB.
+
+        `stop` is by default the end of the episode. Raises `UserError` for an unknown camera.
+        """
         self.spec.camera(camera)
         with self._demo() as demo:
             return self._decode(demo, camera, *slice(start, stop).indices(self.num_samples)[:2])
 
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
-        """What was seen before `actions[tick]` was taken, as the policy's runner takes it."""
+        """Return what was seen before `actions[tick]` was taken, as `PolicyRunner.step` takes it."""
         if not 0 <= tick < self.num_samples:
             raise IndexError(
                 f"tick {tick} of {self.name}, which has ticks 0 to {self.num_samples - 1}"
             )
         with self._demo() as demo:
-            seen = {
+            frames = {
                 camera.name: self._decode(demo, camera.name, tick, tick + 1)[0]
                 for camera in self.spec.cameras
             }
-            felt = {
-                v.name: np.asarray(demo[f"obs/{v.name}"][tick], np.float32)
-                for v in self.spec.proprioception
+            vectors = {
+                vector.name: np.asarray(demo[f"obs/{vector.name}"][tick], np.float32)
+                for vector in self.spec.proprioception
             }
-        return {**seen, **felt}
+        return {**frames, **vectors}
 
     def _read(self, key: str) -> Floats:
         with self._demo() as demo:
@@ -125,78 +176,52 @@ class Episode:
         return np.asarray(frames, dtype=np.uint8).reshape(-1, *shape)
 
 
-@contextmanager
-def open_file(path: Path) -> Iterator[Any]:
-    """An h5py.File for reading; a file that HDF5 does not open is a `UserError`."""
+def read_episodes(
+    file: h5py.File, path: Path, spec: PolicySpec, names: list[str] | None = None
+) -> list[EpisodeReader]:
+    """Return the episodes of an open file: those of the given demo names, or all.
+
+    Raises `UserError` if the arrays of an episode do not fit the spec or each other.
+    """
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise damaged(path, f"HDF5 cannot open it ({error})") from error
-    with file:
-        yield file
+        masks = read_masks(file)
+        default = _problem_instruction(file["data"].attrs) if "data" in file else ""
+        return [
+            _read_episode(file["data"][name], path, name, spec, masks, default)
+            for name in (demo_names(file) if names is None else names)
+        ]
+    except (KeyError, OSError, AttributeError) as error:
+        raise damaged(path, str(error)) from error
 
 
-def damaged(path: Path, what: str) -> UserError:
-    """The error for a file that is not a whole data set."""
-    return UserError(
-        f"{path}: {what}; `ttm data check {path}` names every fault, then delete or re-record it"
+def _read_episode(
+    demo: Any,
+    path: Path,
+    name: str,
+    spec: PolicySpec,
+    masks: dict[str, list[str]],
+    default_instruction: str,
+) -> EpisodeReader:
+    _require_whole(demo, path, name, spec)
+    attributes = demo.attrs
+    success, seed = attributes.get("success"), attributes.get("seed")
+    return EpisodeReader(
+        path=path,
+        name=name,
+        spec=spec,
+        num_samples=len(demo["actions"]),
+        instruction=decoded(attributes.get("language_instruction"))
+        or _episode_instruction(attributes)
+        or default_instruction,
+        task=decoded(attributes.get("task")),
+        success=None if success is None else bool(success),
+        seed=None if seed is None else int(seed),
+        masks=frozenset(key for key, members in masks.items() if name in members),
     )
 
 
-def read_stored_spec(file: Any) -> PolicySpec | None:
-    """The spec that our writer stored in an open file; None in files that others wrote."""
-    text = _text(file["data"].attrs.get("ttm_spec")) if "data" in file else ""
-    return PolicySpec.from_json(text) if text else None
-
-
-def read_masks(file: Any) -> dict[str, list[str]]:
-    """Filter key -> names of demos, from an open file."""
-    group = file.get("mask", {})
-    return {key: [_text(name) for name in group[key][()]] for key in group}
-
-
-def demo_names(file: Any) -> list[str]:
-    """The demos of an open file, demo_2 before demo_10."""
-    return sorted(file.get("data", {}), key=natural_key)
-
-
-def read_episodes(file: Any, path: Path, spec: PolicySpec) -> list[Episode]:
-    """Every episode of an open file; one whose arrays do not fit the spec or each other is a `UserError`."""
-    masks = read_masks(file)
-    fallback = _problem_instruction(file["data"].attrs) if "data" in file else ""
-    episodes = []
-    for name in demo_names(file):
-        demo = file["data"][name]
-        _require_whole(demo, path, name, spec)
-        attributes = demo.attrs
-        success, seed = attributes.get("success"), attributes.get("seed")
-        episodes.append(
-            Episode(
-                path=path,
-                name=name,
-                spec=spec,
-                num_samples=len(demo["actions"]),
-                instruction=_text(attributes.get("language_instruction"))
-                or _episode_instruction(attributes)
-                or fallback,
-                task=_text(attributes.get("task")),
-                success=None if success is None else bool(success),
-                seed=None if seed is None else int(seed),
-                masks=frozenset(key for key, members in masks.items() if name in members),
-            )
-        )
-    return episodes
-
-
-def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
-    """Dataset of a demo -> the shape of one tick of it."""
-    shapes: dict[str, tuple[int, ...]] = {"actions": (spec.action_size,)}
-    shapes |= {f"obs/{camera.name}": (camera.height, camera.width, 3) for camera in spec.cameras}
-    return shapes | {f"obs/{vector.name}": (vector.size,) for vector in spec.proprioception}
-
-
 def _require_whole(demo: Any, path: Path, name: str, spec: PolicySpec) -> None:
-    """Shapes alone, which cost no reading: a data set with hundreds of files must open at once."""
+    """Check shapes alone, which reads no data: hundreds of files must open quickly."""
     for key, shape in expected_shapes(spec).items():
         if key not in demo:
             raise damaged(path, f"data/{name}/{key} is missing")
@@ -213,21 +238,22 @@ def _require_whole(demo: Any, path: Path, name: str, spec: PolicySpec) -> None:
 
 
 def _episode_instruction(attributes: Any) -> str:
-    """RoboCasa's place for it."""
+    """Return the instruction that RoboCasa stores in each demo, or an empty text."""
     return _from_json(attributes.get("ep_meta"), "lang")
 
 
 def _problem_instruction(attributes: Any) -> str:
-    """LIBERO's place for it: one instruction a file."""
+    """Return the instruction that LIBERO stores once in each file, or an empty text."""
     return _from_json(attributes.get("problem_info"), "language_instruction")
 
 
 def _from_json(text: Any, key: str) -> str:
     try:
-        return str(json.loads(_text(text)).get(key, ""))
+        return str(json.loads(decoded(text)).get(key, ""))
     except (ValueError, AttributeError):
         return ""
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
+def _some(names: list[str]) -> str:
+    """Return up to five names as a text."""
+    return ", ".join(names[:5]) + (f", … {names[-1]}" if len(names) > 5 else "")

@@ -1,10 +1,9 @@
-"""Crash-safe recording of one episode into one HDF5 file that robomimic opens too."""
+"""Crash-safe recording of one episode into one HDF5 file, which robomimic can read as well."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,29 +13,44 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.action_checks import validate_action
 from ttm.datasets.frames import encode_jpeg
-from ttm.datasets.layout import FORMAT_VERSION, JPEG, partial_path
+from ttm.datasets.layout import FORMAT_VERSION, JPEG
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, Observation, PolicySpec
+from ttm.policy.files import partial_path, publish_partial
+from ttm.policy.spec import Observation, PolicySpec
 
 GZIP_PIXELS = 320 * 240
-"""Larger frames take LZF: gzip, which programs without h5py read too, takes 24 ms for 640x480, LZF 9."""
+"""Frames of more pixels are compressed with LZF instead of gzip.
+
+Every HDF5 program reads gzip, and only h5py LZF; but a frame of 640x480 takes 24 ms with gzip and
+9 ms with LZF."""
 
 ROBOMIMIC_GYM_TYPE = 2
-"""robomimic's EnvType.GYM_TYPE: it wants some type in env_args, and makes nothing of it before a roll-out."""
+"""robomimic's EnvType.GYM_TYPE. robomimic requires a type in env_args, but uses it only when it
+runs a policy in its environment."""
 
 
 class EpisodeWriter:
-    """Writes the ticks of one episode as they happen; only `finish` makes it an episode.
+    """Writes the ticks of one episode as they happen; `finish` makes them an episode.
 
-    The file grows as `.<name>.partial` in the same folder. `finish` flushes it to the disk and renames it,
-    so a kill at any moment loses this episode at most and damages no other. Leaving the `with` block on an
-    exception, or without `finish`, deletes what was recorded.
+    While it is recorded, the episode lies in `.<name>.partial` in the same folder. `finish` flushes
+    this file to the disk and renames it, so that a kill at any moment loses at most this episode
+    and damages no other. Leaving the `with` block through an exception, or without `finish`,
+    deletes what was recorded.
 
-    A refused tick (`append` raises) changes nothing: the ticks before it stay, and recording may go on.
+    If `append` refuses a tick and raises, nothing is changed: the earlier ticks are kept, and
+    recording may go on.
 
-    `jpeg_quality`: None keeps frames as they are, compressed without loss; 1 to 95 stores each as a JPEG of
-    that quality, which is a tenth of the size, and faster for large frames.
+    Parameters
+    ----------
+    path
+        The episode's file. It must not exist; missing folders are made.
+    spec
+        What is observed and commanded in every tick.
+    jpeg_quality
+        None stores frames as they are, with lossless compression. 1 to 95 stores each frame as a
+        JPEG of that quality, which takes a tenth of the space and is faster for large frames.
     """
 
     def __init__(
@@ -67,12 +81,24 @@ class EpisodeWriter:
         done: bool = False,
         executed_action: npt.ArrayLike | None = None,
     ) -> None:
-        """Record one tick: what was seen, and the action (A,), in the spec's units, that was then taken.
+        """Record one tick: what was seen, and the action that was then taken.
 
-        `timestamp_s`: when the newest sensor message of `observation` was captured, not when it is written.
-        `executed_action` (A,): what was done, if that was not `action`: a policy drove, and `action` is what the
-        expert would have done; or it was disturbed, perhaps beyond the limits. Training takes it as the
-        previous action of the next tick.
+        Parameters
+        ----------
+        observation
+            Camera and proprioception values of the spec.
+        action
+            (A,), in the spec's units.
+        timestamp_s
+            Capture time, in seconds, of the newest sensor message in `observation` (not the time
+            of writing).
+        reward, done
+            Stored as they are.
+        executed_action
+            (A,), the action that was carried out, if it was not `action`: either because a policy
+            drove and `action` is what the expert would have done, or because a disturbance was
+            added, perhaps beyond the limits. Training uses it as the previous action of the next
+            tick.
         """
         self._require_open()
         self.spec.validate_observation(observation)
@@ -97,7 +123,7 @@ class EpisodeWriter:
             self._datasets[name].resize(self.num_samples + 1, axis=0)
             self._datasets[name][self.num_samples] = value
         self._executed.append(executed)
-        self.num_samples += 1  # last: a write that failed half-way is cut off again by `finish`
+        self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
 
     def finish(
         self,
@@ -110,10 +136,19 @@ class EpisodeWriter:
         language_model: str | None = None,
         split: Literal["train", "valid"] | None = "train",
     ) -> Path:
-        """Complete the episode under its final name, which is returned.
+        """Complete the episode and return its path.
 
-        `embedding` (L,): the instruction's sentence embedding by `language_model`, to spare every reader the
-        language model. `split`: the mask that the episode is named in.
+        Parameters
+        ----------
+        instruction
+            The language instruction that the robot followed.
+        task, success, seed
+            Facts about the episode, for statistics and for reproducing it.
+        embedding
+            (L,), the instruction's sentence embedding by `language_model`. Readers of the episode
+            then need no language model.
+        split
+            The mask that names the episode, or None for no mask.
         """
         self._require_open()
         if self.num_samples == 0:
@@ -134,11 +169,12 @@ class EpisodeWriter:
             stored.attrs["language_model"] = language_model or ""
         if split is not None:
             self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
-        self._publish()
+        self._file.close()
+        publish_partial(self.path)
         return self.path
 
     def abandon(self) -> None:
-        """Delete what was recorded. Harmless after `finish`."""
+        """Delete what was recorded. Does nothing after `finish`."""
         if self._file:
             self._file.close()
             self._partial.unlink(missing_ok=True)
@@ -252,60 +288,3 @@ class EpisodeWriter:
             self._demo.attrs["success"] = bool(success)
         if seed is not None:
             self._demo.attrs["seed"] = int(seed)
-
-    def _publish(self) -> None:
-        """Disk first, name second: after a power cut there is a whole episode or none."""
-        self._file.close()
-        _fsync(self._partial)
-        os.replace(self._partial, self.path)
-        _fsync(self.path.parent)
-
-
-def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """The action as (A,) float32; raises `UserError` if its shape, a value or a limit is not the spec's."""
-    values = np.asarray(action, dtype=np.float32)
-    if values.shape != (spec.action_size,):
-        names = ", ".join(f"{part.name}[{part.size}]" for part in spec.actions)
-        raise UserError(
-            f"the action has shape {values.shape}; the spec wants ({spec.action_size},): {names}"
-        )
-    for part in spec.actions:
-        bad = outside_limits(part, values[spec.action_slices[part.name]])
-        if bad.any():
-            where = int(np.flatnonzero(bad)[0])
-            value = values[spec.action_slices[part.name]][where]
-            raise UserError(
-                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}: "
-                "clip or threshold the command before recording it"
-            )
-    return values
-
-
-def outside_limits(part: ActionPart, values: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """values: (..., size) -> bool of the same shape: not finite, or not what the part may command."""
-    if part.kind == "binary":
-        return np.asarray((values != 0) & (values != 1))
-    slack = 1e-5 * np.maximum(1.0, np.nan_to_num([abs(part.low), abs(part.high)], posinf=0.0).max())
-    return np.asarray(
-        ~((values >= part.low - slack) & (values <= part.high + slack) & np.isfinite(values))
-    )
-
-
-def limits_text(part: ActionPart) -> str:
-    """What the part may command, in words."""
-    if part.kind == "binary":
-        return "0 or 1"
-    unit = f" {part.unit}" if part.unit else ""
-    return (
-        f"{part.low:g} to {part.high:g}{unit}"
-        if math.isfinite(part.high - part.low)
-        else f"finite values{unit}"
-    )
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

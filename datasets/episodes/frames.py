@@ -1,4 +1,4 @@
-"""Camera frames: JPEG in and out, and resizing by area."""
+"""Camera frames: JPEG encoding and decoding, and resizing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,29 @@ Frames = npt.NDArray[np.uint8]
 
 
 def encode_jpeg(frame: Frames, quality: int) -> Frames:
-    """frame: (H, W, 3) uint8 RGB -> (n,) uint8, a JPEG. Colour is kept at full resolution (4:4:4)."""
+    """Return an RGB frame (H, W, 3) uint8 as a JPEG, (n,) uint8.
+
+    Colour keeps the full resolution (4:4:4).
+    """
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, format="JPEG", quality=quality, subsampling=0)
     return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
 
 
 def decode_jpeg(data: Frames) -> Frames:
-    """data: (n,) uint8, a JPEG -> (H, W, 3) uint8 RGB. Raises `OSError` if it is damaged or cut short."""
+    """Return the frame (H, W, 3) uint8 RGB of a JPEG (n,) uint8.
+
+    Raises `OSError` or `SyntaxError` (Pillow's) if it is damaged or cut short.
+    """
     with Image.open(io.BytesIO(data.tobytes())) as image:
         return np.asarray(image.convert("RGB"))
 
 
 def resize_frame(frame: Frames, height: int, width: int) -> Frames:
-    """frame: (H, W, 3) uint8 -> (height, width, 3) uint8, stretched; by area average where it shrinks."""
+    """Return a frame (H, W, 3) uint8 as (height, width, 3) uint8; the aspect ratio may change.
+
+    Pixels are averaged over areas if neither side grows, and interpolated bilinearly otherwise.
+    """
     if frame.shape[:2] == (height, width):
         return frame
     shrinks = height <= frame.shape[0] and width <= frame.shape[1]

@@ -1,4 +1,4 @@
-"""The sentence embeddings of a data set's instructions, each made once."""
+"""The sentence embeddings of the instructions of a data set, each computed once."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttm.datasets.episode_reader import Episode, Floats
+from ttm.datasets.episode_reader import EpisodeReader, Floats
+from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
 
-DEFAULT_INSTRUCTION = "do the task"
-"""Stands in for the instruction of episodes that carry none; give the policy the same when it runs."""
 
+def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
+    """Return the embedding of each episode's instruction, (E, L) float32.
 
-def embed_instructions(episodes: Sequence[Episode]) -> Floats:
-    """(E, L) float32, of each episode's instruction: stored in the file, or by the language model.
-
-    The language model, which takes seconds to load, runs once for each distinct instruction, and not at all
-    if the recorder stored the embeddings that the default model makes.
+    An embedding that the file stores is taken if the default language model made it. Otherwise the
+    language model, which takes seconds to load, embeds each distinct instruction once.
     """
-    made: dict[str, Floats] = {}
+    embeddings: dict[str, Floats] = {}
     for episode in episodes:
-        if episode.instruction not in made:
-            made[episode.instruction] = _embedding(episode)
-    return np.stack([made[episode.instruction] for episode in episodes])
+        if episode.instruction not in embeddings:
+            embeddings[episode.instruction] = _embedding(episode)
+    return np.stack([embeddings[episode.instruction] for episode in episodes])
 
 
-def _embedding(episode: Episode) -> Floats:
-    from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
-
+def _embedding(episode: EpisodeReader) -> Floats:
     stored = episode.language_embedding
     if stored is not None and episode.language_model in (None, LANGUAGE_MODEL):
         return stored

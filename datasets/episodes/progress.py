@@ -1,18 +1,30 @@
-"""One progress bar for everything long: on stderr, gone when it is done, and absent without a terminal."""
+"""Progress bars of long work: on stderr, removed when they are done, and absent without a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, ProgressColumn
 
 Item = TypeVar("Item")
 
 
-def track(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield `items` one by one under a bar named `what`."""
+def progress_bar(*columns: str | ProgressColumn, transient: bool = True) -> Progress:
+    """Return a `rich.progress.Progress` on stderr, which shows nothing if that is no terminal.
+
+    columns: those of rich's default bar if there are none.
+    transient: the bar disappears when it is stopped.
+    """
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(items, description=what)
+    return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
+
+
+def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
+    """Yield the items one by one while a bar shows how many are done.
+
+    total: the number of items, needed only where `items` has no length.
+    """
+    with progress_bar() as progress:
+        yield from progress.track(items, total=total, description=description)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from ttm.datasets.episode import EpisodeWriter
+    from ttm.datasets.episode_writer import EpisodeWriter
 
 TAKEOVER_TICKS = (8, 45)
 """A driving policy is relieved by the expert after some number of ticks in this range."""
@@ -144,7 +144,7 @@ class Recorder:
 
     def record(self, task: str, seed: int, folder: Path, disturbance: float) -> bool:
         """Whether the episode with that seed is worth keeping, and kept."""
-        from ttm.datasets.episode import EpisodeWriter
+        from ttm.datasets.episode_writer import EpisodeWriter
         from ttm.policy.network.language import LANGUAGE_MODEL
         from ttm.sim.kitchen.env import SPEC
 

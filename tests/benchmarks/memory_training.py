@@ -32,9 +32,9 @@ from rich.table import Table
 from torch import Tensor
 
 from ttm.datasets.episode_dataset import EpisodeDataset
-from ttm.datasets.episode_reader import Episode
+from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.windows import WindowDataset
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.registry import with_options
 from ttm.policy.cores.ttm.machine import PositionedSummarizer
 from ttm.policy.network.policy import Policy
@@ -81,9 +81,9 @@ class Study:
 
 
 class LongEpisode:
-    """Recorded episodes of one instruction, as one. What training windows need of an `Episode`."""
+    """Recorded episodes of one instruction, as one. What training windows need of an `EpisodeReader`."""
 
-    def __init__(self, parts: Sequence[Episode]) -> None:
+    def __init__(self, parts: Sequence[EpisodeReader]) -> None:
         self.parts = parts
         self.path, self.name, self.instruction = parts[0].path, parts[0].name, parts[0].instruction
         self.language_embedding, self.language_model = (
@@ -147,7 +147,7 @@ class Material:
 
 
 @torch.no_grad()
-def see(policy: Policy, episodes: EpisodeDataset) -> list[tuple[Episode, dict[str, Tensor]]]:
+def see(policy: Policy, episodes: EpisodeDataset) -> list[tuple[EpisodeReader, dict[str, Tensor]]]:
     """Each episode with camera -> (ticks, K, D), the tokens that the core gets of it."""
     longest = max(episode.num_samples for episode in episodes)
     windows = WindowDataset(episodes, longest, pad="none")

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode import open_dataset
+from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
 
 

@@ -12,8 +12,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode import EpisodeWriter, next_episode_path, open_dataset
-from ttm.datasets.layout import partial_path
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.layout import next_episode_path
+from ttm.policy.files import partial_path
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
 from ttm.policy.spec import PolicySpec
 
@@ -164,7 +166,7 @@ def test_the_next_path_counts_on_and_skips_episodes_in_progress(tmp_path, record
 RECORDER = """
 import sys
 import numpy as np
-from ttm.datasets.episode import EpisodeWriter
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 spec = PolicySpec("r", (CameraSpec("head", 8, 8),), (), (ActionPart("arm", 1, "m"),), 5.0)

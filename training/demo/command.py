@@ -122,7 +122,8 @@ class Demo:
     def _check(self) -> None:
         from rich.console import Console
 
-        from ttm.datasets.check.check import check_dataset, print_report
+        from ttm.datasets.check.check import check_dataset
+        from ttm.datasets.check.report import print_report
 
         with self._step("check them"):
             report = check_dataset(self.out / "demonstrations")

@@ -14,7 +14,8 @@ from rich.table import Table
 from ttm.policy.errors import UserError
 
 if TYPE_CHECKING:
-    from ttm.datasets.episode import Episode, EpisodeDataset
+    from ttm.datasets.episode_dataset import EpisodeDataset
+    from ttm.datasets.episode_reader import EpisodeReader
     from ttm.policy.spec import PolicySpec
     from ttm.training.show.trace import MemoryTrace
 
@@ -79,13 +80,13 @@ class ShowCommand:
         return self.out
 
 
-def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> Episode:
+def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReader:
     """The episode that `PATH`, `PATH:NAME` or `PATH:NUMBER` means.
 
     `UserError` if there is none or several, or if it is of another robot than `spec`, which is `checkpoint`'s. Files
     without a spec get the one inferred from all of PATH, as in training.
     """
-    from ttm.datasets.episode import open_dataset
+    from ttm.datasets.episode_dataset import open_dataset
 
     path, colon, which = wanted.rpartition(":")
     if not colon or Path(wanted).exists():
@@ -102,7 +103,7 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> Episode:
     return _choose(episodes, which or "0")
 
 
-def _choose(episodes: EpisodeDataset, which: str) -> Episode:
+def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
     if which.isdecimal():
         if int(which) >= len(episodes):
             raise UserError(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.episode import Episode
+from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.frames import Frames, resize_frame
-from ttm.datasets.instructions import DEFAULT_INSTRUCTION
+from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.progress import track
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
 from ttm.policy.run.memory_attention import (
@@ -120,7 +120,7 @@ def _matrix(tick: MemoryAttention) -> Floats:
     return tick.write[:, : tick.memory_size]
 
 
-def trace_memory(policy: Policy, episode: Episode, title: str) -> MemoryTrace:
+def trace_memory(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
     """Replays what was observed, in order and with the memory kept, as on the robot.
 
     The previous action is the policy's own, so what another demonstrator did does not enter. Frames are resized to
@@ -146,7 +146,7 @@ def trace_memory(policy: Policy, episode: Episode, title: str) -> MemoryTrace:
     )
 
 
-def _observations(spec: PolicySpec, episode: Episode) -> dict[str, npt.NDArray[Any]]:
+def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
     """(T, ...) each: all at once, so that the file is opened a few times and not at every tick."""
     seen: dict[str, npt.NDArray[Any]] = {
         camera.name: np.stack(
@@ -162,7 +162,7 @@ def _observations(spec: PolicySpec, episode: Episode) -> dict[str, npt.NDArray[A
     }
 
 
-def _embedding(policy: Policy, episode: Episode, instruction: str) -> Floats | None:
+def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
     """The episode's own, if it is of the policy's language model and the policy does not know the instruction."""
     known = instruction in policy.known_instructions
     fits = episode.language_model in (None, policy.config.language_model)

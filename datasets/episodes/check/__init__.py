@@ -1,1 +1,1 @@
-"""`ttm data check`: the faults of recorded episodes."""
+"""`ttm data check`: finds every fault of every episode of a data set."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a demo's pictures: JPEGs that do not decode, frames that repeat."""
+"""Faults of the camera frames of a demo: JPEGs that do not decode, frames that repeat."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.check.faults import DELETE, Demo, Fault, runs, ticks_text
+from ttm.datasets.check.fault import DELETE, Demo, Fault, runs, ticks_text
 from ttm.datasets.frames import Frames, decode_jpeg
 from ttm.datasets.layout import JPEG
 from ttm.policy.spec import CameraSpec
 
 STUCK_REPEATS = 3
-"""So many repeats of a frame in a row, while the robot moves, are a stuck camera and not a still scene."""
+"""This many repeats of a frame in a row, while the robot moves, mean that the camera is stuck."""
 
 STILL_RANGE = 0.01
-"""A robot whose proprioception stays within this range (10 mm, 0.6 degrees) stands still."""
+"""The robot stands still while its proprioception varies by no more than this (10 mm, 0.6 degrees)."""
 
 BLOCK_TICKS = 64
-"""Frames read at once: few enough for any memory."""
+"""The number of frames that are read at once, which bounds the memory needed."""
 
 
 def frame_faults(demo: Demo, camera: CameraSpec) -> Iterator[Fault]:
-    """Faults of one camera's frames.
+    """Find faults of the frames of one camera.
 
-    A byte-identical frame is one that the camera did not renew. `STUCK_REPEATS` of them in a row are a fault
-    if the robot moved meanwhile, or if there is no proprioception that would tell; fewer, or before a robot
-    that stands still (simulated cameras have no noise), are a warning.
+    A frame that is byte-identical to the one before was not renewed by the camera. `STUCK_REPEATS`
+    of them in a row are a fault if the robot moved meanwhile, or if there is no proprioception that
+    would show it. Fewer repeats, or repeats while the robot stands still, are a warning, because
+    simulated cameras have no noise.
     """
     stored = demo.group[f"obs/{camera.name}"]
     is_jpeg = stored.attrs.get("encoding") == JPEG
@@ -50,7 +51,7 @@ def _ticks(stored: Any) -> Iterator[Frames]:
 def _decoding_error(data: Frames, camera: CameraSpec) -> str | None:
     try:
         frame = decode_jpeg(data)
-    except (OSError, SyntaxError) as error:  # Pillow's for a broken header
+    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for a broken header
         return f"the JPEG does not decode ({error})"
     shape = (camera.height, camera.width, 3)
     return None if frame.shape == shape else f"the JPEG is {frame.shape}, the spec says {shape}"
@@ -67,17 +68,19 @@ def _repeat_faults(
                 f"{what} while the robot moves", f"{DELETE}; did the camera's driver stall?", first
             )
         else:
-            mend = "nothing to do if the scene stood still; otherwise the camera is slower than the control rate"
-            yield demo.fault(what, mend, first, is_warning=True)
+            remedy = (
+                "nothing to do if the scene stood still; "
+                "otherwise the camera is slower than the control rate"
+            )
+            yield demo.fault(what, remedy, first, is_warning=True)
 
 
 def _stands_still(demo: Demo, first: int, last: int) -> bool:
     vectors = [
         demo.group[f"obs/{vector.name}"][first : last + 1] for vector in demo.spec.proprioception
     ]
-    seen = [
-        values for values in vectors if len(values)
-    ]  # none where a vector is shorter than the frames
-    return bool(seen) and all(
-        np.ptp(values, axis=0).max(initial=0.0) <= STILL_RANGE for values in seen
+    # A vector that is shorter than the frames has no values here.
+    recorded = [values for values in vectors if len(values)]
+    return bool(recorded) and all(
+        np.ptp(values, axis=0).max(initial=0.0) <= STILL_RANGE for values in recorded
     )

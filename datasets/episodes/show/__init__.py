@@ -1,1 +1,1 @@
-"""`ttm data show`: what a data set holds."""
+"""`ttm data show`: a summary of a data set as tables and as contact sheets."""

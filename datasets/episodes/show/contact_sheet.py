@@ -1,4 +1,4 @@
-"""A contact sheet: rows are episodes, captioned with their instruction; columns are evenly spaced ticks."""
+"""Contact sheets: rows are episodes under their instruction, columns evenly spaced ticks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ttm.datasets.episode_reader import Episode
+from ttm.datasets.episode_reader import EpisodeReader
 from ttm.policy.spec import CameraSpec
 
 TILE_HEIGHT = 120
@@ -18,8 +18,10 @@ LABEL_SIZE = 11
 PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
 
 
-def contact_sheet(episodes: Sequence[Episode], camera: CameraSpec, columns: int) -> Image.Image:
-    """What `camera` saw in each of `episodes`, at `columns` ticks from the first to the last."""
+def contact_sheet(
+    episodes: Sequence[EpisodeReader], camera: CameraSpec, columns: int
+) -> Image.Image:
+    """Draw what `camera` saw in each episode, at `columns` ticks from the first to the last."""
     tile = (max(round(TILE_HEIGHT * camera.width / camera.height), 1), TILE_HEIGHT)
     row_height = CAPTION_HEIGHT + tile[1] + GAP
     size = (columns * (tile[0] + GAP) + GAP, max(len(episodes), 1) * row_height + GAP)
@@ -37,18 +39,21 @@ def contact_sheet(episodes: Sequence[Episode], camera: CameraSpec, columns: int)
 
 
 def spaced_ticks(num_samples: int, columns: int) -> list[int]:
-    """Up to `columns` ticks, the first and the last among them; all of a shorter episode."""
+    """Return up to `columns` evenly spaced ticks, from the first to the last.
+
+    They are all ticks of an episode that is shorter.
+    """
     count = min(num_samples, columns)
     return [int(tick) for tick in np.linspace(0, num_samples - 1, count).round()]
 
 
-def evenly_chosen(episodes: Sequence[Episode], count: int) -> list[Episode]:
-    """`count` of the episodes (or all, if fewer), evenly spread over their order."""
+def evenly_chosen(episodes: Sequence[EpisodeReader], count: int) -> list[EpisodeReader]:
+    """Return `count` episodes (or all, if there are fewer), evenly spread over their order."""
     return [episodes[i] for i in spaced_ticks(len(episodes), count)]
 
 
-def _caption(draw: ImageDraw.ImageDraw, episode: Episode, top: int, width: int) -> None:
-    """Instruction to the left; file, length and success to the right, in what room there is."""
+def _caption(draw: ImageDraw.ImageDraw, episode: EpisodeReader, top: int, width: int) -> None:
+    """Write the instruction on the left; on the right the success, and file and length if they fit."""
     y = top + CAPTION_HEIGHT // 2
     outcome, colour = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}[
         episode.success
@@ -66,6 +71,7 @@ def _caption(draw: ImageDraw.ImageDraw, episode: Episode, top: int, width: int) 
 
 
 def _fitting(draw: ImageDraw.ImageDraw, text: str, width: float) -> str:
+    """Return the text, shortened to `width` pixels."""
     if draw.textlength(text, font=_font(FONT_SIZE)) <= width:
         return text
     while text and draw.textlength(f"{text}…", font=_font(FONT_SIZE)) > width:
@@ -74,7 +80,7 @@ def _fitting(draw: ImageDraw.ImageDraw, text: str, width: float) -> str:
 
 
 def _label(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str) -> None:
-    """The tick in the picture's corner, on a dark ground so that it can be read on any scene."""
+    """Write the tick into a corner of the frame, on black so that it can be read on any scene."""
     width = round(draw.textlength(text, font=_font(LABEL_SIZE))) + 6
     draw.rectangle((*corner, corner[0] + width, corner[1] + LABEL_SIZE + 4), fill="#000000")
     draw.text((corner[0] + 3, corner[1] + 1), text, fill="#ffffff", font=_font(LABEL_SIZE))

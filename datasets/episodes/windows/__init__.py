@@ -1,1 +1,1 @@
-"""Training windows cut from episodes."""
+"""Training windows that are cut from episodes, and samplers of them."""

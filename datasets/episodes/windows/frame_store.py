@@ -1,4 +1,4 @@
-"""Decoded camera frames of a whole data set, in memory where they fit."""
+"""The decoded camera frames of a whole data set, kept in memory where they fit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from ttm.datasets.progress import track
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
 
-MEMORY_SHARE = 0.5
-"""Of the free memory, what "auto" fills with frames: the network needs the rest."""
+MEMORY_PORTION = 0.5
+"""The portion of the free memory that `cache="auto"` may fill with frames."""
 
 
 class FrameStore:
-    """Frames by dataset tick: the ticks of all episodes, one after the other."""
+    """Gives frames by their dataset tick, which counts the ticks of all episodes one after another.
+
+    Frames have the sizes of `spec`. `cache` is that of `WindowDataset`.
+    """
 
     def __init__(
         self, episodes: EpisodeDataset, spec: PolicySpec, cache: Literal["auto", "ram", "none"]
@@ -34,18 +37,21 @@ class FrameStore:
         )
         self._cached: dict[str, Tensor] | None = None
         if cache == "ram" or (
-            cache == "auto" and needed <= MEMORY_SHARE * available_memory_bytes()
+            cache == "auto" and needed <= MEMORY_PORTION * available_memory_bytes()
         ):
             self._cached = self._decode_all(needed)
 
     def to(self, device: torch.device | str) -> None:
-        """Move cached frames to `device`; `gather` then answers there."""
+        """Move the cached frames to `device`, and return frames there from now on."""
         self._device = torch.device(device)
         if self._cached is not None:
             self._cached = {name: frames.to(device) for name, frames in self._cached.items()}
 
     def gather(self, rows: Tensor) -> dict[str, Tensor]:
-        """rows: (B, T) dataset ticks, each row within one episode -> (B, T, H, W, 3) uint8 by camera."""
+        """Return the frames at dataset ticks (B, T), by camera: (B, T, H, W, 3) uint8.
+
+        Each row of `rows` must lie within one episode.
+        """
         if self._cached is not None:
             return {name: frames[rows] for name, frames in self._cached.items()}
         wanted = rows.cpu().numpy()
@@ -73,7 +79,7 @@ class FrameStore:
             }
         except RuntimeError as error:
             raise UserError(
-                f"the frames need {needed / 2**30:.1f} GiB of memory, which there is not; "
+                f"the frames need {needed / 2**30:.1f} GiB of memory, more than there is; "
                 "take cache='none', or resize them"
             ) from error
         pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
@@ -85,7 +91,7 @@ class FrameStore:
 
 
 def available_memory_bytes() -> int:
-    """Memory that can still be taken without swapping."""
+    """Return how much memory can be allocated without swapping."""
     try:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":", 1) for line in lines)

@@ -6,7 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import DataCheckCommand, check_dataset
+from ttm.datasets.check.check import check_dataset
+from ttm.datasets.check.command import DataCheckCommand
 from ttm.policy.errors import UserError
 
 
@@ -111,7 +112,7 @@ def test_a_fault_is_named_with_its_place_and_a_cure(damage, change, tick, messag
     (fault,) = [fault for fault in report.faults if not fault.is_warning]
     assert message in fault.what
     assert (fault.path.name, fault.demo, fault.tick) == ("a.hdf5", "demo_0", tick)
-    assert fault.mend
+    assert fault.remedy
 
 
 def hold_frame(first, last):

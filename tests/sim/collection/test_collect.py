@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ttm.datasets.episode import open_dataset
+from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
 from ttm.sim.collection.collect import CollectCommand
 from ttm.sim.collection.disturbance import Disturbance

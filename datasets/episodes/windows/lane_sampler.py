@@ -1,4 +1,4 @@
-"""Windows that follow one another, so that a memory can be carried from batch to batch of a training."""
+"""Batches of windows in which each window continues the one of the batch before."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from ttm.policy.errors import UserError
+from ttm.policy.checks import require_at_least
 
 LONGEST_EPISODES_IN_A_LANE = 4
-"""A lane is at least so many times as long as the longest episode. Few windows are then a lane's first one, which
-begins in the middle of an episode and without what the memory would hold there."""
+"""The minimum length of a lane, in lengths of the longest episode.
+
+A lane's first window often begins in the middle of an episode, without the memory of the ticks
+before. In long lanes, few windows are such."""
 
 Integers = npt.NDArray[np.integer[Any]]
 
 
 class LaneSampler(Sampler[tuple[Tensor, bool]]):
-    """Endless batches of windows in B lanes: window b of a batch goes on where window b of the last batch ended.
+    """Yields endless batches of windows in B lanes, for training with a carried memory.
 
-    In every pass the episodes are shuffled, cut into windows without gap or overlap, and laid end to end; the list
-    is cut into B lanes of equal length, and batch k takes the k-th window of each. What is left over, less than a
-    window a lane, waits for the next pass. An episode's first window holds 1 to `window` of its ticks, drawn
-    anew in each pass, and begins before the episode (see `WindowDataset.gather_at`), so that over the passes
-    every tick is met at every place of a window. Few short episodes are laid end to end several times in a pass.
+    Window b of a batch continues where window b of the batch before ended. In every pass, the
+    episodes are shuffled, cut into windows without gap or overlap, and laid end to end. This list
+    is cut into B lanes of equal length, and batch k consists of the k-th window of each lane.
+    What is left over, less than a window per lane, is left out. A few short episodes are laid end
+    to end several times in a pass.
 
-    Yields the places (B, 3) int64 for `gather_at`, and whether a pass begins: then no lane goes on with anything.
-    Batch n is a function of (seed, n) alone; `first_batch` begins there.
+    The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and
+    holds 1 to `window` of its ticks, a number that is drawn anew in each pass. Over the passes,
+    every tick is therefore met at every position of a window.
+
+    Each item is a pair: the places (B, 3) int64 for `WindowDataset.gather_at`, and a bool that is
+    True in the first batch of a pass, in which no lane continues anything. Batch n is a function
+    of (seed, n) alone; `first_batch` is the n of the first item.
     """
 
     def __init__(
@@ -43,9 +50,8 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         seed: int = 0,
         first_batch: int = 0,
     ) -> None:
-        """lengths: ticks of each episode."""
-        if batch_size < 1:
-            raise UserError(f"batch_size is {batch_size}; take at least 1")
+        """lengths: the number of ticks of each episode."""
+        require_at_least(1, {"batch_size": batch_size})
         self.lengths = np.asarray(lengths)
         self.window = window
         self.batch_size = batch_size
@@ -64,7 +70,7 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
             skip = max(skip - len(lanes), 0)
 
     def _lanes(self, number: int) -> Tensor:
-        """All batches of a pass."""
+        """Return all batches of a pass, (k, B, 3)."""
         rng = np.random.default_rng([self.seed, number])
         order = np.concatenate([rng.permutation(len(self.lengths)) for _ in range(self._rounds)])
         windows = self._cut(order, rng.integers(1, self.window + 1, len(order)))
@@ -73,7 +79,10 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         return torch.from_numpy(lanes.swapaxes(0, 1).copy())
 
     def _cut(self, order: Integers, in_first: Integers) -> Integers:
-        """(n, 3): all windows of the episodes in `order`, with `in_first` ticks of each in its first window."""
+        """Return the places (n, 3) of all windows of the episodes in `order`, one after another.
+
+        in_first: the number of ticks of each episode in its first window.
+        """
         lengths = self.lengths[order]
         counts = 1 + -(-np.maximum(lengths - in_first, 0) // self.window)
         episode, in_first, lengths = (

@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ttm.datasets.episode import EpisodeWriter, open_dataset
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.windows import WindowDataset, WindowSampler
+from ttm.datasets.windows.sampler import WindowSampler
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
@@ -174,7 +176,7 @@ def test_each_instruction_is_embedded_once_unless_stored(tmp_path, record, monke
         asked.append(text)
         return np.full(384, len(text), np.float32)
 
-    monkeypatch.setattr("ttm.policy.network.language.embed_instruction", embed)
+    monkeypatch.setattr("ttm.datasets.instructions.embed_instruction", embed)
     record(tmp_path / "0.hdf5", instruction="stored", embedding=EMBEDDING)
     record(
         tmp_path / "1.hdf5",
@@ -230,10 +232,9 @@ def test_impossible_windows_are_told(episodes):
 def test_statistics_are_over_all_ticks(episodes):
     statistics = dataset_statistics(episodes)
     actions = np.concatenate([episode.actions for episode in episodes])
-    assert statistics.num_ticks == 19
     np.testing.assert_allclose(statistics.actions.mean, actions.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(statistics.actions.std, actions.std(axis=0), rtol=1e-4, atol=1e-7)
     np.testing.assert_array_equal(statistics.actions.max, actions.max(axis=0))
-    assert statistics.proprioception["joints"].q99.shape == (3,)
+    assert statistics.proprioception["joints"].std.shape == (3,)
     with pytest.raises(UserError, match="no episode"):
         dataset_statistics([])

@@ -1,23 +1,25 @@
-"""Training windows: runs of consecutive ticks of one episode, gathered in batches from frames kept in memory.
+"""Training windows: runs of consecutive ticks of one episode, gathered in batches.
 
-A window never crosses an episode's end and invents no tick before its start: it begins with its first real
-tick, and what is missing of its length comes as padding at the end, marked in `valid`.
+A window never extends past the end of its episode, and has no made-up ticks before its start: it
+begins with its first real tick. Where it is shorter than the others, padding follows at its end,
+which `valid` marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.windows.frame_store import FrameStore
+from ttm.policy.checks import require_at_least
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -26,34 +28,57 @@ Cache = Literal["auto", "ram", "none"]
 
 
 class WindowBatch(TypedDict):
-    """B windows of T ticks. Where `valid` is False the tick does not count: some tick of the episode, as padding."""
+    """B windows of T ticks.
 
-    images: dict[str, Tensor]  # camera -> (B, T, H, W, 3) uint8 RGB
-    proprioception: dict[str, Tensor]  # name -> (B, T, K) float32, in the spec's units
-    actions: Tensor  # (B, T, A) float32, in the spec's units
-    previous_action: (
-        Tensor  # (B, T, A) float32, the one that was executed; zeros at an episode's first tick
-    )
-    previous_action_valid: Tensor  # (B, T) bool; False at an episode's first tick
-    episode_start: Tensor  # (B, T) bool; True at an episode's first tick
-    valid: Tensor  # (B, T) bool; False at padding
-    language: Tensor  # (B, L) float32 sentence embedding
-    episode: Tensor  # (B,) int64, index into the episodes
-    tick: Tensor  # (B, T) int64, within the episode
-    dataset_tick: Tensor  # (B, T) int64, row of per-tick arrays such as binary_transition_weights
+    A tick where `valid` is False is padding and must not count; it holds some tick of the episode.
+    """
+
+    images: dict[str, Tensor]
+    """Camera name -> (B, T, H, W, 3) uint8 RGB."""
+    proprioception: dict[str, Tensor]
+    """Name -> (B, T, K) float32, in the spec's units."""
+    actions: Tensor
+    """(B, T, A) float32, in the spec's units."""
+    previous_action: Tensor
+    """(B, T, A) float32, the action that was carried out; zeros at an episode's first tick."""
+    previous_action_valid: Tensor
+    """(B, T) bool, False at an episode's first tick."""
+    episode_start: Tensor
+    """(B, T) bool, True at an episode's first tick."""
+    valid: Tensor
+    """(B, T) bool, False at padding."""
+    language: Tensor
+    """(B, L) float32, the sentence embedding of the instruction."""
+    episode: Tensor
+    """(B,) int64, index into the episodes."""
+    tick: Tensor
+    """(B, T) int64, index into the ticks of the episode."""
+    dataset_tick: Tensor
+    """(B, T) int64, index into per-tick arrays such as `binary_transition_weights`."""
 
 
 class WindowDataset(Dataset[WindowBatch]):
-    """Every window of `window` ticks in `episodes`. `gather` makes a batch; indexing gives one, without B.
+    """All windows of `window` ticks in a data set. `gather` makes a batch of them.
 
-    `pad`: which windows there are besides those that lie wholly in their episode. "start" adds those that
-    hang over the start, shortened by what hangs over, so that the first ticks, of which few windows hold one,
-    come as often as others; "both" adds those over the end too (the last ticks: terminate). "none" adds none,
-    save one for each episode that is shorter than a window.
+    Indexing gives a single window, as a `WindowBatch` without the dimension B.
 
-    `resize_to`: camera -> (height, width), for networks that take another size; `spec` then says the new one.
-    `cache`: "ram" keeps all decoded frames in memory, "none" reads them from the files for each batch, and
-    "auto" takes "ram" if they fit into half of the free memory. `to` moves everything kept to a device.
+    Parameters
+    ----------
+    episodes
+        The data set; at least one episode.
+    window
+        T, the number of ticks in a window.
+    pad
+        Which windows there are besides those that lie wholly in their episode. "start" adds those
+        that would begin before it, cut off at its first tick, so that the first ticks come as often
+        as others. "both" also adds those that would extend past its end, so that the last ticks
+        (which terminate) come as often. "none" adds none, except one window for each episode that
+        is shorter than a window.
+    resize_to
+        Camera name -> (height, width), for networks that take another size; `spec` then has it.
+    cache
+        "ram" keeps all decoded frames in memory, "none" reads them from the files for each batch,
+        and "auto" takes "ram" if they fit into half of the free memory.
     """
 
     def __init__(
@@ -65,8 +90,7 @@ class WindowDataset(Dataset[WindowBatch]):
         resize_to: Mapping[str, tuple[int, int]] | None = None,
         cache: Cache = "auto",
     ) -> None:
-        if window < 1:
-            raise UserError(f"window is {window} ticks; take at least 1")
+        require_at_least(1, {"window": window})
         if not len(episodes):
             raise UserError(
                 f"{episodes.source}: no episode to make windows of; record more, or choose another mask"
@@ -75,13 +99,11 @@ class WindowDataset(Dataset[WindowBatch]):
         self.window = window
         self.spec = resized_spec(episodes.spec, resize_to or {})
         lengths = [episode.num_samples for episode in episodes]
-        self._offsets = torch.tensor(
-            np.cumsum([0, *lengths[:-1]])
-        )  # (E,), dataset tick of each episode's first
+        # The dataset tick of each episode's first tick, (E,)
+        self._offsets = torch.tensor(np.cumsum([0, *lengths[:-1]]))
         self._lengths = torch.tensor(lengths)
-        self._windows = torch.from_numpy(
-            _windows(lengths, window, pad)
-        )  # (n, 3): episode, first tick, length
+        # The places of all windows, (n, 3): episode, first tick, length
+        self._windows = torch.from_numpy(_windows(lengths, window, pad))
         self._actions = torch.from_numpy(np.concatenate([episode.actions for episode in episodes]))
         self._executed = torch.from_numpy(
             np.concatenate([episode.executed_actions for episode in episodes])
@@ -97,7 +119,7 @@ class WindowDataset(Dataset[WindowBatch]):
         self.frames = FrameStore(episodes, self.spec, cache)
 
     def _require_finite(self) -> None:
-        """One NaN would make every weight of a network NaN, without a word."""
+        """Raise `UserError` for NaN or infinity, which would make every weight of a network NaN."""
         arrays = {"actions": self._actions, "executed_actions": self._executed} | {
             f"obs/{name}": values for name, values in self._proprioception.items()
         }
@@ -122,11 +144,11 @@ class WindowDataset(Dataset[WindowBatch]):
 
     @property
     def num_ticks(self) -> int:
-        """Ticks of all episodes together: the rows of per-tick arrays."""
+        """The number of ticks of all episodes together, which is the length of per-tick arrays."""
         return len(self._actions)
 
     def to(self, device: torch.device | str) -> WindowDataset:
-        """Move all that `gather` reads (cached frames too) to `device`; batches are made there."""
+        """Move everything that `gather` reads, including cached frames, to `device`."""
         for name in ("_offsets", "_lengths", "_windows", "_actions", "_executed", "_language"):
             setattr(self, name, getattr(self, name).to(device))
         self._proprioception = {
@@ -137,24 +159,27 @@ class WindowDataset(Dataset[WindowBatch]):
 
     @property
     def episode_lengths(self) -> list[int]:
-        """Ticks of each episode."""
+        """The number of ticks of each episode."""
         lengths: list[int] = self._lengths.tolist()
         return lengths
 
     def places(self, indices: Tensor | list[int]) -> Tensor:
-        """(B, 3) int64: the episode, the first tick and the number of ticks of the windows of those indices."""
+        """Return the episode, first tick and length of each of these windows, (B, 3) int64."""
         return self._windows[torch.as_tensor(indices, device=self._windows.device)]
 
     def gather(self, indices: Tensor | list[int]) -> WindowBatch:
-        """The windows of those indices, (B,), as one batch on this data set's device."""
+        """Return the windows of these indices (B,) as one batch, on the device of this data set."""
         return self.gather_at(self.places(indices))
 
     def gather_at(self, places: Tensor, *, burn_in: int = 0) -> WindowBatch:
-        """Windows anywhere, given as `places` gives them, each with the `burn_in` ticks before it: T is both together.
+        """Return the windows at any places, as one batch of T = `burn_in` + `window` ticks.
 
-        The first tick may be negative. Instead of ticks before an episode's start stands its first one again, each
-        time with `episode_start`: where that resets the memory, nothing of them is left. Neither they nor the
-        ticks of the burn-in are `valid`.
+        places: (B, 3) int64, as `places` returns them: episode, first tick, length.
+        burn_in: the number of ticks before each window to include, from which a memory can build up.
+
+        The first tick may be negative. In place of ticks before an episode's start stands its first
+        tick, each time with `episode_start`, so that a memory which is reset there keeps nothing of
+        them. Neither they nor the ticks of the burn-in are `valid`.
         """
         device = self._windows.device
         episode, start, length = places.to(device).unbind(1)  # (B,) each
@@ -178,10 +203,11 @@ class WindowDataset(Dataset[WindowBatch]):
         )
 
     def binary_transition_weights(self, weight: float, radius: int = 1) -> Tensor:
-        """Loss weights (num_ticks, A) float32 that dwell on the rare moments when a gripper opens or closes.
+        """Return loss weights that emphasise the ticks at which a gripper opens or closes.
 
-        1 everywhere, but `weight` in each binary dimension for the ticks within `radius` of a change: at
-        radius 1, the last tick before it, the tick of the change and the next. Index it with `dataset_tick`.
+        They are (num_ticks, A) float32: `weight` in a binary dimension for the ticks within
+        `radius` of a change, and 1 elsewhere. With radius 1 these are the last tick before the
+        change, the tick of the change and the next. Index the weights with `dataset_tick`.
         """
         device = self._actions.device
         weights = torch.ones_like(self._actions)
@@ -199,46 +225,8 @@ class WindowDataset(Dataset[WindowBatch]):
         return weights
 
 
-class WindowSampler(Sampler[list[int]]):
-    """Endless batches of window indices, shuffled anew in every pass.
-
-    Batch n is a function of (seed, n) alone, so that a resumed training, with `first_batch` = the steps done,
-    sees what an unbroken one would have seen. Every window comes once a pass; the last few that fill no batch
-    wait for the next one.
-    """
-
-    def __init__(
-        self, num_windows: int, batch_size: int, *, seed: int = 0, first_batch: int = 0
-    ) -> None:
-        if batch_size < 1:
-            raise UserError(f"batch_size is {batch_size}; take at least 1")
-        self.num_windows = num_windows
-        self.batch_size = batch_size
-        self.seed = seed
-        self.first_batch = first_batch
-
-    @property
-    def batches_per_pass(self) -> int:
-        """Batches until every window has come once; a data set smaller than a batch repeats windows in it."""
-        return max(self.num_windows // self.batch_size, 1)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        done, skip = divmod(self.first_batch, self.batches_per_pass)
-        while True:
-            order = np.resize(
-                np.random.default_rng([self.seed, done]).permutation(self.num_windows), self._used
-            )
-            for batch in order.reshape(-1, self.batch_size)[skip:]:
-                yield batch.tolist()
-            done, skip = done + 1, 0
-
-    @property
-    def _used(self) -> int:
-        return self.batches_per_pass * self.batch_size
-
-
 def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> PolicySpec:
-    """The spec with the cameras in `resize_to` (camera -> (height, width)) at their new size."""
+    """Return the spec with the cameras of `resize_to`, name -> (height, width), at their new size."""
     for name in resize_to:
         spec.camera(name)
     cameras = tuple(
@@ -253,7 +241,7 @@ def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> 
 def _windows(
     lengths: list[int], window: int, pad: Pad
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """(n, 3): the episode, first tick and number of ticks of each window."""
+    """Return the episode, first tick and length of each window, (n, 3)."""
     found = []
     for episode, length in enumerate(lengths):
         last_whole = max(length - window, 0)
@@ -267,7 +255,7 @@ def _windows(
 
 
 def _first(batch: Any) -> Any:
-    """Without the batch dimension."""
+    """Return the first item of a batch, without the batch dimension."""
     return (
         {key: _first(value) for key, value in batch.items()}
         if isinstance(batch, dict)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode import open_dataset
+from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.show.contact_sheet import (
     CAPTION_HEIGHT,
     GAP,
@@ -15,7 +15,8 @@ from ttm.datasets.show.contact_sheet import (
     evenly_chosen,
     spaced_ticks,
 )
-from ttm.datasets.show.inspect import DataShowCommand, rate_text
+from ttm.datasets.show.command import DataShowCommand
+from ttm.datasets.show.summary import rate_text
 from ttm.policy.errors import UserError
 
 

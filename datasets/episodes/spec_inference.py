@@ -1,4 +1,4 @@
-"""The PolicySpec of files that carry none: what robomimic, robosuite, LIBERO and others write."""
+"""The `PolicySpec` of files that carry none, such as those of robomimic, robosuite and LIBERO."""
 
 from __future__ import annotations
 
@@ -12,32 +12,51 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.episode_file import damaged, demo_names, open_file
 from ttm.datasets.frames import decode_jpeg
 from ttm.datasets.layout import JPEG
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
 DEFAULT_RATE_HZ = 5.0
-"""Taken when neither timestamps nor robosuite's `control_freq` tell the control rate."""
+"""The control rate if neither timestamps nor robosuite's `control_freq` give it."""
 
-MIN_BINARY_SHARE = 0.9
-"""A gripper that is on its way for a tick now and then is still a binary one (BridgeData: 5 % of ticks)."""
+MIN_BINARY_PORTION = 0.9
+"""A gripper's values must be 0 or 1 in this portion of the ticks to be inferred as binary.
+
+The rest leaves room for ticks in which it is on its way (5 % of the ticks of BridgeData V2)."""
 
 Demo = tuple[Path, str]
 """A file, and the name of a demo in it."""
 
 
-def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
-    """What one policy for all of `demos` would see and command.
+def infer_spec_of_files(paths: Sequence[Path]) -> PolicySpec:
+    """Return what `infer_spec` infers from all demos of the files.
 
-    Cameras are the (T, H, W, 3) uint8 and the JPEG members of the first demo's `obs`; proprioception its
-    (T, K) float members, in the order of their names. Action dimensions whose values over all demos lie in
-    [0, 1], and are 0 or 1 nearly always, are binary; each run of dimensions of a kind becomes one part,
-    without limits. The control rate is the timestamps', else robosuite's `control_freq`, else 5 Hz.
+    Raises `UserError` if there is no demo, or if one of them is damaged.
+    """
+    demos = []
+    for path in paths:
+        with open_file(path) as file:
+            demos += [(path, name) for name in demo_names(file)]
+    try:
+        return infer_spec(demos)
+    except (KeyError, OSError) as error:
+        raise damaged(paths[0], f"no spec can be inferred ({error})") from error
+
+
+def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
+    """Return the spec of a policy that could have recorded all of `demos`.
+
+    - Cameras are the (T, H, W, 3) uint8 and the JPEG members of the first demo's `obs`.
+    - Proprioception are its (T, K) float members, in the order of their names.
+    - Action dimensions are binary if their values over all demos lie in [0, 1] and are 0 or 1 in
+      nearly all ticks. Neighbouring dimensions of one kind become one part, without limits.
+    - The control rate is that of the timestamps, or else robosuite's `control_freq`, or else 5 Hz.
     """
     if not demos:
         raise UserError(
-            "there is no demo to infer a spec from; record one, or point at a file that has data/demo_0"
+            "there is no demo to infer a spec from; record one, or give a file that has data/demo_0"
         )
     path, name = demos[0]
     with h5py.File(path, "r") as file:
@@ -55,11 +74,14 @@ def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
 
 
 def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ...]:
-    """actions: (n, A), of all episodes -> parts "continuous", "binary", "continuous_2", …, in their order."""
+    """Return the parts "continuous", "binary", "continuous_2", … of actions, in their order.
+
+    actions: (n, A), of all episodes.
+    """
     zero_or_one = (np.abs(actions) < 1e-3) | (np.abs(actions - 1) < 1e-3)
     inside = ((actions >= 0) & (actions <= 1)).all(axis=0)
     varies = (actions > 0.5).any(axis=0) & (actions < 0.5).any(axis=0)
-    binary = inside & varies & (zero_or_one.mean(axis=0) >= MIN_BINARY_SHARE)  # (A,)
+    binary = inside & varies & (zero_or_one.mean(axis=0) >= MIN_BINARY_PORTION)  # (A,)
     parts: list[ActionPart] = []
     for is_binary, dimensions in groupby(binary.tolist()):
         kind: Literal["continuous", "binary"] = "binary" if is_binary else "continuous"
@@ -71,6 +93,7 @@ def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ..
 
 
 def _actions(demos: Iterable[Demo]) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield the actions (T, A) of each demo; raise `UserError` if A differs."""
     size: int | None = None
     for path, name in demos:
         with h5py.File(path, "r") as file:
@@ -108,15 +131,15 @@ def _rate_hz(demos: Iterable[Demo], env_args: dict[str, Any]) -> float:
             if f"data/{name}/timestamps" in file:
                 intervals.append(np.diff(file[f"data/{name}/timestamps"][()]))
     if intervals and (median := float(np.median(np.concatenate(intervals)))) > 0:
-        return max(
-            round(2 / median) / 2, 0.5
-        )  # to half a hertz: the clock's jitter is not part of the contract
+        # Rounded to half a hertz, because jitter of the clock must not make specs differ.
+        return max(round(2 / median) / 2, 0.5)
     env_kwargs = env_args.get("env_kwargs")
     frequency = env_kwargs.get("control_freq") if isinstance(env_kwargs, dict) else None
     return float(frequency) if frequency else DEFAULT_RATE_HZ
 
 
 def _json(text: Any) -> dict[str, Any]:
+    """Return the JSON object in `text`, or an empty one if there is none."""
     try:
         data = json.loads(text)
     except (TypeError, ValueError):

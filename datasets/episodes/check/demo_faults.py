@@ -1,79 +1,31 @@
-"""What can be wrong with one demo, apart from its pictures: structure, values, limits, clocks."""
+"""Faults of one demo apart from its camera frames: structure, values, limits, timestamps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.episode_reader import expected_shapes
-from ttm.datasets.episode_writer import limits_text, outside_limits
+from ttm.datasets.action_checks import limits_text, outside_limits
+from ttm.datasets.check.fault import DELETE, Demo, Fault, runs, ticks_text
+from ttm.datasets.episode_file import expected_shapes
 from ttm.datasets.layout import JPEG
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import ActionPart
 
 MAX_GAP_PERIODS = 2.5
-"""A gap between ticks is a fault from so many control periods on: two ticks or more were lost."""
+"""Gaps between ticks that are longer than this many control periods are faults.
+
+Two ticks or more were lost in them."""
 
 RATE_TOLERANCE = 0.25
-"""A measured rate that is off by more than this share is not the one that the spec says."""
-
-DELETE = "re-record or delete this episode"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing wrong: where, what, and how to mend it. `tick` is the first of the ticks concerned.
-
-    A warning is something to look at that may be as it should be; it does not fail the check.
-    """
-
-    path: Path
-    demo: str | None
-    tick: int | None
-    what: str
-    mend: str
-    is_warning: bool = False
-
-
-@dataclass(frozen=True)
-class Demo:
-    """An open demo, where it lies, and what it should be. `inferred`: the spec is a guess from the data."""
-
-    path: Path
-    name: str
-    group: Any
-    spec: PolicySpec
-    inferred: bool
-
-    def fault(
-        self, what: str, mend: str, tick: int | None = None, *, is_warning: bool = False
-    ) -> Fault:
-        """A fault of this demo."""
-        return Fault(self.path, self.name, tick, what, mend, is_warning)
-
-
-def runs(flags: npt.ArrayLike) -> list[tuple[int, int]]:
-    """flags: (T,) bool -> (first, last) of every run of True."""
-    edges = np.flatnonzero(
-        np.diff(np.concatenate([[False], np.asarray(flags), [False]]).astype(np.int8))
-    )
-    return [
-        (int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)
-    ]
-
-
-def ticks_text(first: int, last: int) -> str:
-    """A run of ticks in words."""
-    return f"at tick {first}" if first == last else f"at ticks {first} to {last}"
+"""The largest relative deviation of the measured rate from the spec's that passes."""
 
 
 def structure_faults(demo: Demo) -> Iterator[Fault]:
-    """Datasets that are missing or of another shape: the demo cannot be read by its spec."""
+    """Find datasets that are missing or of another shape, so that the spec cannot read the demo."""
     group = demo.group
     for key, shape in expected_shapes(demo.spec).items():
         if not isinstance(group.get(key), h5py.Dataset):
@@ -88,7 +40,7 @@ def structure_faults(demo: Demo) -> Iterator[Fault]:
 
 
 def length_faults(demo: Demo) -> Iterator[Fault]:
-    """Datasets, and the attribute num_samples, that tell another length than the actions."""
+    """Find datasets, and an attribute num_samples, whose length differs from that of the actions."""
     length = len(demo.group["actions"])
     if length == 0:
         yield demo.fault("it has no tick", DELETE)
@@ -107,7 +59,7 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
 
 
 def value_faults(demo: Demo) -> Iterator[Fault]:
-    """Actions and proprioception that are not finite; actions that the spec does not allow."""
+    """Find values that are not finite, and actions that the spec does not allow."""
     for key in ("actions", *(f"obs/{vector.name}" for vector in demo.spec.proprioception)):
         bad = ~np.isfinite(demo.group[key][()])  # (T, K)
         for first, last in runs(bad.any(axis=1)):
@@ -121,7 +73,7 @@ def value_faults(demo: Demo) -> Iterator[Fault]:
 
 
 def clock_faults(demo: Demo) -> Iterator[Fault]:
-    """Timestamps that run backwards, repeat, leave gaps, or tell another rate than the spec."""
+    """Find timestamps that run backwards, repeat, leave gaps, or have another rate than the spec."""
     if "timestamps" not in demo.group:
         return
     times = np.asarray(demo.group["timestamps"], dtype=np.float64)
@@ -143,7 +95,10 @@ def clock_faults(demo: Demo) -> Iterator[Fault]:
             what, f"{DELETE}; the recorder read the sensors faster than they answered", first + 1
         )
     for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
-        what = f"gap of {steps[tick]:.3f} s before tick {tick + 1}; the control period is {period:.3f} s"
+        what = (
+            f"gap of {steps[tick]:.3f} s before tick {tick + 1}; "
+            f"the control period is {period:.3f} s"
+        )
         yield demo.fault(
             what, f"{DELETE}, or split it there; was the recorder's machine overloaded?", tick + 1
         )
@@ -162,12 +117,15 @@ def _tick_shape(dataset: Any) -> tuple[int, ...]:
 
 def _limit_faults(demo: Demo, part: ActionPart, values: npt.NDArray[np.float32]) -> Iterator[Fault]:
     if demo.inferred:
-        return  # limits that were guessed from these very values prove nothing
+        return  # limits that were inferred from these same values prove nothing
     bad = outside_limits(part, values) & np.isfinite(values)  # (T, size)
     for first, last in runs(bad.any(axis=1)):
         worst = values[first : last + 1][bad[first : last + 1]]
         extreme = float(worst[np.abs(worst).argmax()])
-        what = f"action '{part.name}' reaches {extreme:g} {ticks_text(first, last)}, outside {limits_text(part)}"
+        what = (
+            f"action '{part.name}' reaches {extreme:g} {ticks_text(first, last)}, "
+            f"outside {limits_text(part)}"
+        )
         yield demo.fault(
-            what, f"clip it when recording, mend the limits of the spec, or {DELETE}", first
+            what, f"clip it when recording, correct the limits of the spec, or {DELETE}", first
         )

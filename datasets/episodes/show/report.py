@@ -1,0 +1,64 @@
+"""What `ttm data show` prints and writes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.show.contact_sheet import contact_sheet, evenly_chosen
+from ttm.datasets.show.summary import instruction_table, overview_table, vector_table
+from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
+
+
+def show_dataset(
+    path: str,
+    *,
+    mask: str | None = None,
+    sheet: Path | None = None,
+    rows: int = 12,
+    columns: int = 8,
+) -> None:
+    """Print the summary of the data set `path`, and write its contact sheets if `sheet` is given.
+
+    `mask`, `rows` and `columns` are those of `DataShowCommand`.
+    """
+    episodes = open_dataset(path)
+    episodes = episodes.filter(mask) if mask else episodes
+    if not len(episodes):
+        raise UserError(f"{path}: no episode is in mask '{mask}'; leave --mask out to see all")
+    console = Console()
+    console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
+    for table in (overview_table(episodes), vector_table(episodes), instruction_table(episodes)):
+        console.print(table)
+    if sheet is not None:
+        for file in write_contact_sheets(episodes, sheet, rows, columns):
+            console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def write_contact_sheets(
+    episodes: EpisodeDataset, path: Path, rows: int, columns: int
+) -> list[Path]:
+    """Write one PNG for each camera and return their paths.
+
+    They are `path`, or with several cameras `path` with the camera's name added to its stem.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    several = len(episodes.spec.cameras) > 1
+    chosen = evenly_chosen(episodes, rows)
+    written = []
+    for camera in episodes.spec.cameras:
+        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
+        picture = io.BytesIO()
+        contact_sheet(chosen, camera, columns).save(picture, format="PNG", optimize=True)
+        try:
+            write_atomically(file, picture.getvalue())
+        except OSError as error:
+            raise UserError(
+                f"cannot write {file} ({error}); give another file with --sheet"
+            ) from error
+        written.append(file)
+    return written

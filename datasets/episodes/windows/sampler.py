@@ -1,0 +1,44 @@
+"""Shuffled batches of training windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from ttm.policy.checks import require_at_least
+
+
+class WindowSampler(Sampler[list[int]]):
+    """Yields endless batches of window indices, shuffled anew in every pass.
+
+    Batch n is a function of (seed, n) alone. A training that is resumed with `first_batch` set to
+    the number of steps done therefore gets the batches that it would have got without a break.
+
+    Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
+    data set with fewer windows than a batch repeats windows in it.
+    """
+
+    def __init__(
+        self, num_windows: int, batch_size: int, *, seed: int = 0, first_batch: int = 0
+    ) -> None:
+        require_at_least(1, {"batch_size": batch_size})
+        self.num_windows = num_windows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_batch = first_batch
+
+    @property
+    def batches_per_pass(self) -> int:
+        """The number of batches of a pass over all windows, at least 1."""
+        return max(self.num_windows // self.batch_size, 1)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        done, skip = divmod(self.first_batch, self.batches_per_pass)
+        while True:
+            order = np.random.default_rng([self.seed, done]).permutation(self.num_windows)
+            used = np.resize(order, (self.batches_per_pass, self.batch_size))
+            for batch in used[skip:]:
+                yield batch.tolist()
+            done, skip = done + 1, 0
