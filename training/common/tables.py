@@ -9,14 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ttm.datasets.tables import TitledTable
 from ttm.policy.errors import UserError
 
 
 def compact_table(title: str, columns: Sequence[str]) -> Table:
     """Close columns, so that 80 characters do; the first is text, the others are figures."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = TitledTable(title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     return table
