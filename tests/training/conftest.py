@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode import EpisodeWriter
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.common.schedule import Budget
 
 SPEC = PolicySpec(
     robot="small",
@@ -39,7 +41,8 @@ def spec() -> PolicySpec:
 def record(
     folder: Path, count: int, spec: PolicySpec = SPEC, ticks: int = 5, first_seed: int = 0
 ) -> Path:
-    """`count` episodes with random frames; every third is held out, and the gripper closes in the middle."""
+    """`count` episodes with random frames; every third is held out, and the gripper closes in the
+    middle."""
     for seed in range(first_seed, first_seed + count):
         rng = np.random.default_rng(seed)
         with EpisodeWriter(folder / f"episode_{seed}.hdf5", spec) as writer:
@@ -75,21 +78,39 @@ def other_robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three episodes in which one camera has more pixels than the tiny preset takes, and the other fewer."""
+    """Three episodes in which one camera has more pixels than the tiny preset takes, and the other
+    fewer."""
     cameras = (CameraSpec("head", 72, 96), CameraSpec("wrist", 16, 16))
     return record(tmp_path_factory.mktemp("large"), 3, replace(SPEC, cameras=cameras))
 
 
+PARTS = ("budget", "memory_start", "optimization", "input_dropout", "loss")
+"""Fields of `TrainCommand` whose own fields are options without a prefix."""
+
+
 @pytest.fixture
 def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
-    """A training of a few small steps, with options to be changed."""
+    """Return a maker of trainings of a few small steps, which takes the options to change."""
     standard = TrainCommand(
         data=(str(episodes),),
         out=tmp_path / "run",
-        steps=2,
+        budget=Budget(steps=2),
         window=3,
         batch_size=2,
         validations=1,
         threads=1,
     )
-    return lambda **changes: replace(standard, **changes)
+    return lambda **changes: changed(standard, changes)
+
+
+def changed(command: TrainCommand, options: dict[str, Any]) -> TrainCommand:
+    """Return `command` with other values of `options`, which may be options of its parts."""
+    for name, value in options.items():
+        for part in PARTS:
+            config = getattr(command, part)
+            if name in {field.name for field in fields(config)}:
+                command = replace(command, **{part: replace(config, **{name: value})})
+                break
+        else:
+            command = replace(command, **{name: value})
+    return command

@@ -1,45 +1,36 @@
-"""Image augmentation for behaviour cloning: a random shift and a change of colour for each window.
+"""Image augmentation for behaviour cloning: a random shift and a random change of colour for each
+window.
 
-The shift by a few pixels with repeated edges is that of DrQ (Kostrikov et al. 2020). Every tick of a window
-gets the same change, since a camera neither jumps nor changes its colours within an episode; cameras and
-windows get changes of their own.
+The shift by a few pixels with repeated edges is that of DrQ (Kostrikov et al. 2020). All ticks of a
+window get the same change, because a camera neither jumps nor changes its colours within an
+episode. Changes differ between windows and between cameras.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ttm.training.cloning.options import AugmentationConfig
+
 RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
-"""Luminance and two colour axes: saturation scales the last two, hue rotates them."""
-
-
-@dataclass(frozen=True)
-class AugmentationConfig:
-    """How far images may change; each change is drawn uniformly, both ways."""
-
-    shift: float = 0.06
-    """Largest shift, as a part of the image's side."""
-    brightness: float = 0.2
-    """Largest relative change of all values."""
-    contrast: float = 0.2
-    """Largest relative change of the distance from the window's mean grey."""
-    saturation: float = 0.2
-    """Largest relative change of colourfulness."""
-    hue_rad: float = 0.15
-    """Largest turn of the colour circle, in radians."""
+"""From RGB to luminance and two colour axes. Saturation scales the two axes, hue rotates them."""
 
 
 def augment(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
-    """images: (B, T, 3, H, W) uint8 of one camera -> the same shape and type, changed window by window."""
+    """Shift the images of one camera and change their colours, window by window.
+
+    images: (B, T, 3, H, W) uint8 -> the same shape and type.
+    """
     return jitter_colours(shift_images(images, config, rng), config, rng)
 
 
 def shift_images(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
-    """images: (B, T, 3, H, W) -> the same, each window moved by whole pixels; edges are repeated."""
+    """Move each window by whole pixels, with repeated edges.
+
+    images: (B, T, 3, H, W) -> the same shape and type.
+    """
     batch, _, _, height, width = images.shape
     pad_y, pad_x = round(config.shift * height), round(config.shift * width)
     if pad_y == 0 and pad_x == 0:
@@ -48,15 +39,15 @@ def shift_images(images: Tensor, config: AugmentationConfig, rng: np.random.Gene
         [rng.integers(-pad_y, pad_y + 1, batch), rng.integers(-pad_x, pad_x + 1, batch)], axis=1
     )
     shifted = torch.empty_like(images)
-    for window, (dy, dx) in enumerate(
-        shifts.tolist()
-    ):  # copies of whole blocks: faster than one gather
+    # Copying whole blocks is faster than one gather.
+    for window, (dy, dx) in enumerate(shifts.tolist()):
         _shift_into(shifted[window], images[window], dy, dx)
     return shifted
 
 
 def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
-    """target[..., y, x] = source[..., y + dy, x + dx], the nearest edge's value where that lies outside."""
+    """Set target[..., y, x] to source[..., y + dy, x + dx], or to the nearest edge's value outside
+    of it."""
     height, width = source.shape[-2:]
     top, bottom, left, right = max(0, -dy), height - max(0, dy), max(0, -dx), width - max(0, dx)
     target[..., top:bottom, left:right] = source[
@@ -69,19 +60,18 @@ def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
 
 
 def jitter_colours(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
-    """images: (B, T, 3, H, W) uint8 -> the same, brightness, contrast, saturation and hue changed.
+    """Change brightness, contrast, saturation and hue, window by window.
 
-    All four are linear in a pixel's colour, so that one matrix product and one offset do them together.
+    images: (B, T, 3, H, W) uint8 -> the same shape and type. All four changes are linear in a
+    pixel's colour, so one matrix product and one offset do them together.
     """
     batch = len(images)
     matrix = torch.from_numpy(_colour_matrices(batch, config, rng)).to(images.device, torch.float32)
-    contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch)).to(
-        matrix
-    )  # (B,)
+    contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch))  # (B,)
+    contrast = contrast.to(matrix)
     pixels = images.flatten(3).float()  # (B, T, 3, H*W)
-    mean = pixels[:, :, :, ::16].mean(
-        dim=(1, 2, 3)
-    )  # a sixteenth of the pixels gives the grey well enough
+    # A sixteenth of the pixels gives the mean grey well enough.
+    mean = pixels[:, :, :, ::16].mean(dim=(1, 2, 3))
     offset = (mean * (1 - contrast)).view(batch, 1, 1, 1)
     changed = (matrix * contrast.view(batch, 1, 1)).unsqueeze(1) @ pixels
     return changed.add_(offset + 0.5).clamp_(0, 255).to(torch.uint8).view(images.shape)
@@ -90,7 +80,7 @@ def jitter_colours(images: Tensor, config: AugmentationConfig, rng: np.random.Ge
 def _colour_matrices(
     batch: int, config: AugmentationConfig, rng: np.random.Generator
 ) -> np.ndarray:
-    """(B, 3, 3): brightness times saturation and hue, the latter two in YIQ."""
+    """Return (B, 3, 3) matrices of brightness times saturation and hue, the latter two in YIQ."""
     brightness = 1 + rng.uniform(-config.brightness, config.brightness, batch)
     saturation = 1 + rng.uniform(-config.saturation, config.saturation, batch)
     angle = rng.uniform(-config.hue_rad, config.hue_rad, batch)

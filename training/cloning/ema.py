@@ -1,4 +1,5 @@
-"""An exponential moving average of the weights: what is validated, saved and run (Polyak averaging)."""
+"""An exponential moving average of the weights (Polyak averaging), which is what is validated,
+saved and run."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class WeightAverage(Generic[Model]):
-    """Holds a second copy of a model, `model`, whose weights follow the trained ones slowly.
+    """Holds a copy of a model, `model`, whose weights are the moving average of the trained ones.
 
-    The decay warms up as (1 + k) / (10 + k) after k updates, so that a short training is not an average
-    with its random start.
+    The decay is at most (1 + k) / (10 + k) after k updates, so that a short training is not
+    averaged with its random start.
     """
 
     def __init__(self, trained: Model, decay: float = 0.999) -> None:
@@ -29,7 +30,8 @@ class WeightAverage(Generic[Model]):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Moves the average towards the trained weights; call once after every optimiser step."""
+        """Move the average towards the trained weights; call this once after every optimiser
+        step."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         averaged, trained = self._pairs
@@ -37,7 +39,10 @@ class WeightAverage(Generic[Model]):
 
 
 def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """The floating-point tensors of both models, in the same order. What is not saved is constant, and may be inf."""
+    """Return the saved floating-point tensors of both models, in the same order.
+
+    Buffers that are not saved are constants, which may be infinite, and are left out.
+    """
     mine, theirs = averaged.state_dict(), trained.state_dict()
     names = [name for name, value in mine.items() if value.is_floating_point()]
     return [mine[name] for name in names], [theirs[name] for name in names]
@@ -45,11 +50,12 @@ def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tens
 
 @torch.no_grad()
 def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
-    """Replaces BatchNorm's running statistics by those that `model`'s own weights give on some batches.
+    """Replace BatchNorm's running statistics by those that the weights of `model` give on some
+    batches.
 
-    The running statistics of training belong to the trained weights, and an average of them belongs to no
-    weights at all (Izmailov et al. 2018, stochastic weight averaging). Each item drawn from `forwards` must
-    run `model` once; a model without BatchNorm draws none.
+    The running statistics of training belong to the trained weights and do not fit their average
+    (Izmailov et al. 2018, stochastic weight averaging). Drawing an item from `forwards` must run
+    `model` once. Nothing is drawn for a model without BatchNorm.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
@@ -58,7 +64,7 @@ def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean over the batches
-        norm.train()  # the norms alone: dropout elsewhere stays off
+        norm.train()  # only the norms: dropout elsewhere stays off
     for _ in forwards:
         pass
     for norm, momentum in zip(norms, momenta, strict=True):

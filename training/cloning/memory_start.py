@@ -1,9 +1,10 @@
-"""What the memory holds at the first tick of a training window: nothing, or what ran before.
+"""Ways to choose the memory at the first tick of a training window.
 
-The paper trains windows of 8 ticks from zero memory (Ryoo et al. 2022), so that a network never meets a memory
-that is older. Two others show it such memories: the one of the window before, carried over without its gradient
-(truncated backpropagation through time, Williams & Peng 1990), and that of a stretch of ticks run without
-gradient before the window (burn-in, Kapturowski et al. 2019).
+The paper trains windows of 8 ticks from zero memory (Ryoo et al. 2022), so that a network never
+meets a memory older than a window. Two other ways show it older memories: carrying the memory of
+the preceding window over without its gradient (truncated backpropagation through time, Williams &
+Peng 1990), and running the ticks before the window without gradient (burn-in, Kapturowski et al.
+2019).
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ttm.datasets.windows.lanes import LaneSampler
-from ttm.datasets.windows.windows import WindowDataset, WindowSampler
+from ttm.datasets.windows.lane_sampler import LaneSampler
+from ttm.datasets.windows.sampler import WindowSampler
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.temporal_core import CoreState
+from ttm.training.cloning.options import Memory, MemoryStartConfig
 
 
 class Pick(NamedTuple):
-    """Which windows make a batch."""
+    """The windows that make a batch."""
 
     places: Tensor
     """(B, 3) int64, as `WindowDataset.places` gives them."""
     restart: bool = False
-    """No window goes on with the memory of the last batch."""
+    """Whether every window starts from the initial memory, so that nothing is taken over from the
+    last batch."""
 
 
 class MemoryStart(ABC):
-    """One way to begin a window: which windows a batch has, what runs before them, what passes between batches."""
+    """One way to start a window: which windows a batch has, what runs before them, what passes
+    between batches."""
 
     burn_in: int = 0
     """Ticks that run before each window, without gradient."""
@@ -39,51 +44,62 @@ class MemoryStart(ABC):
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
-        """Endless; pick n is a function of the data set, the batch's size and (seed, n) alone."""
+        """Yield picks without end; pick n is a function of the data set, the batch size and (seed,
+        n) alone."""
 
     @abstractmethod
     def kept(self, memory: CoreState) -> CoreState | None:
-        """What the next batch begins with, of the memory after this one's windows. None: the initial memory."""
+        """Return the memory that the next batch starts from, given the memory after this batch.
+
+        None stands for the initial memory.
+        """
 
 
 class FromZero(MemoryStart):
-    """Every window begins with the initial memory, wherever it lies in its episode, as in the paper."""
+    """Every window starts from the initial memory, wherever it lies in its episode, as in the
+    paper."""
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
-        """Windows drawn at random."""
+        """Yield windows drawn at random."""
         sampler = WindowSampler(len(windows), batch_size, seed=seed, first_batch=first_batch)
         return (Pick(windows.places(indices)) for indices in sampler)
 
     def kept(self, memory: CoreState) -> None:
-        """Nothing."""
+        """Return None, so that the next batch starts from the initial memory."""
 
 
 class AfterBurnIn(FromZero):
-    """The same windows, each after the ticks before it: from the episode's start, or at most `ticks` of them."""
+    """The windows of `FromZero`, each after a burn-in of at most `ticks` ticks of its episode."""
 
     def __init__(self, ticks: int) -> None:
         self.burn_in = ticks
 
 
 class Carried(MemoryStart):
-    """A window goes on with the memory that the one before it in its episode left, so that memories grow old."""
+    """A window continues with the memory that the preceding window of its episode left."""
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
-        """See `LaneSampler`."""
+        """Yield the windows of a `LaneSampler`."""
         lengths, window = windows.episode_lengths, windows.window
         sampler = LaneSampler(lengths, window, batch_size, seed=seed, first_batch=first_batch)
         return (Pick(places, restart) for places, restart in sampler)
 
     def kept(self, memory: CoreState) -> CoreState:
-        """The values alone: no gradient flows from one batch into the last."""
+        """Return the values without their gradient, so that none flows from one batch into the
+        last."""
         return {name: value.detach() for name, value in memory.items()}
 
 
-MEMORY_STARTS: Mapping[str, Callable[[int], MemoryStart]] = MappingProxyType(
+MEMORY_STARTS: Mapping[Memory, Callable[[int], MemoryStart]] = MappingProxyType(
     {"zero": lambda ticks: FromZero(), "carry": lambda ticks: Carried(), "burn-in": AfterBurnIn}
 )
-"""`ttm train --memory` -> made from --burn-in's ticks."""
+"""Value of `ttm train --memory` -> constructor, which is called with the ticks of --burn-in."""
+
+
+def memory_start(config: MemoryStartConfig) -> MemoryStart:
+    """Return the way that `config` names."""
+    return MEMORY_STARTS[config.memory](config.burn_in)

@@ -1,4 +1,7 @@
-"""AdamW (Loshchilov and Hutter 2019): matrices and kernels decay; biases, normalisations and embeddings do not."""
+"""AdamW (Loshchilov and Hutter 2019) with decay for matrices and kernels only.
+
+Biases, normalisations and embeddings do not decay.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,16 @@ import torch
 from torch import nn
 
 BETAS = (0.9, 0.99)
-"""The second moment follows faster than by default, since trainings here are a few thousand steps."""
+"""The second moment follows faster than by PyTorch's default, because trainings here are a few
+thousand steps."""
 
 
 def build_optimizer(model: nn.Module, weight_decay: float) -> torch.optim.AdamW:
-    """Its learning rate is set before every step (see `set_learning_rate`)."""
+    """Return the optimiser of the weights that require a gradient.
+
+    Its learning rate is 0 until `set_learning_rate` sets it, which the trainer does before every
+    step.
+    """
     named = [
         (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
     ]
@@ -24,7 +32,7 @@ def build_optimizer(model: nn.Module, weight_decay: float) -> torch.optim.AdamW:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """For all groups alike."""
+    """Set the learning rate of all groups."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
 

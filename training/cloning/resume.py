@@ -1,13 +1,13 @@
-"""What a training needs to go on exactly where it stopped: one safetensors file, tensors and JSON, never pickle.
+"""The file from which a training continues exactly where it stopped: safetensors with a JSON
+header, no pickle.
 
-There are no states of random generators in it: everything random in step k (windows, augmentation, dropout)
-is drawn from generators seeded by (seed, k), so that the step number says it all.
+It holds no state of a random generator: everything random in step k (windows, augmentation,
+dropout) is drawn from generators seeded by (seed, k), so the step number suffices.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,37 +21,81 @@ from torch.optim import Optimizer
 
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
+from ttm.policy.files import partial_path, publish_partial
+from ttm.training.cloning.options import TrainOptions
 
 FORMAT = "1"
 
 
+MAY_CHANGE = frozenset(
+    {
+        "data",
+        "out",
+        "steps",
+        "minutes",
+        "resume",
+        "overwrite",
+        "threads",
+        "device",
+        "validations",
+        "core",
+        "core-options",
+        "head-options",
+    }
+)
+"""Options that may differ when a training is resumed. The last three are compared with the
+checkpoint's network."""
+
+
+def comparable(options: TrainOptions) -> dict[str, Any]:
+    """Return the options that must stay the same when a training is resumed, as plain data for
+    JSON."""
+    values = {name: value for name, value in options.by_name().items() if name not in MAY_CHANGE}
+    values["cameras"] = list(options.cameras)
+    values["init"] = None if options.init is None else str(options.init)
+    return values
+
+
+def require_same_options(options: TrainOptions, path: Path) -> None:
+    """Raise `UserError` if `options` would make another training than the one whose state `path`
+    holds."""
+    saved = read_header(path)["options"]
+    for name, value in comparable(options).items():
+        if saved.get(name) != value:
+            raise UserError(
+                f"--{name} is {value}, but the training to resume has {saved.get(name)}; give the same "
+                f"options as before, or start another training with another --out"
+            )
+
+
 @dataclass
-class Progress:
-    """Where a training stands."""
+class TrainingProgress:
+    """How far a training has come."""
 
     step: int = 0
     """Optimiser steps done."""
     elapsed_s: float = 0.0
-    """Time spent in the training loop, over all its parts."""
+    """Seconds spent in the training loop, including those before a resume."""
     validations: int = 0
-    """How many of the training's validations are behind it."""
+    """Number of validations done."""
     best_error: float | None = None
-    """The lowest validation error so far (None before the first validation), and the step it was found at."""
+    """The lowest validation error so far; None before the first validation."""
     best_step: int = 0
+    """The step at which `best_error` was found."""
 
 
 def save_resume(
     path: Path,
-    progress: Progress,
+    progress: TrainingProgress,
     options: Mapping[str, Any],
     trained: nn.Module,
     average: nn.Module,
     optimizer: Optimizer,
     memory: CoreState | None = None,
 ) -> None:
-    """Writes everything to `path` atomically: a kill at any moment leaves the old file or the new one.
+    """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
-    memory: what the next batch's windows begin with, if it is carried from batch to batch.
+    memory: the memory that the next batch starts from, if it is carried from batch to batch.
     """
     tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
         "average", average.state_dict()
@@ -66,15 +110,16 @@ def save_resume(
     ]
     header = {"progress": asdict(progress), "options": dict(options), "groups": groups}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    save_file(tensors, partial, metadata={"ttm_resume": FORMAT, "header": json.dumps(header)})
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
+    metadata = {"ttm_resume": FORMAT, "header": json.dumps(header)}
+    save_file(tensors, partial_path(path), metadata=metadata)
+    publish_partial(path)
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The JSON part: `progress`, `options` and the optimiser's `groups`; `UserError` if it cannot be read."""
+    """Return the JSON part: `progress`, `options` and the optimiser's `groups`.
+
+    Raises `UserError` if the file cannot be read.
+    """
     if not path.is_file():
         raise UserError(
             f"{path}: there is no training to resume here; leave out --resume to start one"
@@ -96,19 +141,20 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def load_resume(
     path: Path, trained: nn.Module, average: nn.Module, optimizer: Optimizer
-) -> Progress:
-    """Fills models and optimiser, which must be built as they were, from `path`."""
+) -> TrainingProgress:
+    """Fill the models and the optimiser, which must be built as they were, from `path`."""
     header = read_header(path)
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     trained.load_state_dict(_under("trained", tensors))
     average.load_state_dict(_under("average", tensors))
     _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
-    return Progress(**header["progress"])
+    return TrainingProgress(**header["progress"])
 
 
 def load_memory(path: Path, device: torch.device | str) -> CoreState | None:
-    """What the next batch's windows begin with, from `path`; None if nothing is carried from batch to batch."""
+    """Return the memory that the next batch starts from; None if nothing is carried from batch to
+    batch."""
     with safe_open(path, framework="pt", device=str(device)) as file:
         names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
         return _under("memory", {name: file.get_tensor(name) for name in names}) or None
@@ -129,7 +175,8 @@ def _load_optimizer(
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Files hold plain layouts; fused optimisers want the moments laid out as the parameter is."""
+    """Return `value` in the memory layout of `parameter`, which fused optimisers need; files hold
+    plain layouts."""
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, device="cpu", dtype=value.dtype, requires_grad=False).copy_(

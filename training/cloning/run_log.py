@@ -1,4 +1,5 @@
-"""What a training tells: scalars and sample images for TensorBoard, and a progress bar in the terminal."""
+"""The log of a training: scalars and sample images for TensorBoard, and a progress bar in the
+terminal."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ from torch.utils.tensorboard import SummaryWriter
 from ttm.policy.errors import UserError
 
 LINE_EVERY_S = 30.0
+"""Seconds between two lines of progress where the output is no terminal."""
 
 
 class RunLog:
-    """Means of scalars between writings, so that reading them off the device costs no wait at every step."""
+    """Averages scalars over several steps and writes the means.
+
+    Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
+    """
 
     def __init__(
         self, folder: Path, console: Console, first_step: int = 0, start_progress: float = 0.0
@@ -56,7 +61,8 @@ class RunLog:
         self.writer.close()
 
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Counts one step: its scalars (0-d tensors, on any device) and the number of images it saw."""
+        """Add one step: its scalars (0-d tensors, on any device) and the number of images in its
+        batch."""
         for name, value in scalars.items():
             self._sums[name] = (
                 self._sums[name] + value.detach() if name in self._sums else value.detach()
@@ -65,7 +71,10 @@ class RunLog:
         self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
-        """Writes the means since the last writing to TensorBoard and to the terminal."""
+        """Write the means since the last call to TensorBoard and to the terminal.
+
+        Raises `UserError` if the mean loss is not finite.
+        """
         seconds = time.monotonic() - self._since_s
         means = {name: (value / self._count).item() for name, value in self._sums.items()}
         if not math.isfinite(means["loss"]):
@@ -82,38 +91,43 @@ class RunLog:
         self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
 
     def restart_clock(self) -> None:
-        """Call after a pause in training, so that it does not count as slow steps."""
+        """Forget the steps since the last `write`; call this after a pause, which would count as
+        slow steps."""
         self._since_s = time.monotonic()
         self._sums, self._count, self._images = {}, 0, 0
 
     def _show(self, facts: str, progress: float) -> None:
-        """On the progress bar; where there is no terminal, as a line every half a minute."""
+        """Show the progress on the bar, or as a line every `LINE_EVERY_S` where there is no
+        terminal."""
         self.bar.update(self._task, completed=progress, description=facts)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
             self.say(f"{progress:4.0%}  {facts}")
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
-        """images: camera -> (B, T, 3, H, W) uint8, as the network gets them. Rows are windows, columns ticks."""
+        """Write sample images as the network gets them; rows are windows, columns are ticks.
+
+        images: camera -> (B, T, 3, H, W) uint8.
+        """
         for camera, frames in images.items():
-            rows = [
-                torch.cat(list(window), dim=2) for window in frames[:4].cpu()
-            ]  # each (3, H, T*W)
+            # each row: (3, H, T*W)
+            rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
             self.writer.add_image(f"augmented/{camera}", torch.cat(rows, dim=1), step)
 
     def write_validation(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes the errors on held-out episodes."""
+        """Write the errors on held-out episodes."""
         for name, value in scalars.items():
             self.writer.add_scalar(f"validation/{name}", value, step)
         self.writer.flush()
 
     def say(self, text: str) -> None:
-        """Prints a line above the progress bar."""
+        """Print a line above the progress bar."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
 
 class _TimeLeft(ProgressColumn):
-    """Time left, from the whole training's mean speed: rich's own looks at half a minute and wavers."""
+    """Time left by the mean speed of the whole training; rich's own column uses the last half
+    minute and varies."""
 
     def render(self, task: Task) -> Text:
         begun = task.fields["begun"]

@@ -1,8 +1,7 @@
-"""The training loop: batches in, checkpoints and errors out."""
+"""The training loop: takes batches, writes checkpoints and errors."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,30 +13,33 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.files import write_json
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.training.cloning.behavior_cloning import Batch, cloning_losses
+from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.ema import WeightAverage, calibrate_batch_norm
-from ttm.training.cloning.interruption import Interruption
+from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.optimizer import build_optimizer, set_learning_rate
-from ttm.training.cloning.resume import Progress, load_memory, load_resume, save_resume
+from ttm.training.cloning.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.cloning.run_log import RunLog
-from ttm.training.cloning.training_data import BatchSource
 from ttm.training.cloning.validation import EpisodeErrors
+from ttm.training.common.interruption import Interruption
 from ttm.training.common.schedule import Budget, WarmupCosine
 
 GRADIENT_LIMIT = 1.0
-"""Largest norm of the gradient of all weights together; a longer one is shortened to it."""
+"""Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
 CALIBRATION_BATCHES = 8
+"""Batches from which the statistics of BatchNorm are found for the averaged weights."""
 LOG_EVERY = 10
 IMAGES_EVERY = 1000
 SAVE_EVERY_S = 180.0
+"""Steps between two writings of scalars and of sample images, and seconds between two savings."""
 BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """How long and how fast, and what goes into `result.json` and the checkpoints beside the errors."""
+    """Length and optimisation of a training, and what its files hold besides the errors."""
 
     budget: Budget
     schedule: WarmupCosine
@@ -46,13 +48,13 @@ class TrainerConfig:
     validations: int
     seed: int
     options: dict[str, Any]
-    """What `resume` compares, plain data."""
+    """The options that a resumed training must have too, as plain data."""
     info: dict[str, Any]
-    """Goes into the checkpoints: data, command, date."""
+    """Data, command and date, for the checkpoints and `result.json`."""
 
 
 class Trainer:
-    """Trains one policy. Everything it writes lies in `out`."""
+    """Trains one policy and writes all files into the folder `out`."""
 
     def __init__(
         self,
@@ -63,13 +65,13 @@ class Trainer:
         out: Path,
         fabric: Fabric,
     ) -> None:
-        """errors: "validation", if there are held-out episodes, and "training"."""
+        """errors: of the "training" episodes, and of the "validation" episodes if there are any."""
         self.config, self.out, self.fabric, self.source = config, out, fabric, source
         self.policy = fabric.to_device(policy)
         self.average = WeightAverage(self.policy, config.average_decay)
         self.optimizer = build_optimizer(self.policy, config.weight_decay)
-        self.progress = Progress()
-        self._memory: CoreState | None = None  # what the next batch's windows begin with
+        self.progress = TrainingProgress()
+        self._memory: CoreState | None = None  # the memory that the next batch starts from
         self._errors = errors
         self._baselines = {
             name: {"mean_action": e.mean_action(), "previous_action": e.previous_action()}
@@ -80,18 +82,19 @@ class Trainer:
 
     @property
     def device(self) -> torch.device:
-        """Where it trains."""
+        """The device on which it trains."""
         return self.fabric.device
 
     def resume(self, path: Path) -> None:
-        """Takes up the training whose state `path` holds."""
+        """Continue the training whose state is saved in `path`."""
         self.progress = load_resume(path, self.policy, self.average.model, self.optimizer)
         self._memory = load_memory(path, self.device)
         self.average.updates = self.progress.step
         self._begun_s = time.monotonic() - self.progress.elapsed_s
 
     def run(self, log: RunLog) -> int:
-        """Trains until the budget is spent (0) or a signal asks to stop (its exit code)."""
+        """Train until the budget is spent or a signal asks to stop; return the exit code (0 if it
+        was not stopped)."""
         self._saved_s = time.monotonic()
         self._begun_s = self._saved_s - self.progress.elapsed_s
         with Interruption() as interruption:
@@ -103,8 +106,8 @@ class Trainer:
             self._finish(log, whole=interruption.signal_number is None)
             return interruption.exit_code
 
-    def _batches(self) -> Iterator[Batch]:
-        """Ends with the budget."""
+    def _batches(self) -> Iterator[TrainingBatch]:
+        """Yield batches until the budget is spent."""
         if self.used() >= 1:
             return
         for batch in self.source.batches(self.progress.step):
@@ -113,11 +116,12 @@ class Trainer:
                 return
 
     def used(self) -> float:
-        """The part of the budget that is used, in [0, 1]; brings the elapsed time up to date."""
+        """Return the portion of the budget that is used, in [0, 1], after updating the elapsed
+        time."""
         self.progress.elapsed_s = time.monotonic() - self._begun_s
         return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
 
-    def _train_step(self, batch: Batch, log: RunLog) -> None:
+    def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
         step, used = self.progress.step, self.used()
         torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
         learning_rate = self.config.schedule.learning_rate(step, used)
@@ -131,7 +135,7 @@ class Trainer:
         if self.progress.step % LOG_EVERY == 0:
             log.write(self.progress.step, self.used(), learning_rate)
 
-    def _optimize(self, batch: Batch) -> dict[str, Tensor]:
+    def _optimize(self, batch: TrainingBatch) -> dict[str, Tensor]:
         self.policy.train()
         with self.fabric.autocast():
             losses, memory = cloning_losses(self.policy, batch, self._memory)
@@ -143,7 +147,7 @@ class Trainer:
         return {**losses, "gradient_norm": norm}
 
     def _validate_or_save(self, log: RunLog) -> None:
-        """Validates (and saves) at even portions of the budget, saves every few minutes besides."""
+        """Validate and save at even portions of the budget; besides, save every `SAVE_EVERY_S`."""
         due = int(self.used() * self.config.validations)
         if due > self.progress.validations:
             self.progress.validations = due
@@ -157,7 +161,8 @@ class Trainer:
             log.restart_clock()
 
     def _finish(self, log: RunLog, *, whole: bool) -> None:
-        """Saves everything. The errors on training episodes are only found at the end of a whole training."""
+        """Save everything. The errors on training episodes are evaluated only after a complete
+        training."""
         if whole and self._latest.get("step") != self.progress.step:
             self._calibrate()
             self._validate(log)
@@ -178,7 +183,8 @@ class Trainer:
         )
 
     def _validate(self, log: RunLog) -> None:
-        """Errors of the averaged weights; the best ones so far are kept as a checkpoint."""
+        """Evaluate the averaged weights on the held-out episodes, and save them if they are the
+        best so far."""
         step = self.progress.step
         self._latest = {"step": step}
         if "validation" not in self._errors:
@@ -192,7 +198,7 @@ class Trainer:
             self._save_checkpoint(BEST)
 
     def _evaluate(self, name: str) -> dict[str, Any]:
-        """Errors of the averaged policy and of the baselines, on the same ticks."""
+        """Return the errors of the averaged policy and of the baselines on the same ticks."""
         errors, model = self._errors[name], self.average.model
         found = {
             "policy": errors.policy(model),
@@ -228,15 +234,8 @@ class Trainer:
 
 
 def resume_path(out: Path) -> Path:
-    """What `--resume` reads, within the training's folder."""
+    """Return the file that `--resume` reads, given the folder of the training."""
     return out / "resume" / "state.safetensors"
-
-
-def write_json(path: Path, data: Any) -> None:
-    """At once or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(data, indent=2) + "\n")
-    partial.replace(path)
 
 
 def _in_words(found: dict[str, Any]) -> str:
@@ -250,7 +249,7 @@ def _in_words(found: dict[str, Any]) -> str:
 
 
 def _flat(found: dict[str, Any]) -> dict[str, float]:
-    """Scalars by name, for TensorBoard."""
+    """Return the errors as scalars by name, for TensorBoard."""
     scalars = {f"normalized/{who}": errors["normalized"] for who, errors in found.items()}
     return scalars | {
         f"{part}/{who}": e for who, errors in found.items() for part, e in errors["parts"].items()

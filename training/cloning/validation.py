@@ -1,8 +1,9 @@
-"""Errors on held-out episodes, run from their first tick to their last with the memory carried, as in use.
+"""Errors on held-out episodes, run from their first tick to their last with the memory carried, as
+on the robot.
 
-Beside the policy's error stand those of two policies that look at nothing: the mean action of the training
-episodes, and the previous action once more. The previous action that the network gets is the demonstrator's,
-so a low error alone does not show a good policy; `without_previous_action` denies it that input.
+Two baselines that look at nothing are evaluated too: the mean action of the training episodes, and
+the previous action repeated. The previous action that the network gets is the demonstrator's, so a
+low error alone does not show a good policy; `without_previous_action` hides that input.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ttm.datasets.episode import EpisodeDataset
+from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.statistics import VectorStatistics
-from ttm.datasets.windows.windows import WindowBatch, WindowDataset
+from ttm.datasets.windows.window_dataset import WindowBatch, WindowDataset
 from ttm.policy.network.policy import Policy, PolicyInputs
-from ttm.training.cloning.action_errors import ActionErrors, ErrorSum, Floats
-from ttm.training.cloning.behavior_cloning import at_ticks
-from ttm.training.cloning.training_data import policy_inputs
+from ttm.training.common.action_errors import ActionErrors, ErrorSum, Floats
+from ttm.training.common.window_inputs import at_ticks, policy_inputs
 
 EPISODES_AT_ONCE = 8
 TICKS_AT_ONCE = 32
-"""Bounds on what a forward pass holds in memory; results do not depend on them."""
+"""Limits on the memory of one forward pass; results do not depend on them."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class EpisodeErrors:
     windows: WindowDataset
     """One window for each whole episode."""
     statistics: VectorStatistics
-    """Of the training episodes' actions."""
+    """Statistics of the training episodes' actions."""
 
     @classmethod
     def of(
@@ -43,20 +43,22 @@ class EpisodeErrors:
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
     ) -> EpisodeErrors:
-        """Of at most `most_episodes`, evenly spread; more would take time from training and change little."""
+        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time that
+        evaluations take."""
         episodes = episodes[:: -(-len(episodes) // most_episodes)]
         longest = max((episode.num_samples for episode in episodes), default=1)
         return cls(WindowDataset(episodes, longest, pad="none", resize_to=resize_to), statistics)
 
     def mean_action(self) -> ActionErrors:
-        """Of always giving the training episodes' mean action."""
+        """Return the errors of always predicting the mean action of the training episodes."""
         mean = self.statistics.mean
         return self._errors(
             (batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches()
         )
 
     def previous_action(self) -> ActionErrors:
-        """Of repeating the demonstrator's previous action; at the first tick, of the mean action."""
+        """Return the errors of repeating the demonstrator's previous action; the mean action at the
+        first tick."""
         mean = torch.from_numpy(self.statistics.mean)
 
         def repeated(batch: WindowBatch) -> Floats:
@@ -66,7 +68,7 @@ class EpisodeErrors:
         return self._errors((batch, repeated(batch)) for batch in self._batches())
 
     def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
-        """Of a policy, which must be in evaluation mode."""
+        """Return the errors of a policy, which must be in evaluation mode."""
         return self._errors(
             (batch, _predict(policy, policy_inputs(batch), without_previous_action))
             for batch in self._batches()
@@ -86,7 +88,10 @@ class EpisodeErrors:
 
 @torch.no_grad()
 def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Floats:
-    """(B, T, A) in units, probabilities in binary dimensions; the memory goes through all T ticks."""
+    """Return actions (B, T, A) in the spec's units, with probabilities in binary dimensions.
+
+    The memory goes through all T ticks.
+    """
     if without_previous_action:
         inputs = replace(
             inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from ttm.policy.cores.registry import sized_like, with_options
+from ttm.policy.cores.configs import sized_like, with_options
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.errors import UserError
@@ -18,9 +18,11 @@ def study_core(
     own: Mapping[str, Mapping[str, Any]],
     options: Sequence[str] = (),
 ) -> CoreConfig:
-    """The core called `name`: its defaults, then `common` where it has such fields, then `own[name]`, then `options`.
+    """The core called `name`: its defaults, then `common` where it has such fields, then
+    `own[name]`, then `options`.
 
-    options: what the user asked for, each "field=value". `UserError` for a name, a field or a value that is wrong.
+    options: what the user asked for, each "field=value". `UserError` for a name, a field or a value
+    that is wrong.
     """
     config = sized_like(name, TokenTuringConfig())
     has = {field.name for field in fields(config)}

@@ -1,4 +1,4 @@
-"""How the commands show their figures: tables to read, and a file for other programs."""
+"""How the commands show their figures: tables for people, and JSON files for programs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from ttm.datasets.tables import TitledTable
 from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
 
 
-def compact_table(title: str, columns: Sequence[str]) -> Table:
-    """Close columns, so that 80 characters do; the first is text, the others are figures."""
+def compact_table(title: str, columns: Sequence[str]) -> TitledTable:
+    """Return an empty table with narrow columns, so that it fits a terminal of 80 characters.
+
+    The first column holds text and the others figures, which are aligned to the right.
+    """
     table = TitledTable(title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
@@ -22,12 +25,14 @@ def compact_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def write_figures(console: Console, path: Path | None, figures: str) -> None:
-    """Writes JSON where the user asked for it (`--json`), and says so."""
+    """Write JSON to the file that the user gave as `--json`, if any, and print its name.
+
+    Raises `UserError` if the file cannot be written.
+    """
     if path is None:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(figures)
+        write_atomically(path, figures)
     except OSError as error:
         raise UserError(f"cannot write {path} ({error}); give another file with --json") from error
     console.print(f"figures: {path}", soft_wrap=True)

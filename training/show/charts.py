@@ -1,7 +1,7 @@
-"""What pictures of a memory are made of: heat on camera images, charts over time, and a page to place them on.
+"""The elements of the pictures of a memory: a page, heat maps on camera images, charts over time.
 
-Warm heat was read, cool heat was written. Colours of sources are Okabe and Ito's, which the colour-blind can tell
-apart. Sizes are in inches, 100 pixels each.
+Warm heat stands for reading and cool heat for writing. The colours of sources are those of Okabe
+and Ito, which colour-blind readers can tell apart. Sizes are in inches of 100 pixels.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ HEAT: Mapping[Which, LinearSegmentedColormap] = MappingProxyType(
     }
 )
 HEAT_POWER = 0.5
-"""Most cells get little and few get much: under a square root both are seen."""
+"""Exponent of the colour scale. Most cells have small shares and a few large ones; a square root
+shows both."""
 VERBS: Mapping[Which, str] = MappingProxyType({"read": "read", "write": "written"})
+"""What happened to a place of an image."""
 TITLES: Mapping[Which, str] = MappingProxyType({"read": "Read from", "write": "Memory now made of"})
 
 
 class Page:
-    """A figure on which things are placed by their distance from the top left corner."""
+    """A figure on which elements are placed by their distance from the top left corner."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
@@ -59,7 +61,7 @@ class Page:
         self.canvas = FigureCanvasAgg(self.figure)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes of that size there."""
+        """Add axes of this size."""
         place = (
             left / self.width,
             1 - (top + height) / self.height,
@@ -71,7 +73,7 @@ class Page:
         return axes
 
     def image(self, left: float, top: float, width: float, height: float, pixels: Frames) -> Any:
-        """A picture in a thin frame; its `set_data` changes it."""
+        """Add a picture in a thin frame; its `set_data` changes the pixels."""
         axes = self.axes(left, top, width, height)
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
@@ -79,7 +81,10 @@ class Page:
         return axes.imshow(pixels, aspect="auto", interpolation="nearest")
 
     def text(self, left: float, top: float, text: str, size: float = 10, **style: Any) -> Any:
-        """Text; its top left corner is there, unless `style` aligns it otherwise. Its `set_text` changes it."""
+        """Add text with its top left corner at this place, unless `style` aligns it otherwise.
+
+        Its `set_text` changes it.
+        """
         style = {"va": "top", "ha": "left", "color": INK, **style}
         return self.figure.text(
             left / self.width, 1 - top / self.height, text, fontsize=size, **style
@@ -87,16 +92,17 @@ class Page:
 
 
 def enlarged(frame: Frames, size: tuple[int, int]) -> Frames:
-    """frame: (H, W, 3) -> (*size, 3) uint8."""
+    """Enlarge a frame: (H, W, 3) -> (*size, 3) uint8."""
     return np.asarray(Image.fromarray(frame).resize((size[1], size[0]), Image.Resampling.BICUBIC))
 
 
 def heat_over(
     frame: Frames, shares: Floats, top: float, which: Which, size: tuple[int, int]
 ) -> Frames:
-    """frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8: the frame in grey, under the heat of its cells.
+    """Draw the frame in grey under the heat of its cells.
 
-    top: the share that gets the brightest heat.
+    frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8. top: the share that gets the brightest
+    heat.
     """
     grey = np.asarray(
         Image.fromarray(frame).convert("L").resize((size[1], size[0]), Image.Resampling.BICUBIC)
@@ -112,7 +118,7 @@ def heat_over(
 def heat_scale(
     page: Page, left: float, top: float, height: float, which: Which, brightest: float
 ) -> None:
-    """A bar that says which share of the weight a colour means."""
+    """Add a bar that tells which share of the weight a colour stands for."""
     levels = np.linspace(0, 1, 256)[None] ** HEAT_POWER
     colours = ListedColormap(_blend(np.full((1, 256), 110, np.float32), levels, which)[0] / 255)
     scale = ScalarMappable(PowerNorm(1, 0, brightest), colours)
@@ -122,7 +128,7 @@ def heat_scale(
 
 
 def source_colours(trace: MemoryTrace) -> dict[str, str]:
-    """Source -> its colour, in the order in which they are stacked."""
+    """Return source -> colour, in the order in which the sources are stacked."""
     return {
         MEMORY: MEMORY_COLOUR,
         **dict(zip(trace.frames, cycle(CAMERA_COLOURS), strict=False)),
@@ -131,7 +137,7 @@ def source_colours(trace: MemoryTrace) -> dict[str, str]:
 
 
 def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
-    """What a source is called in a picture."""
+    """Return the name of a source in pictures."""
     if source == MEMORY:
         return "memory" if which == "read" else "memory (kept)"
     if source == OUTPUTS:
@@ -140,7 +146,8 @@ def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
 
 
 def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
-    """Shares of all sources at all ticks on top of each other; returns what a legend needs, the topmost first."""
+    """Stack the shares of all sources at all ticks; return handles for a legend, the topmost
+    first."""
     edges = np.arange(trace.num_ticks + 1) - 0.5
     below = np.zeros(trace.num_ticks + 1)
     colours, handles = source_colours(trace), []
@@ -158,14 +165,18 @@ def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
 
 
 def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
-    """(size, cells): weights that interpolate between the places where the cells look, for `size` new pixels."""
+    """Return weights (size, cells) that interpolate between the centres of cells for `size` new
+    pixels."""
     places = (np.arange(size) + 0.5) * pixels / size
     centres = cell_centres(pixels, cells)
     return np.stack([np.interp(places, centres, cell) for cell in np.eye(cells)], axis=1)
 
 
 def _blend(grey: np.ndarray, level: np.ndarray, which: Which) -> Frames:
-    """grey: (H, W) 0 to 255, level: (H, W) 0 to 1 -> (H, W, 3) uint8; no heat where the level is 0."""
+    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8.
+
+    There is no heat where the level is 0.
+    """
     colour = HEAT[which](level)[..., :3] * 255
     opaque = np.clip(1.6 * level, 0, 0.95)[..., None]
     return (0.65 * grey[..., None] * (1 - opaque) + colour * opaque).round().astype(np.uint8)

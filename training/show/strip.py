@@ -1,4 +1,4 @@
-"""The picture strip of an episode: what its memory read and wrote, on the camera images and over time."""
+"""The picture of an episode: what its memory read and wrote, on the camera images and over time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ from ttm.training.show.charts import (
 from ttm.training.show.trace import MemoryTrace
 
 LEFT, CONTENT, RIGHT = 1.6, 12.0, 2.4
-"""Columns of the page: names, pictures and charts, legends."""
+"""Widths of the columns of the page: names, pictures and charts, legends."""
 GAP, CAMERA_GAP = 0.06, 0.18
 HEADER, CHART, CHART_GAP, FOOTER = 1.5, 1.6, 0.5, 0.75
+"""Heights of the rows of the page."""
 EXPLANATION = (
     "Heat: which places in the image were read (warm), and written into the memory (cool). "
     "100 % is all that was read, or written, at a tick, from all sources together."
 )
 Chart = Callable[[Page, MemoryTrace, float], Axes]
-"""Draws a chart at that distance from the page's top."""
+"""Draws a chart at a distance from the top of the page."""
 
 
 def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
-    """Columns: up to so many evenly chosen ticks, with every camera's image. Charts below: all ticks."""
+    """Draw every camera's image at up to `columns` evenly chosen ticks, and below them charts of
+    all ticks."""
     ticks = spaced_ticks(trace.num_ticks, columns)
     tile = CONTENT / columns - GAP
     heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
@@ -100,7 +102,10 @@ def _draw_camera(
     top: float,
     tile: tuple[float, float],
 ) -> None:
-    """One camera's rows: what it saw, and below what was read and written of it. tile: width and height."""
+    """Draw the rows of one camera: its images, then what was read and what was written of them.
+
+    tile: width and height of an image.
+    """
     width, height = tile
     size = (round(2 * height * DPI), round(2 * width * DPI))
     for row, which in enumerate((None, *trace.directions)):
@@ -177,7 +182,8 @@ def _chart(page: Page, top: float, title: str) -> Axes:
 
 
 def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> None:
-    """The time axis runs below the pictures, to within half a tick: a dotted line where each of them belongs."""
+    """Align the time axis with the pictures above (to half a tick), with a dotted line below each
+    of them."""
     step = (ticks[-1] - ticks[0]) / max(len(ticks) - 1, 1) or 1.0
     axes.set_xlim(ticks[0] - step / 2, ticks[-1] + step / 2)
     times = [f"{tick}\n{tick / trace.spec.rate_hz:.1f} s" for tick in ticks]

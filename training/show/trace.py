@@ -1,4 +1,5 @@
-"""One recorded episode replayed through a policy, with what its memory read and wrote at every tick."""
+"""A recorded episode replayed through a policy, with what its memory read and wrote at every
+tick."""
 
 from __future__ import annotations
 
@@ -27,18 +28,18 @@ from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 
 PROPRIOCEPTION = "proprioception"
-"""All proprioception vectors together."""
+"""The source that stands for all proprioception vectors together."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryTrace:
-    """T ticks of one episode."""
+    """The memory over the T ticks of one episode."""
 
     title: str
-    """Which episode and policy it is."""
+    """Names the episode and the policy."""
     instruction: str
     spec: PolicySpec
-    """The policy's."""
+    """The spec of the policy."""
     frames: Mapping[str, Frames]
     """Camera -> (T, H, W, 3) uint8 RGB, as the policy saw them."""
     attention: tuple[MemoryAttention, ...]
@@ -47,27 +48,28 @@ class MemoryTrace:
 
     @property
     def num_ticks(self) -> int:
-        """T."""
+        """The number T of ticks."""
         return len(self.attention)
 
     @property
     def erase_add(self) -> bool:
-        """Whether the memory is written by erase-and-add, which has no weights on what is written."""
+        """Whether the memory is written by erase-and-add, which has no weights on what is
+        written."""
         return self.attention[0].write is None
 
     @property
     def directions(self) -> tuple[Which, ...]:
-        """What can be shown."""
+        """The directions that can be shown."""
         return ("read",) if self.erase_add else ("read", "write")
 
     @cached_property
     def shares(self) -> dict[Which, dict[str, Floats]]:
-        """Read or written -> source -> (T,) its share at every tick; proprioception is one source."""
+        """Direction -> source -> (T,) its share at every tick; proprioception is one source."""
         return {which: self._shares(which) for which in self.directions}
 
     @cached_property
     def maps(self) -> dict[Which, dict[str, Floats]]:
-        """Read or written -> camera -> (T, h, w): the share of every cell of the camera's image."""
+        """Direction -> camera -> (T, h, w): the share of every cell of the camera's image."""
         return {
             which: {
                 camera: np.stack([tick.image_map(camera, which) for tick in self.attention])
@@ -78,21 +80,24 @@ class MemoryTrace:
 
     @cached_property
     def brightest(self) -> float:
-        """The share of one cell that pictures show brightest: the 99.9th percentile of all maps."""
+        """The share of one cell that gets the brightest colour: the 99.9th percentile of all
+        maps."""
         maps = [values.ravel() for cameras in self.maps.values() for values in cameras.values()]
         return max(float(np.quantile(np.concatenate(maps), 0.999)), 1e-6)
 
     @cached_property
     def matrices(self) -> Floats:
-        """(T, m, m): how much of each old memory token (last axis) each new one kept, at every tick.
+        """(T, m, m): how much of each old memory token (last axis) each new one kept, at every
+        tick.
 
-        With erase-and-add (T, vectors, m): to which memory slots each of its vectors went.
+        With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
         """
         return np.stack([_matrix(tick) for tick in self.attention])
 
     @cached_property
     def slots(self) -> Floats:
-        """(T, m): how much of each memory token was kept; with erase-and-add, how much was written to each slot."""
+        """(T, m): how much of each memory token was kept; with erase-and-add, how much each slot
+        received."""
         slots: Floats = self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
         return slots
 
@@ -121,12 +126,13 @@ def _matrix(tick: MemoryAttention) -> Floats:
 
 
 def trace_memory(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
-    """Replays what was observed, in order and with the memory kept, as on the robot.
+    """Replay the observations of `episode` in order, with the memory kept, as on the robot.
 
-    The previous action is the policy's own, so what another demonstrator did does not enter. Frames are resized to
-    the policy's cameras. Raises `UserError` if the core is no Token Turing Machine, or an observation is unfit.
+    The previous action is the policy's own, so the demonstrator's actions have no influence. Frames
+    are resized to the policy's cameras. Raises `UserError` if the core is no Token Turing Machine,
+    or an observation is unfit.
     """
-    runner = PolicyRunner(policy, engine="torch")  # the engine that hooks see
+    runner = PolicyRunner(policy, engine="torch")  # hooks see only PyTorch's modules
     instruction = episode.instruction or DEFAULT_INSTRUCTION
     runner.reset(instruction, embedding=_embedding(policy, episode, instruction))
     observations = _observations(policy.spec, episode)
@@ -147,7 +153,8 @@ def trace_memory(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTr
 
 
 def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
-    """(T, ...) each: all at once, so that the file is opened a few times and not at every tick."""
+    """Return every observation as (T, ...): read at once, so that the file is not opened at every
+    tick."""
     seen: dict[str, npt.NDArray[Any]] = {
         camera.name: np.stack(
             [
@@ -163,7 +170,8 @@ def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDA
 
 
 def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
-    """The episode's own, if it is of the policy's language model and the policy does not know the instruction."""
+    """Return the episode's embedding if the policy has none and the episode's is of its language
+    model."""
     known = instruction in policy.known_instructions
     fits = episode.language_model in (None, policy.config.language_model)
     return episode.language_embedding if fits and not known else None

@@ -1,4 +1,4 @@
-"""The video of an episode: tick by tick, what the memory reads and writes on the camera images and elsewhere."""
+"""The video of an episode: what the memory reads and writes, tick by tick."""
 
 from __future__ import annotations
 
@@ -29,27 +29,31 @@ from ttm.training.show.trace import MemoryTrace
 
 WIDTH = 14.4
 HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
-"""Heights: title, the block of camera images, the space between images, each chart over time, its axis."""
+"""Heights of the title, the block of camera images, the space between images, each chart over time,
+its axis."""
 IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
 BARS_LEFT, BARS_WIDTH = 9.2, 1.9
 MATRIX_LEFT, MATRIX = 12.0, 2.1
 
 
 def write_video(trace: MemoryTrace, path: Path) -> None:
-    """An mp4 in real time; broken off, it leaves no file."""
+    """Write an mp4 in real time; an interrupted writing leaves no file."""
     with EpisodeVideo(path, trace.spec.rate_hz) as video:
         for frame in draw_frames(trace):
             video.show(frame)
 
 
 def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
-    """(H, W, 3) uint8 for each tick, H and W even; one page, of which only what changes is drawn anew."""
+    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
+
+    The page is drawn once; then only what changes is drawn again for each tick.
+    """
     timelines = len(trace.directions)
     height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
     page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)
     scene = _Scene(page, trace)
     for artist in scene.artists:
-        artist.set_animated(True)  # not part of what is drawn once
+        artist.set_animated(True)  # leaves it out of what is drawn once
     page.canvas.draw()
     still = page.canvas.copy_from_bbox(page.figure.bbox)
     for tick in track(range(trace.num_ticks), "drawing"):
@@ -61,7 +65,7 @@ def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
 
 
 class _Scene:
-    """The artists of the figure that change from tick to tick."""
+    """The figure, and its artists that change from tick to tick."""
 
     def __init__(self, page: Page, trace: MemoryTrace) -> None:
         self._trace = trace
@@ -77,13 +81,13 @@ class _Scene:
 
     @property
     def artists(self) -> list[Any]:
-        """All that changes."""
+        """The artists that change."""
         images = [image for image, _ in self._images.values()]
         bars = [artist for bars in self._bars for artist in bars.artists]
         return [self._clock, *images, *bars, self._matrix, *self._cursors]
 
     def show(self, tick: int) -> None:
-        """Everything as it was at `tick`."""
+        """Show the state at `tick`."""
         trace = self._trace
         rate = trace.spec.rate_hz
         self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {tick / rate:.1f} s")
@@ -97,7 +101,7 @@ class _Scene:
 
 
 class _Bars:
-    """The shares of all sources at one tick, with their values."""
+    """Bars for the shares of all sources at one tick, with their values."""
 
     def __init__(self, page: Page, trace: MemoryTrace, which: Which, place: int) -> None:
         self._shares = list(trace.shares[which].values())
@@ -121,11 +125,11 @@ class _Bars:
 
     @property
     def artists(self) -> list[Any]:
-        """All that changes."""
+        """The artists that change."""
         return [*self._bars, *self._values]
 
     def show(self, tick: int) -> None:
-        """The shares at `tick`."""
+        """Show the shares at `tick`."""
         for bar, text, share in zip(self._bars, self._values, self._shares, strict=True):
             bar.set_width(share[tick])
             text.set_text(f"{share[tick]:.0%}")
@@ -144,7 +148,8 @@ def _pixels(
 def _place_images(
     page: Page, trace: MemoryTrace
 ) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
-    """Rows are cameras, columns what it saw, what was read and what was written; all keep their proportions."""
+    """Place a row of images for each camera: what it saw, what was read and what was written of
+    it."""
     columns = (None, *trace.directions)
     cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
     images, top = {}, HEADER
@@ -196,7 +201,8 @@ def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
 
 
 def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
-    """The shares over the whole episode; returns the lines that say where in it the picture is."""
+    """Place charts of the shares over the whole episode; return the lines that mark the current
+    tick."""
     cursors = []
     for place, which in enumerate(trace.directions):
         top = HEADER + IMAGES + 0.5 + place * (TIMELINE + 0.3)

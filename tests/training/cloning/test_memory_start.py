@@ -1,4 +1,5 @@
-"""What the memory holds where a training window begins: nothing, the last window's, or that of a burn-in."""
+"""What the memory holds where a training window begins: nothing, the last window's, or that of a
+burn-in."""
 
 from __future__ import annotations
 
@@ -14,17 +15,18 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from ttm.datasets.windows.windows import WindowDataset
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.policy.network.film_efficientnet import VisionConfig
 from ttm.policy.network.policy import PRESETS, Policy
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning.augmentation import AugmentationConfig
-from ttm.training.cloning.behavior_cloning import Batch, BehaviorCloningConfig, cloning_losses
+from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
+from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig
 from ttm.training.cloning.trainer import Trainer, resume_path
-from ttm.training.cloning.training_data import BatchSource, open_all, split
+from ttm.training.common.episodes import open_all, split
 
 Make = Callable[..., TrainCommand]
 
@@ -47,9 +49,9 @@ def policy(windows: WindowDataset) -> Policy:
 
 def batches(
     windows: WindowDataset, memory: MemoryStart, count: int, augment: bool = False
-) -> list[Batch]:
+) -> list[TrainingBatch]:
     changes = AugmentationConfig() if augment else None
-    source = BatchSource(windows, 2, BehaviorCloningConfig(), changes, seed=1, memory=memory)
+    source = BatchSource(windows, 2, 1, augmentation=changes, memory=memory)
     return list(islice(source.batches(0), count))
 
 
@@ -86,7 +88,7 @@ def test_the_memory_of_a_burn_in_is_that_of_the_episode_so_far(
     """Long enough, it reaches the first tick, and what stands before that leaves no trace."""
     policy.eval()
     place = torch.tensor([[1, 2, 2]])
-    source = BatchSource(windows, 1, BehaviorCloningConfig(0, 0), None, seed=0)
+    source = BatchSource(windows, 1, 0, dropout=InputDropoutConfig(0, 0))
     burned = source.make(Pick(place), 0, burn_in=4)
     whole = source.make(Pick(torch.tensor([[1, 0, 2]])), 0, burn_in=0)
     with torch.no_grad():
@@ -133,7 +135,8 @@ def test_a_pass_begins_with_no_memory_even_in_the_middle_of_an_episode(episodes:
 def test_mixed_precision_keeps_the_windows_gradients(
     policy: Policy, windows: WindowDataset
 ) -> None:
-    """In older versions of PyTorch, autocast would go on with the weights that it cast for the burn-in."""
+    """In older versions of PyTorch, autocast would go on with the weights that it cast for the
+    burn-in."""
     policy.train()
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = cloning_losses(policy, batches(windows, AfterBurnIn(3), 1)[0])
@@ -147,19 +150,19 @@ def test_windows_carried_over_equal_the_whole_episode(
     policy: Policy, windows: WindowDataset
 ) -> None:
     policy.eval()
-    nothing_denied = BehaviorCloningConfig(0, 0)
+    nothing_hidden = InputDropoutConfig(0, 0)
     whole = WindowDataset(windows.episodes, 5, pad="none")
-    every = next(iter(BatchSource(whole, 4, nothing_denied, None, seed=0).sample(1)))
+    every = next(iter(BatchSource(whole, 4, 0, dropout=nothing_hidden).sample(1)))
     with torch.no_grad():
         raw = policy(every.inputs)[0].raw.flatten(0, 1)
         expected = dict(zip(map(tuple, every.actions.flatten(0, 1).tolist()), raw, strict=True))
         memory, begun, compared = None, [False, False], 0
-        for batch in islice(
-            BatchSource(windows, 2, nothing_denied, None, 3, Carried()).batches(0), 10
-        ):
+        carried = BatchSource(windows, 2, 3, dropout=nothing_hidden, memory=Carried())
+        for batch in islice(carried.batches(0), 10):
             prediction, memory = policy(batch.inputs, memory, batch.memory_reset)
             for lane, tick in batch.valid.nonzero().tolist():
-                # A lane may begin in the middle of an episode; its first tick has no previous action.
+                # A lane may begin in the middle of an episode; its first tick has no previous
+                # action.
                 begun[lane] |= not batch.inputs.previous_action_valid[lane, tick]
                 if begun[lane]:
                     of_whole = expected[tuple(batch.actions[lane, tick].tolist())]
@@ -179,7 +182,7 @@ def test_carried_memory_has_no_gradient(policy: Policy, windows: WindowDataset) 
 
 
 def test_batches_of_carry_depend_on_their_step_alone(windows: WindowDataset) -> None:
-    source = BatchSource(windows, 2, BehaviorCloningConfig(), None, seed=1, memory=Carried())
+    source = BatchSource(windows, 2, 1, memory=Carried())
     unbroken = list(islice(source.batches(0), 40))
     resumed = list(islice(source.batches(27), 13))
     for mine, theirs in zip(resumed, unbroken[27:], strict=True):
@@ -189,7 +192,7 @@ def test_batches_of_carry_depend_on_their_step_alone(windows: WindowDataset) -> 
 
 
 def test_calibration_runs_plain_windows(windows: WindowDataset) -> None:
-    source = BatchSource(windows, 2, BehaviorCloningConfig(), None, seed=1, memory=AfterBurnIn(3))
+    source = BatchSource(windows, 2, 1, memory=AfterBurnIn(3))
     assert all(batch.burn_in == 0 and batch.valid.shape == (2, 2) for batch in source.sample(3))
 
 
@@ -218,7 +221,8 @@ def interrupted(training: TrainCommand, monkeypatch: pytest.MonkeyPatch, step: i
 def test_resumed_equals_unbroken(
     command: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: str
 ) -> None:
-    """With carried memory it is interrupted in the middle of a pass, and would not be equal without the memory."""
+    """With carried memory it is interrupted in the middle of a pass, and would not be equal without
+    the memory."""
     options = {"memory": memory, "burn_in": 2, "window": 2, "steps": 5}
     unbroken = command(**options, out=tmp_path / "unbroken")
     unbroken.run()

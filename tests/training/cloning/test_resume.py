@@ -9,7 +9,7 @@ from torch import nn
 from ttm.policy.errors import UserError
 from ttm.training.cloning.ema import WeightAverage
 from ttm.training.cloning.optimizer import build_optimizer, set_learning_rate
-from ttm.training.cloning.resume import Progress, load_resume, read_header, save_resume
+from ttm.training.cloning.resume import TrainingProgress, load_resume, read_header, save_resume
 
 
 def network() -> nn.Module:
@@ -38,7 +38,7 @@ def test_a_resumed_training_equals_an_unbroken_one(tmp_path: Path) -> None:
     unbroken, first, second = Training(), Training(), Training()
     unbroken.steps(0, 5)
     first.steps(0, 2)
-    progress = Progress(step=2, elapsed_s=3.5, validations=1, best_error=0.25, best_step=1)
+    progress = TrainingProgress(step=2, elapsed_s=3.5, validations=1, best_error=0.25, best_step=1)
     save_resume(
         tmp_path / "state.safetensors",
         progress,
@@ -66,7 +66,7 @@ def test_saving_leaves_one_file(tmp_path: Path) -> None:
     for _ in range(2):
         save_resume(
             tmp_path / "state.safetensors",
-            Progress(),
+            TrainingProgress(),
             {},
             training.net,
             training.average.model,

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode import EpisodeWriter, open_dataset
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.statistics import dataset_statistics
 from ttm.policy.network.policy import PRESETS, Policy
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning import validation
-from ttm.training.cloning.training_data import policy_inputs
 from ttm.training.cloning.validation import EpisodeErrors
+from ttm.training.common.window_inputs import policy_inputs
 
 ACTIONS = {
     "train": [[(0.0, 0.0, 0), (0.4, 0.2, 1)]],

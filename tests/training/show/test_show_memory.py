@@ -1,4 +1,5 @@
-"""`ttm show memory`: files that open, pictures that show what was recorded, errors that say how to mend them."""
+"""`ttm show memory`: files that open, pictures that show what was recorded, errors that say how to
+mend them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ttm.datasets.episode import open_dataset
+from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.errors import UserError
 from ttm.policy.network.action_head import ActionHeadConfig
@@ -25,7 +26,8 @@ from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
 from ttm.training.show.charts import heat_over
-from ttm.training.show.command import ShowCommand, find_episode
+from ttm.training.show.command import ShowCommand
+from ttm.training.show.memory import find_episode
 from ttm.training.show.strip import draw_strip
 from ttm.training.show.trace import MemoryTrace, trace_memory
 from ttm.training.show.video import draw_frames

@@ -1,8 +1,9 @@
-"""How far predicted actions are from demonstrated ones, and from what a policy that sees nothing would do.
+"""How far predicted actions are from demonstrated ones.
 
-The normalised error is the root mean square over ticks and action dimensions of (predicted - demonstrated) / s,
-where s is the dimension's standard deviation in the training episodes. Squares, because the mean action is
-then the best of all constants, which makes it the hardest baseline of its kind.
+The normalised error is the root mean square over ticks and action dimensions of (predicted -
+demonstrated) / s, where s is the standard deviation of the dimension over the training episodes.
+The mean action has the least mean square of all constant predictions, so it is the strongest
+constant baseline for this error.
 """
 
 from __future__ import annotations
@@ -17,36 +18,44 @@ from ttm.policy.spec import PolicySpec
 
 Floats = npt.NDArray[np.floating[Any]]
 
+LEAST_DEVIATION = 1e-8
+"""A dimension whose standard deviation is not above this never moved, and is left out of the
+normalised error."""
+
 
 def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
-    """The squared normalised error of each tick, (...). predicted, actions: (..., A), scale: (A,), as in `ErrorSum`."""
-    moved = scale > 1e-8
+    """Return the mean over dimensions of the squared normalised error.
+
+    predicted, actions: (..., A); scale: (A,), as in `ErrorSum` -> (...).
+    """
+    moved = scale > LEAST_DEVIATION
     squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
     return squares.mean(axis=-1)
 
 
 @dataclass(frozen=True)
 class ActionErrors:
-    """Errors of one predictor over some ticks."""
+    """The errors of one predictor over some ticks."""
 
     normalized: float
     """Root mean square error in standard deviations of the training actions."""
     parts: dict[str, float]
-    """Mean absolute error in the part's unit; for binary parts the portion of ticks that are wrong."""
+    """Part -> mean absolute error in the part's unit; for a binary part the portion of wrong
+    ticks."""
     ticks: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `result.json`."""
+        """Return plain data for `result.json`."""
         return {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
 
 
 @dataclass
 class ErrorSum:
-    """Adds up errors batch by batch."""
+    """Accumulates errors over batches."""
 
     spec: PolicySpec
     scale: Floats
-    """(A,) standard deviations of the training actions; a dimension with 0 never moved and does not count."""
+    """(A,) standard deviations of the training actions."""
     _squares: Floats = field(init=False)
     _absolute: Floats = field(init=False)
     _ticks: int = 0
@@ -56,7 +65,11 @@ class ErrorSum:
         self._absolute = np.zeros(self.spec.action_size)
 
     def add(self, predicted: Floats, actions: Floats) -> None:
-        """predicted, actions: (n, A) in the spec's units; binary dimensions of `predicted` are probabilities."""
+        """Add n ticks.
+
+        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are
+        probabilities.
+        """
         error = predicted.astype(np.float64) - actions
         self._squares += np.square(error).sum(axis=0)
         binary = self.spec.binary_mask
@@ -65,8 +78,8 @@ class ErrorSum:
         self._ticks += len(actions)
 
     def result(self) -> ActionErrors:
-        """The means so far."""
-        moved = self.scale > 1e-8
+        """Return the means over all ticks added so far."""
+        moved = self.scale > LEAST_DEVIATION
         mean_squares = self._squares[moved] / self._ticks / np.square(self.scale[moved])
         mean_absolute = self._absolute / self._ticks
         parts = {

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a long run after the step it is in, so that it can save before it leaves."""
+"""Handling of Ctrl-C and SIGTERM by a long run that has to save before it exits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 
 class Interruption:
-    """As a context, notes the first SIGINT or SIGTERM in `signal_number`; a second one acts as it always did."""
+    """Context manager that stores the first SIGINT or SIGTERM in `signal_number`.
+
+    The run polls `signal_number` and stops when it is not None. A second signal acts as it did
+    before the context was entered.
+    """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -18,7 +22,7 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """What shells expect of a process that a signal ended: 130 after Ctrl-C, 143 after SIGTERM, else 0."""
+        """The exit code that shells expect: 130 after SIGINT, 143 after SIGTERM, otherwise 0."""
         return 0 if self.signal_number is None else 128 + self.signal_number
 
     def __enter__(self) -> Interruption:

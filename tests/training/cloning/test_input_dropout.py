@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from ttm.policy.network.policy import PolicyInputs
-from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.behavior_cloning import BehaviorCloningConfig, drop_inputs, part_weights
+from ttm.training.cloning.input_dropout import drop_inputs
+from ttm.training.cloning.options import InputDropoutConfig
 
 
 def inputs(batch: int, ticks: int = 3) -> PolicyInputs:
@@ -15,7 +15,7 @@ def inputs(batch: int, ticks: int = 3) -> PolicyInputs:
 
 
 def test_previous_actions_are_hidden_for_whole_windows_at_the_rate_asked_for() -> None:
-    config = BehaviorCloningConfig(previous_action_dropout=0.3, proprioception_dropout=0.8)
+    config = InputDropoutConfig(previous_action_dropout=0.3, proprioception_dropout=0.8)
     dropped = drop_inputs(inputs(2000), config, np.random.default_rng(0))
     seen = dropped.previous_action_valid
     assert not seen[:, 0].any()  # an episode's first tick has none
@@ -29,15 +29,7 @@ def test_previous_actions_are_hidden_for_whole_windows_at_the_rate_asked_for() -
 
 def test_no_dropout_hides_nothing() -> None:
     given = inputs(50)
-    kept = drop_inputs(given, BehaviorCloningConfig(0.0, 0.0), np.random.default_rng(0))
+    kept = drop_inputs(given, InputDropoutConfig(0.0, 0.0), np.random.default_rng(0))
     assert torch.equal(kept.previous_action_valid, given.previous_action_valid)
     assert kept.proprioception_valid is not None
     assert kept.proprioception_valid.all()
-
-
-def test_weights_reach_binary_parts_alone(spec: PolicySpec) -> None:
-    weights = torch.ones(1, 2, 3)
-    weights[0, 1, 2] = 5
-    found = part_weights(spec, weights)
-    assert found.keys() == {"gripper"}
-    assert found["gripper"].tolist() == [[1, 5]]

@@ -5,24 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.datasets.windows.windows import WindowDataset
-from ttm.policy.errors import UserError
-from ttm.training.cloning.augmentation import AugmentationConfig
-from ttm.training.cloning.behavior_cloning import Batch, BehaviorCloningConfig
-from ttm.training.cloning.training_data import BatchSource, open_all, split
+from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.training.cloning.batches import BatchSource, TrainingBatch
+from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.common.episodes import open_all, split
 
 
 @pytest.fixture
 def source(episodes: Path) -> BatchSource:
     windows = WindowDataset(split(open_all([str(episodes)]), "train"), 3)
-    return BatchSource(windows, 4, BehaviorCloningConfig(), AugmentationConfig(), seed=1)
+    return BatchSource(windows, 4, 1, augmentation=AugmentationConfig())
 
 
-def take(source: BatchSource, first_step: int, count: int) -> list[Batch]:
+def take(source: BatchSource, first_step: int, count: int) -> list[TrainingBatch]:
     return [batch for batch, _ in zip(source.batches(first_step), range(count), strict=False)]
 
 
-def same(one: Batch, two: Batch) -> bool:
+def same(one: TrainingBatch, two: TrainingBatch) -> bool:
     pairs = [
         (one.actions, two.actions),
         (one.inputs.images["head"], two.inputs.images["head"]),
@@ -50,19 +49,3 @@ def test_changes_of_the_gripper_weigh_more(source: BatchSource) -> None:
     weights = torch.cat([batch.weights.flatten(0, 1) for batch in take(source, 0, 10)])
     assert set(weights[:, 2].tolist()) == {1.0, 5.0}
     assert set(weights[:, :2].flatten().tolist()) == {1.0}
-
-
-def test_several_data_sets_are_one(episodes: Path) -> None:
-    files = sorted(str(path) for path in episodes.iterdir())
-    joined = open_all([files[0], files[1]])
-    assert len(split(joined, "train")) + len(split(joined, "valid")) == 2
-
-
-def test_data_sets_of_different_robots_are_refused(episodes: Path, other_robot: Path) -> None:
-    with pytest.raises(UserError, match=r"robot small, but .* has other"):
-        open_all([str(episodes), str(other_robot)])
-
-
-def test_a_wrong_camera_is_refused_with_those_there_are(episodes: Path) -> None:
-    with pytest.raises(UserError, match="camera 'back' is not in this data; it has: head, wrist"):
-        open_all([str(episodes)], ["back"])

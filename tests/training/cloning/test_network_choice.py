@@ -11,21 +11,23 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.registry import NAMES, core_name
+from ttm.policy.cores.configs import core_name
+from ttm.policy.cores.registry import NAMES
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import PRESETS, Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
-from ttm.training.cloning.command import Core, TrainCommand
-from ttm.training.cloning.core_choice import chosen_network, require_same_core, with_chosen_core
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.network_choice import chosen_network, require_same_core, with_chosen_core
+from ttm.training.common.core_names import CoreChoice
 
 Make = Callable[..., TrainCommand]
 
 
 def test_the_command_knows_every_core() -> None:
-    assert set(get_args(Core)) == {"auto", *NAMES}
+    assert set(get_args(CoreChoice)) == {"auto", *NAMES}
 
 
 def test_options_are_read_from_the_command_line() -> None:

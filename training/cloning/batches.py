@@ -1,0 +1,136 @@
+"""The batches of behaviour cloning: which windows step k trains on, and what is hidden and
+augmented in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.policy.network.policy import PolicyInputs
+from ttm.training.cloning.augmentation import augment
+from ttm.training.cloning.input_dropout import drop_inputs
+from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
+from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
+from ttm.training.common.window_inputs import at_ticks, policy_inputs
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """B windows of T ticks. The first `burn_in` of the T ticks only prepare the memory and have no
+    loss."""
+
+    inputs: PolicyInputs
+    actions: Tensor
+    """(B, T, A) float32, the demonstrated actions in the spec's units."""
+    valid: Tensor
+    """(B, T) bool: False at padding."""
+    weights: Tensor
+    """(B, T, A) float32: weight of each binary dimension in the loss of its part."""
+    memory_reset: Tensor
+    """(B, T) bool: True where the memory is reset before the tick."""
+    burn_in: int = 0
+
+    @property
+    def num_images(self) -> int:
+        """Number of frames of all cameras together, padding included."""
+        return sum(frames.shape[0] * frames.shape[1] for frames in self.inputs.images.values())
+
+    def to(self, device: torch.device) -> TrainingBatch:
+        """Return the same batch on `device`."""
+        return TrainingBatch(
+            self.inputs.to(device),
+            self.actions.to(device),
+            self.valid.to(device),
+            self.weights.to(device),
+            self.memory_reset.to(device),
+            self.burn_in,
+        )
+
+    def at_ticks(self, ticks: slice) -> TrainingBatch:
+        """Return some ticks of all windows, as a batch without burn-in."""
+        return TrainingBatch(
+            at_ticks(self.inputs, ticks),
+            self.actions[:, ticks],
+            self.valid[:, ticks],
+            self.weights[:, ticks],
+            self.memory_reset[:, ticks],
+        )
+
+
+class BatchSource:
+    """Makes batches by step number.
+
+    Everything random in the batch of step k is drawn from a generator seeded by (seed, k), so that
+    a resumed training continues with the batches that it would have had.
+    """
+
+    def __init__(
+        self,
+        windows: WindowDataset,
+        batch_size: int,
+        seed: int,
+        *,
+        dropout: InputDropoutConfig | None = None,
+        loss: LossConfig | None = None,
+        augmentation: AugmentationConfig | None = None,
+        memory: MemoryStart | None = None,
+    ) -> None:
+        """dropout, loss: None for their defaults. augmentation: None for none. memory: None for
+        `FromZero`."""
+        self.windows = windows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.memory = FromZero() if memory is None else memory
+        self._dropout = InputDropoutConfig() if dropout is None else dropout
+        self._augmentation = augmentation
+        weight = (LossConfig() if loss is None else loss).transition_weight
+        self._weights = windows.binary_transition_weights(weight)
+
+    def sample(self, count: int) -> Iterator[TrainingBatch]:
+        """Yield `count` batches that start from the initial memory.
+
+        They are the same at every call and at every step of a training.
+        """
+        picks = FromZero().picks(self.windows, self.batch_size, self.seed, first_batch=0)
+        for step, pick in zip(range(count), picks, strict=False):
+            yield self.make(pick, step, burn_in=0)
+
+    def batches(self, first_step: int) -> Iterator[TrainingBatch]:
+        """Yield the batches of `first_step`, `first_step` + 1, … without end.
+
+        A thread prepares the next batch while the caller uses the current one.
+        """
+        picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
+            coming = None
+            for step, pick in enumerate(picks, start=first_step):
+                ready, coming = coming, pool.submit(self.make, pick, step, self.memory.burn_in)
+                if ready is not None:
+                    yield ready.result()
+
+    def make(self, pick: Pick, step: int, burn_in: int) -> TrainingBatch:
+        """Return the windows of `pick` as the batch of `step`.
+
+        What is hidden and how images change is drawn once for each window and holds for its burn-in
+        too.
+        """
+        rng = np.random.default_rng([self.seed, step])
+        gathered = self.windows.gather_at(pick.places, burn_in=burn_in)
+        inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng)
+        if self._augmentation is not None:
+            config = self._augmentation
+            inputs = replace(
+                inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()}
+            )
+        weights = self._weights[gathered["dataset_tick"]]
+        reset = gathered["episode_start"]
+        reset[:, 0] |= pick.restart
+        return TrainingBatch(
+            inputs, gathered["actions"], gathered["valid"], weights, reset, burn_in
+        )

@@ -1,0 +1,34 @@
+"""Hiding inputs from the network in training, so that it does not rely on them alone.
+
+A policy that sees its previous action learns to repeat it, because that is right on nearly every
+tick (the "copycat" problem, Wen et al. 2020). Hiding previous actions for whole windows makes it
+learn from the other inputs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ttm.policy.network.policy import PolicyInputs
+from ttm.training.cloning.options import InputDropoutConfig
+
+
+def drop_inputs(
+    inputs: PolicyInputs, config: InputDropoutConfig, rng: np.random.Generator
+) -> PolicyInputs:
+    """Hide previous actions and proprioception in windows drawn at random, at all ticks of the
+    window."""
+    batch, _ = inputs.previous_action_valid.shape
+    keeps_action = torch.from_numpy(rng.random((batch, 1)) >= config.previous_action_dropout)
+    keeps_proprioception = torch.from_numpy(rng.random((batch, 1)) >= config.proprioception_dropout)
+    proprioception_valid = inputs.proprioception_valid
+    if proprioception_valid is None:
+        proprioception_valid = torch.ones_like(inputs.previous_action_valid)
+    return replace(
+        inputs,
+        previous_action_valid=inputs.previous_action_valid & keeps_action,
+        proprioception_valid=proprioception_valid & keeps_proprioception,
+    )

@@ -1,0 +1,62 @@
+"""The losses of behaviour cloning on one batch, and the memory that they start from.
+
+The few ticks at which the gripper opens or closes decide a task, so the losses of binary parts
+weight these ticks more than others (`LossConfig`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.network.policy import Policy
+from ttm.policy.spec import PolicySpec
+from ttm.training.cloning.batches import TrainingBatch
+
+
+def part_weights(spec: PolicySpec, weights: Tensor) -> dict[str, Tensor]:
+    """Return the weights of the ticks in the loss of each binary part.
+
+    weights: (B, T, A), one for each dimension -> part name -> (B, T).
+    """
+    return {
+        part.name: weights[..., spec.action_slices[part.name]].amax(dim=-1)
+        for part in spec.actions
+        if part.kind == "binary"
+    }
+
+
+def cloning_losses(
+    policy: Policy, batch: TrainingBatch, memory: CoreState | None = None
+) -> tuple[dict[str, Tensor], CoreState]:
+    """Return the scalar loss of each part by its name, their sum as "loss", and the memory after
+    the last tick.
+
+    memory: the memory before the first tick; None for the initial memory. A batch with a burn-in
+    starts from the memory after its burn-in instead.
+    """
+    if batch.burn_in:
+        memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
+        batch = batch.at_ticks(slice(batch.burn_in, None))
+    prediction, memory = policy(batch.inputs, memory, batch.memory_reset)
+    weights = part_weights(policy.spec, batch.weights)
+    losses = policy.loss(prediction.raw, batch.actions, valid=batch.valid, weights=weights)
+    return {**losses, "loss": torch.stack(list(losses.values())).sum()}, memory
+
+
+@torch.no_grad()
+def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
+    """Return the memory after the ticks of `batch`, which start from the initial memory.
+
+    The policy runs without gradient and in evaluation mode, as it does on the robot: without
+    dropout, and with BatchNorm's running statistics, which do not change.
+    """
+    training = policy.training
+    policy.eval()
+    _, memory = policy.core(policy.encode(batch.inputs), None, batch.memory_reset)
+    policy.train(training)
+    # Autocast caches the weights that it casts. Older versions of PyTorch (issue 65766) would reuse
+    # the ones cast here, which have no gradient, for the window itself.
+    torch.clear_autocast_cache()
+    return memory

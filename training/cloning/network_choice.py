@@ -1,0 +1,94 @@
+"""`ttm train --core`, `--core-options` and `--head-options`: the network of a new policy, or of a
+checkpoint's.
+
+A trained policy can be given another core without learning to see again. Its action head stays as
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ttm.policy.cores.configs import core_name, sized_like, with_options
+from ttm.policy.cores.registry import TTM
+from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import PRESETS, Policy, PolicyConfig
+from ttm.policy.run.checkpoint import build_empty
+from ttm.training.common.core_names import AUTO
+
+
+def chosen_network(
+    preset: str, core: str, core_options: Sequence[str], head_options: Sequence[str] = ()
+) -> PolicyConfig:
+    """Return the preset with the core called `core` (auto: `ttm`) in the preset's sizes, and with
+    the options."""
+    config = PRESETS[preset]
+    sized = sized_like(TTM if core == AUTO else core, config.core)
+    return replace(
+        config,
+        core=with_options(sized, core_options),
+        head=with_options(config.head, head_options, "action head"),
+    )
+
+
+def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Policy:
+    """Return `policy` itself if it has the core asked for, else a copy with a new core of random
+    weights.
+
+    The new core has the old one's sizes, changed by `options`. All other weights are kept, except
+    the action head's if the new core has another number of outputs.
+    """
+    config = (
+        policy.config.core
+        if _is(policy.config.core, core)
+        else sized_like(core, policy.config.core)
+    )
+    config = with_options(config, options)
+    return policy if config == policy.config.core else _with_new_core(policy, config)
+
+
+def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:
+    """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
+    if not _is(config.core, core):
+        raise UserError(
+            f"--core is {core}, but {source} has {core_name(config.core)}; leave --core out to resume, "
+            f"or give another --out and --init {source} to begin with a new core"
+        )
+    for option in options:
+        if with_options(config.core, [option]) != config.core:
+            name = option.partition("=")[0]
+            raise UserError(
+                f"--core-options has {option}, but the core of {source} has "
+                f"{name}={getattr(config.core, name)}; leave it out to resume, or give another --out "
+                f"and --init {source} to begin with a new core"
+            )
+
+
+def require_same_head(config: PolicyConfig, options: Sequence[str], source: str) -> None:
+    """Raise `UserError` if `options` contradict the action head of the checkpoint `source`."""
+    for option in options:
+        if with_options(config.head, [option], "action head") != config.head:
+            name = option.partition("=")[0]
+            raise UserError(
+                f"--head-options has {option}, but the action head of {source} has "
+                f"{name}={getattr(config.head, name)}; leave it out to keep the checkpoint's head, "
+                f"or train a new policy without --init and --resume"
+            )
+
+
+def _is(config: CoreConfig, core: str) -> bool:
+    return core in (AUTO, core_name(config))
+
+
+def _with_new_core(policy: Policy, config: CoreConfig) -> Policy:
+    made = build_empty(policy.spec, replace(policy.config, core=config))
+    same_outputs = made.core.num_outputs == policy.core.num_outputs
+    fresh = ("core.",) if same_outputs else ("core.", "action_head.")
+    kept = {
+        name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
+    }
+    made.load_state_dict(kept, strict=False)
+    made.known_instructions = dict(policy.known_instructions)
+    return made

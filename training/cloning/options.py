@@ -1,0 +1,193 @@
+"""All options of `ttm train`: their names, defaults and help texts, grouped by the part of the
+training they configure.
+
+This module imports no torch, so that the command line can be built without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import OmitArgPrefixes, arg
+
+from ttm.policy.checks import require_above_0, require_at_least, require_portion
+from ttm.policy.errors import UserError
+from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
+from ttm.training.common.schedule import Budget
+
+Preset = Literal["tiny", "base", "paper"]
+Memory = Literal["zero", "carry", "burn-in"]
+
+LEARNING_RATES: Mapping[Preset, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
+"""Preset -> default peak learning rate of a training from random weights."""
+FINE_TUNING = 1 / 3
+"""Factor on the default learning rate when a training starts from a checkpoint."""
+
+
+@dataclass(frozen=True)
+class MemoryStartConfig:
+    """What the memory holds at the first tick of a training window."""
+
+    memory: Memory = "zero"
+    """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
+    same episode left. burn-in: the memory after the --burn-in ticks before the window, which run
+    without gradient."""
+    burn_in: int = 8
+    """With --memory burn-in: number of ticks that run before each window (fewer near the start of
+    an episode)."""
+
+
+@dataclass(frozen=True)
+class InputDropoutConfig:
+    """Inputs that are hidden from the network, for whole windows drawn at random."""
+
+    previous_action_dropout: float = 0.5
+    """Portion of windows without previous actions, so that the policy does not learn to repeat
+    itself."""
+    proprioception_dropout: float = 0.1
+    """Portion of windows without proprioception."""
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of ticks in the loss."""
+
+    transition_weight: float = 5.0
+    """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
+    elsewhere."""
+
+
+@dataclass(frozen=True)
+class AugmentationConfig:
+    """Limits of the image augmentation; every change is drawn uniformly in both directions."""
+
+    shift: float = 0.06
+    """Largest shift, as a portion of the image's side."""
+    brightness: float = 0.2
+    """Largest relative change of all values."""
+    contrast: float = 0.2
+    """Largest relative change of the distance from the window's mean grey."""
+    saturation: float = 0.2
+    """Largest relative change of the colourfulness."""
+    hue_rad: float = 0.15
+    """Largest rotation of the colour circle, in radians."""
+
+
+@dataclass(frozen=True)
+class OptimizationConfig:
+    """The optimiser (AdamW) and the average of the weights."""
+
+    learning_rate: float | None = None
+    """Peak learning rate. Default: 1e-3 for tiny, 3e-4 for base and paper; a third of that with
+    --init."""
+    weight_decay: float = 0.05
+    """Weight decay of AdamW; normalisations and biases have none."""
+    average_decay: float = 0.999
+    """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of one training."""
+
+    data: tuple[str, ...]
+    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot."""
+    out: Path
+    """Folder for the checkpoints and everything else that the training writes."""
+    preset: Preset = "tiny"
+    """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
+    paper)."""
+    core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
+    core_options: tuple[str, ...] = ()
+    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
+    processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
+    default. An unknown field is answered with a list of all fields."""
+    head_options: tuple[str, ...] = ()
+    """Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128 or loss=l1. A
+    field that is not given has the preset's value. With --init and --resume the checkpoint's head
+    stays, so these options must agree with it. An unknown field is answered with a list of all
+    fields."""
+    budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
+    resume: bool = False
+    """Continue the training in OUT exactly where it stopped."""
+    overwrite: bool = False
+    """Start again even if OUT holds a training."""
+    init: Path | None = None
+    """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
+    that comes with the project. It must be for the robot of the data. With another --core or
+    --core-options only the core is new."""
+    new_statistics: bool = False
+    """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
+    filter: str = "train"
+    """Mask of the episodes to train on. Where the data have no masks, every tenth episode is held
+    out."""
+    validation_filter: str = "valid"
+    """Mask of the held-out episodes."""
+    cameras: tuple[str, ...] = ()
+    """Use only these cameras. Default: all (with --init: the checkpoint's)."""
+    image_size: int | None = None
+    """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
+    --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller
+    ones stay as they are. The robot must then send frames of that size too."""
+    window: int = 8
+    """Ticks in a training window, over which gradients flow through the memory."""
+    memory_start: OmitArgPrefixes[MemoryStartConfig] = MemoryStartConfig()
+    batch_size: int = 16
+    """Windows in a batch."""
+    optimization: OmitArgPrefixes[OptimizationConfig] = OptimizationConfig()
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = InputDropoutConfig()
+    loss: OmitArgPrefixes[LossConfig] = LossConfig()
+    augment: bool = True
+    """Shift images by a few pixels and change their colours, differently for each window."""
+    augmentation: AugmentationConfig = AugmentationConfig()
+    validations: int = 20
+    """Number of evaluations on the held-out episodes, each followed by writing the checkpoints,
+    over the whole training."""
+    seed: int = 0
+    """Seed of the weights, windows, augmentation and dropout."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    precision: Literal["32", "bf16"] = "32"
+    """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
+    threads: int = 0
+    """CPU threads; 0 means one for each core of the machine."""
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the values by the names of the command line without the dashes, such as
+        `batch-size`."""
+        values: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not is_dataclass(value):
+                values[_dashed(each.name)] = value
+                continue
+            prefix = f"{each.name}." if isinstance(value, AugmentationConfig) else ""
+            values |= {
+                f"{prefix}{_dashed(part.name)}": getattr(value, part.name) for part in fields(value)
+            }
+        return values
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of its range or two options contradict each other."""
+        values = {f"--{name}": value for name, value in self.by_name().items()}
+
+        def given(*names: str) -> dict[str, Any]:
+            return {name: values[name] for name in names}
+
+        require_above_0(given("--window", "--burn-in", "--image-size", "--batch-size"))
+        require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
+        require_portion(given("--previous-action-dropout", "--proprioception-dropout"))
+        require_portion(given("--average-decay", "--augmentation.shift"))
+        limits = ("brightness", "contrast", "saturation", "hue-rad")
+        require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
+        if self.resume and self.overwrite:
+            raise UserError(
+                "--resume continues a training and --overwrite discards it; give one of them"
+            )
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
