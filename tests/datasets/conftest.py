@@ -1,4 +1,4 @@
-"""A small robot's spec, and a way to record episodes of it that move, like real ones."""
+"""The spec of a small robot, and fixtures that record episodes of it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SPEC = PolicySpec(
     ),
     rate_hz=5.0,
 )
-"""Two cameras of different size, one vector, one continuous and one binary part."""
+"""Two cameras of different sizes, one vector, one continuous and one binary action part."""
 
 
 def observation_at(tick: int, seed: int = 0) -> dict[str, Any]:
-    """Another picture and posture at each tick."""
+    """Return an observation that differs at each tick."""
     random = np.random.default_rng([seed, tick])
     frames = {
         c.name: random.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8)
@@ -38,7 +38,7 @@ def observation_at(tick: int, seed: int = 0) -> dict[str, Any]:
 
 
 def action_at(tick: int) -> Any:
-    """The arm creeps; the gripper closes at tick 3."""
+    """Return an action that moves the arm slowly and closes the gripper at tick 3."""
     return np.array([0.01 * (tick % 7), -0.02, 0.0, float(tick >= 3)], dtype=np.float32)
 
 
@@ -59,7 +59,10 @@ def action() -> Callable[[int], Any]:
 
 @pytest.fixture
 def record() -> Callable[..., Path]:
-    """record(path, ticks=6, seed=0, jpeg_quality=None, **facts for `finish`) -> path"""
+    """record(path, ticks=6, seed=0, jpeg_quality=None, **facts) records an episode.
+
+    `facts` are options of `EpisodeWriter.finish`. It returns the path.
+    """
 
     def record_episode(
         path: Path, ticks: int = 6, seed: int = 0, jpeg_quality: int | None = None, **facts: Any
@@ -77,7 +80,7 @@ def record() -> Callable[..., Path]:
 
 @pytest.fixture
 def real_data() -> Path:
-    """The folder of real episodes beside the repository."""
+    """The folder of real episodes, which lies next to the repository."""
     folder = Path(__file__).resolve().parents[2].parent / "shared" / "data"
     if not (folder / "bridge_v2_robomimic.hdf5").is_file():
         pytest.skip("the real episodes (../shared/data) are not here")

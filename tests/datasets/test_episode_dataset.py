@@ -1,4 +1,4 @@
-"""Opening data sets: files, folders, globs, masks; and what foreign or damaged files do."""
+"""Opening data sets: files, folders, globs, masks, and files that are foreign or damaged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttm.policy.errors import UserError
 def foreign_file(
     path: Path, demos: int = 3, control_freq: float | None = None, **attributes: object
 ) -> Path:
-    """As robomimic and its kin write: no ttm_spec, no timestamps, a gripper among the actions."""
+    """Write a file as robomimic does: no ttm_spec, no timestamps, a gripper among the actions."""
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
         kwargs = {} if control_freq is None else {"control_freq": control_freq}
@@ -169,7 +169,7 @@ def test_a_place_without_data_is_told(tmp_path, make, message):
         open_dataset(make(tmp_path))
 
 
-def test_a_truncated_file_is_named_with_the_cure(tmp_path, record):
+def test_a_truncated_file_is_named_with_the_remedy(tmp_path, record):
     record(tmp_path / "a.hdf5")
     path = record(tmp_path / "b.hdf5")
     path.write_bytes(path.read_bytes()[:-1000])

@@ -1,4 +1,4 @@
-"""Recording: what is written, what is refused, and what a crash leaves behind."""
+"""Recording: what is written, what is refused, and what remains after a crash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.layout import next_episode_path
-from ttm.policy.files import partial_path
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
+from ttm.policy.files import partial_path
 from ttm.policy.spec import PolicySpec
 
 

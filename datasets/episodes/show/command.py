@@ -15,8 +15,8 @@ from ttm.policy.checks import options, require_at_least
 class DataShowCommand:
     """Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.
 
-    With --sheet, also write a contact sheet as PNG for each camera: its rows are episodes, its
-    columns evenly spaced ticks.
+    With --sheet, also write a contact sheet for each camera: a picture whose rows are episodes and
+    whose columns are evenly spaced ticks.
 
     For example:
       ttm data show demos
@@ -31,8 +31,8 @@ class DataShowCommand:
     """Show only the episodes of this mask, such as train or valid."""
 
     sheet: Path | None = None
-    """Where to write the contact sheet. With several cameras there is one file for each, with the
-    camera's name added. None writes no contact sheet."""
+    """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
+    each, with the camera's name added. None writes no contact sheet."""
 
     rows: int = 12
     """The number of episodes on the contact sheet, evenly spread over the data set."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
@@ -42,18 +43,22 @@ def show_dataset(
 def write_contact_sheets(
     episodes: EpisodeDataset, path: Path, rows: int, columns: int
 ) -> list[Path]:
-    """Write one PNG for each camera and return their paths.
+    """Write one picture for each camera and return their paths.
 
-    They are `path`, or with several cameras `path` with the camera's name added to its stem.
+    They are `path`, or with several cameras `path` with the camera's name added to its stem. The
+    suffix chooses the format and is .png if there is none.
     """
     path = path if path.suffix else path.with_suffix(".png")
+    picture_format = Image.registered_extensions().get(path.suffix.lower())
+    if picture_format is None:
+        raise UserError(f"{path} is no kind of picture; give --sheet a name such as sheet.png")
     several = len(episodes.spec.cameras) > 1
     chosen = evenly_chosen(episodes, rows)
     written = []
     for camera in episodes.spec.cameras:
         file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
         picture = io.BytesIO()
-        contact_sheet(chosen, camera, columns).save(picture, format="PNG", optimize=True)
+        contact_sheet(chosen, camera, columns).save(picture, format=picture_format, quality=90)
         try:
             write_atomically(file, picture.getvalue())
         except OSError as error:

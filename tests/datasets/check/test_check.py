@@ -1,4 +1,4 @@
-"""`ttm data check`: each kind of damage is named with its place and a cure, and clean data pass."""
+"""`ttm data check`: each kind of damage is named with its place and remedy, and clean data pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ttm.policy.errors import UserError
 
 @pytest.fixture
 def damage(tmp_path, record):
-    """damage(change) -> the report on an episode to whose demo `change` was done."""
+    """damage(change) records an episode, applies `change` to its demo and returns the report."""
 
     def report_on(change, ticks=12, **options):
         path = record(tmp_path / "a.hdf5", ticks=ticks, **options)
@@ -25,7 +25,7 @@ def damage(tmp_path, record):
 
 
 def put(key, tick, value):
-    """A change of one tick."""
+    """Return a change that sets one tick of a dataset."""
 
     def change(demo):
         demo[key][tick] = value
@@ -34,7 +34,7 @@ def put(key, tick, value):
 
 
 def replace(key, value):
-    """A change of a whole dataset; None takes it away."""
+    """Return a change that replaces a whole dataset, or deletes it if `value` is None."""
 
     def change(demo):
         del demo[key]
@@ -107,7 +107,7 @@ TIMES = 0.2 * np.arange(12)
         ),
     ],
 )
-def test_a_fault_is_named_with_its_place_and_a_cure(damage, change, tick, message):
+def test_a_fault_is_named_with_its_place_and_remedy(damage, change, tick, message):
     report = damage(change)
     (fault,) = [fault for fault in report.faults if not fault.is_warning]
     assert message in fault.what
@@ -116,7 +116,7 @@ def test_a_fault_is_named_with_its_place_and_a_cure(damage, change, tick, messag
 
 
 def hold_frame(first, last):
-    """The head camera repeats what it saw before tick `first`, up to tick `last`."""
+    """Return a change in which the head camera repeats a frame from tick `first` to `last`."""
 
     def change(demo):
         for tick in range(first, last + 1):
@@ -217,7 +217,7 @@ def test_an_unfinished_recording_is_a_warning(tmp_path, record):
 
 
 def test_a_broken_first_demo_does_not_hide_the_others(tmp_path):
-    """Files without a spec: it is inferred from the demos that allow it."""
+    """Without a stored spec, it is inferred from the demos that allow it."""
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         for i in range(3):
             demo = file.create_group(f"data/demo_{i}")

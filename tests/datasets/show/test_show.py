@@ -1,4 +1,4 @@
-"""`ttm data show`: what the tables say, and what the contact sheet shows."""
+"""`ttm data show`: the tables that it prints, and the contact sheets that it writes if asked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.show.command import DataShowCommand
 from ttm.datasets.show.contact_sheet import (
     CAPTION_HEIGHT,
     GAP,
@@ -15,7 +16,6 @@ from ttm.datasets.show.contact_sheet import (
     evenly_chosen,
     spaced_ticks,
 )
-from ttm.datasets.show.command import DataShowCommand
 from ttm.datasets.show.summary import rate_text
 from ttm.policy.errors import UserError
 
@@ -37,7 +37,7 @@ def folder(tmp_path, record):
 
 
 def test_the_tables_tell_what_there_is(folder, capsys):
-    assert DataShowCommand(str(folder), sheet=None).run() == 0
+    assert DataShowCommand(str(folder)).run() == 0
     shown = capsys.readouterr().out
     for words in (
         "3 (train 2, valid 1)",
@@ -58,7 +58,38 @@ def test_the_tables_tell_what_there_is(folder, capsys):
         if "pick up the mug" in line or "open the drawer" in line
     ]
     assert [row[:3] for row in rows] == [["2", "1", "pick"], ["1", "1", "open_drawer"]]
-    assert list(folder.glob("*.png")) == []
+
+
+def test_without_sheet_the_working_directory_stays_as_it_was(folder, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    before = sorted(folder.iterdir())
+    assert DataShowCommand(str(folder)).run() == 0
+    assert list(elsewhere.iterdir()) == []
+    assert sorted(folder.iterdir()) == before
+
+
+def test_titles_do_not_wrap_in_narrow_tables(folder, capsys):
+    DataShowCommand(str(folder)).run()
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == str(folder)
+    assert "Actions and proprioception, by dimension" in lines
+
+
+@pytest.mark.parametrize(("name", "written"), [("s.jpg", "JPEG"), ("s", "PNG")])
+def test_the_suffix_chooses_the_format(folder, name, written):
+    DataShowCommand(str(folder), sheet=folder / name).run()
+    (file,) = folder.glob("s_head.*")
+    with Image.open(file) as sheet:
+        assert sheet.format == written
+
+
+def test_a_sheet_that_cannot_be_written_is_told(folder):
+    (folder / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*give another file with --sheet"):
+        DataShowCommand(str(folder), sheet=folder / "file" / "s.png").run()
+    with pytest.raises(UserError, match=r"s\.txt is no kind of picture"):
+        DataShowCommand(str(folder), sheet=folder / "s.txt").run()
 
 
 def test_there_is_a_sheet_for_each_camera(folder):

@@ -1,4 +1,4 @@
-"""Windows that follow one another: every tick once a pass, in order, in lanes that can be entered anywhere."""
+"""Lanes of windows: every tick once in a pass, in order, and the same ones after a resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LENGTHS = [6, 3, 40, 1, 8, 17, 16]
 
 
 def one_pass(sampler: LaneSampler) -> torch.Tensor:
-    """(k, B, 3): the first whole pass."""
+    """Return the batches of the first pass, (k, B, 3)."""
     batches = []
     for places, begins in sampler:
         if begins and batches:
@@ -52,7 +52,7 @@ def test_windows_begin_at_every_tick_over_the_passes() -> None:
 
 
 def test_few_lanes_begin_in_an_episodes_middle() -> None:
-    """Even where there are fewer windows than lanes."""
+    """Lanes are long even if there are fewer windows than lanes."""
     for lengths in ([9, 5], LENGTHS, [300, *[10] * 50]):
         lanes = one_pass(LaneSampler(lengths, 4, 16, seed=4))
         assert len(lanes) >= LONGEST_EPISODES_IN_A_LANE * max(lengths) / 4

@@ -1,8 +1,6 @@
-"""Training windows: which there are, what is in them, and that every way of reading them agrees."""
+"""Training windows: which ones there are, what they hold, and that all ways of reading them agree."""
 
 from __future__ import annotations
-
-from itertools import chain, islice
 
 import h5py
 import numpy as np
@@ -12,8 +10,6 @@ from torch.utils.data import DataLoader
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.sampler import WindowSampler
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 
@@ -22,7 +18,7 @@ EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 
 @pytest.fixture
 def episodes(tmp_path, record):
-    """Of 6, 3 and 10 ticks."""
+    """Three episodes of 6, 3 and 10 ticks."""
     for i, ticks in enumerate((6, 3, 10)):
         record(
             tmp_path / f"{i}.hdf5",
@@ -35,7 +31,7 @@ def episodes(tmp_path, record):
 
 
 def counts(windows):
-    """How often each tick of the data set is valid, over all windows."""
+    """Return how often each tick of the data set is valid, over all windows."""
     batch = windows.gather(list(range(len(windows))))
     return torch.bincount(
         batch["dataset_tick"][batch["valid"]], minlength=windows.num_ticks
@@ -94,7 +90,7 @@ def test_an_episodes_first_tick_is_marked_and_has_no_previous_action(episodes):
 
 
 def test_the_previous_action_is_the_one_that_was_executed(tmp_path, spec, observation, action):
-    """Where a policy drove and the expert labelled, the policy later sees its own last action."""
+    """Where a policy drove and the expert labelled, the previous action is the policy's own."""
 
     def executed(tick):
         return action(tick) + np.float32(0.01)
@@ -169,31 +165,6 @@ def test_transition_weights_dwell_on_the_gripper(episodes):
     assert weights[batch["dataset_tick"]].shape == batch["actions"].shape
 
 
-def test_each_instruction_is_embedded_once_unless_stored(tmp_path, record, monkeypatch):
-    asked = []
-
-    def embed(text):
-        asked.append(text)
-        return np.full(384, len(text), np.float32)
-
-    monkeypatch.setattr("ttm.datasets.instructions.embed_instruction", embed)
-    record(tmp_path / "0.hdf5", instruction="stored", embedding=EMBEDDING)
-    record(
-        tmp_path / "1.hdf5",
-        instruction="of another model",
-        embedding=EMBEDDING,
-        language_model="other",
-    )
-    for i in (2, 3):
-        record(tmp_path / f"{i}.hdf5", instruction="push")
-    record(tmp_path / "4.hdf5", instruction="")
-    windows = WindowDataset(open_dataset(tmp_path), 6, pad="none")
-    assert asked == ["of another model", "push", "do the task"]
-    language = windows.gather([0, 1, 2, 3, 4])["language"]
-    assert torch.equal(language[0], torch.from_numpy(EMBEDDING))
-    assert language[1:, 0].tolist() == [16, 4, 4, 11]
-
-
 def test_a_data_loader_collates_the_same_batch(episodes):
     windows = WindowDataset(episodes, 4)
     loaded = next(iter(DataLoader(windows, batch_size=3)))
@@ -202,39 +173,8 @@ def test_a_data_loader_collates_the_same_batch(episodes):
     assert torch.equal(loaded["previous_action"], gathered["previous_action"])
 
 
-def test_the_sampler_shows_every_window_once_a_pass(episodes):
-    batches = list(islice(WindowSampler(12, 4, seed=1), 6))
-    assert sorted(chain(*batches[:3])) == list(range(12))
-    assert sorted(chain(*batches[3:])) == list(range(12))
-    assert batches[:3] != batches[3:]
-
-
-def test_a_resumed_sampler_goes_on_where_it_was():
-    unbroken = list(islice(WindowSampler(13, 4, seed=1), 9))
-    assert list(islice(WindowSampler(13, 4, seed=1, first_batch=5), 4)) == unbroken[5:]
-
-
-def test_a_data_set_smaller_than_a_batch_fills_it():
-    (batch,) = islice(WindowSampler(3, 8, seed=0), 1)
-    assert len(batch) == 8
-    assert set(batch) == {0, 1, 2}
-
-
 def test_impossible_windows_are_told(episodes):
     with pytest.raises(UserError, match="window is 0"):
         WindowDataset(episodes, 0)
     with pytest.raises(UserError, match="no episode to make windows of"):
         WindowDataset(episodes[:0], 4)
-    with pytest.raises(UserError, match="batch_size is 0"):
-        WindowSampler(3, 0)
-
-
-def test_statistics_are_over_all_ticks(episodes):
-    statistics = dataset_statistics(episodes)
-    actions = np.concatenate([episode.actions for episode in episodes])
-    np.testing.assert_allclose(statistics.actions.mean, actions.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(statistics.actions.std, actions.std(axis=0), rtol=1e-4, atol=1e-7)
-    np.testing.assert_array_equal(statistics.actions.max, actions.max(axis=0))
-    assert statistics.proprioception["joints"].std.shape == (3,)
-    with pytest.raises(UserError, match="no episode"):
-        dataset_statistics([])
