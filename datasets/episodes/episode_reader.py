@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EpisodeReader:
-    """One recorded episode of `num_samples` ticks (T), as `EpisodeReader.open` or a data set gives it.
+    """One recorded episode of `num_samples` ticks (T), from `EpisodeReader.open` or a data set.
 
     Arrays are read from the file each time they are asked for. No file is held open, so that an
     episode can be sent to other processes.
@@ -133,7 +133,7 @@ class EpisodeReader:
             return self._decode(demo, camera, *slice(start, stop).indices(self.num_samples)[:2])
 
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what was seen before `actions[tick]` was taken, as `PolicyRunner.step` takes it."""
+        """Return what was seen before `actions[tick]` was taken, as `PolicyRunner` takes it."""
         if not 0 <= tick < self.num_samples:
             raise IndexError(
                 f"tick {tick} of {self.name}, which has ticks 0 to {self.num_samples - 1}"

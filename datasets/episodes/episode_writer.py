@@ -153,7 +153,8 @@ class EpisodeWriter:
         self._require_open()
         if self.num_samples == 0:
             raise UserError(
-                f"{self.path}: the episode has no tick; append at least one before finish, or abandon it"
+                f"{self.path}: the episode has no tick; "
+                "append at least one before finish, or abandon it"
             )
         self._refuse_overwriting()
         for dataset in self._datasets.values():

@@ -1,6 +1,7 @@
 """Names and conventions of the HDF5 layout: robomimic's, with a few more attributes.
 
-    data                      attrs: total, env_args (JSON), ttm_spec (JSON: the PolicySpec), ttm_format
+    data                      attrs: total, env_args (JSON), ttm_spec (JSON of the PolicySpec),
+                              ttm_format
     data/demo_<i>             attrs: num_samples, language_instruction, task, success, seed
       actions                 (T, A) float32, in the spec's units
       obs/<camera>            (T, H, W, 3) uint8; or (T,) JPEGs as variable-length uint8,

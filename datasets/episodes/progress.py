@@ -1,4 +1,4 @@
-"""Progress bars of long work: on stderr, removed when they are done, and absent without a terminal."""
+"""Progress bars on stderr, which show nothing if that is no terminal."""
 
 from __future__ import annotations
 

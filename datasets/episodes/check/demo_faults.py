@@ -40,7 +40,7 @@ def structure_faults(demo: Demo) -> Iterator[Fault]:
 
 
 def length_faults(demo: Demo) -> Iterator[Fault]:
-    """Find datasets, and an attribute num_samples, whose length differs from that of the actions."""
+    """Find datasets (and num_samples) of another length than the actions."""
     length = len(demo.group["actions"])
     if length == 0:
         yield demo.fault("it has no tick", DELETE)
@@ -73,7 +73,7 @@ def value_faults(demo: Demo) -> Iterator[Fault]:
 
 
 def clock_faults(demo: Demo) -> Iterator[Fault]:
-    """Find timestamps that run backwards, repeat, leave gaps, or have another rate than the spec."""
+    """Find timestamps that run backwards, repeat, leave gaps, or contradict the spec's rate."""
     if "timestamps" not in demo.group:
         return
     times = np.asarray(demo.group["timestamps"], dtype=np.float64)

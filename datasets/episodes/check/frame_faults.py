@@ -17,7 +17,7 @@ STUCK_REPEATS = 3
 """This many repeats of a frame in a row, while the robot moves, mean that the camera is stuck."""
 
 STILL_RANGE = 0.01
-"""The robot stands still while its proprioception varies by no more than this (10 mm, 0.6 degrees)."""
+"""The robot stands still while its proprioception varies by at most this (10 mm, 0.6 degrees)."""
 
 BLOCK_TICKS = 64
 """The number of frames that are read at once, which bounds the memory needed."""

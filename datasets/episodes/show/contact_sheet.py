@@ -53,7 +53,7 @@ def evenly_chosen(episodes: Sequence[EpisodeReader], count: int) -> list[Episode
 
 
 def _caption(draw: ImageDraw.ImageDraw, episode: EpisodeReader, top: int, width: int) -> None:
-    """Write the instruction on the left; on the right the success, and file and length if they fit."""
+    """Write the instruction on the left, and on the right success, file and length if they fit."""
     y = top + CAPTION_HEIGHT // 2
     outcome, colour = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}[
         episode.success

@@ -93,7 +93,8 @@ class WindowDataset(Dataset[WindowBatch]):
         require_at_least(1, {"window": window})
         if not len(episodes):
             raise UserError(
-                f"{episodes.source}: no episode to make windows of; record more, or choose another mask"
+                f"{episodes.source}: no episode to make windows of; "
+                "record more, or choose another mask"
             )
         self.episodes = episodes
         self.window = window
@@ -175,7 +176,7 @@ class WindowDataset(Dataset[WindowBatch]):
         """Return the windows at any places, as one batch of T = `burn_in` + `window` ticks.
 
         places: (B, 3) int64, as `places` returns them: episode, first tick, length.
-        burn_in: the number of ticks before each window to include, from which a memory can build up.
+        burn_in: the number of ticks to include before each window, for a memory to build up.
 
         The first tick may be negative. In place of ticks before an episode's start stands its first
         tick, each time with `episode_start`, so that a memory which is reset there keeps nothing of
@@ -226,7 +227,7 @@ class WindowDataset(Dataset[WindowBatch]):
 
 
 def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> PolicySpec:
-    """Return the spec with the cameras of `resize_to`, name -> (height, width), at their new size."""
+    """Return the spec with the cameras of `resize_to`, name -> (height, width), resized."""
     for name in resize_to:
         spec.camera(name)
     cameras = tuple(

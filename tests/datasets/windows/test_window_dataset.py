@@ -1,4 +1,4 @@
-"""Training windows: which ones there are, what they hold, and that all ways of reading them agree."""
+"""Training windows: which ones there are, what they hold, and how they are read."""
 
 from __future__ import annotations
 
