@@ -1,4 +1,5 @@
-"""The training loop of the studies: Adam, clipped gradients, fresh or repeated batches, stops when told to."""
+"""The training loop of the studies: Adam with clipped gradients, on batches that the caller
+makes."""
 
 from __future__ import annotations
 
@@ -11,52 +12,71 @@ from torch import Tensor, nn
 
 MAX_GRADIENT_NORM = 1.0
 
-Batch = tuple[Tensor, ...]
+Samples = tuple[Tensor, ...]
+"""Tensors of the same first dimension, one row for each sample; the arguments of a loss."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a training stands after some steps."""
+    """The state of a training after some steps."""
 
     steps: int
     loss: float
-    """Of the newest batch."""
+    """Loss of the newest batch."""
+    mean_loss: float
+    """Mean loss of the batches since the last report."""
     seconds: float
-    """Since the training began, without what the caller did between two of these (evaluation, printing)."""
+    """Time of training so far, without what the caller did between two reports."""
 
 
 def fit(
     model: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[Samples],
     loss: Callable[..., Tensor],
     *,
-    learning_rate: float,
+    learning_rate: float | Callable[[int], float],
     report_every: int = 50,
 ) -> Iterator[Progress]:
-    """Trains on `batches` until they end or the caller stops asking; yields every `report_every` steps and at the end.
+    """Train on `batches` until they end or the caller stops iterating.
 
-    loss: called with the model and a batch's tensors, gives a scalar. The model is in training mode in between.
+    Yields every `report_every` steps and at the end. The model is in training mode during the
+    steps, whatever the caller does in between.
+
+    loss: called with the model and the tensors of a batch; returns a scalar. learning_rate: Adam's
+    rate, constant or as a function of the step, counted from 0.
     """
-    optimizer = torch.optim.Adam(model.parameters(), learning_rate)
-    seconds, begun, steps, value = 0.0, time.perf_counter(), 0, torch.tensor(torch.nan)
+    rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
+    optimizer = torch.optim.Adam(model.parameters(), rate(0))
+    seconds, begun, steps = 0.0, time.perf_counter(), 0
+    losses: list[Tensor] = []
+
+    def report() -> Progress:
+        values = [float(value) for value in losses]
+        losses.clear()
+        return Progress(steps, values[-1], sum(values) / len(values), seconds)
+
     model.train()
     for steps, batch in enumerate(batches, start=1):
+        optimizer.param_groups[0]["lr"] = rate(steps - 1)
         value = loss(model, *batch)
         optimizer.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
         optimizer.step()
+        losses.append(value.detach())
         if steps % report_every == 0:
             seconds += time.perf_counter() - begun
-            yield Progress(steps, float(value.detach()), seconds)
+            yield report()
             begun = time.perf_counter()
             model.train()
-    if steps % report_every:
-        yield Progress(steps, float(value.detach()), seconds + time.perf_counter() - begun)
+    if losses:
+        seconds += time.perf_counter() - begun
+        yield report()
 
 
-def within(batches: Iterable[Batch], seconds: float) -> Iterator[Batch]:
-    """`batches` until so much time has gone since the first was asked for; that one always comes."""
+def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
+    """Yield from `batches` until the time since the first was asked for is up; at least one is
+    yielded."""
     end = time.perf_counter() + seconds
     for batch in batches:
         yield batch
@@ -64,8 +84,8 @@ def within(batches: Iterable[Batch], seconds: float) -> Iterator[Batch]:
             return
 
 
-def repeated(samples: Batch, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """Batches of the same samples for ever, in another order each time round; tensors are (samples, ...)."""
+def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> Iterator[Samples]:
+    """Yield batches of the same samples without end, in a new order after each pass over them."""
     order = torch.empty(0, dtype=torch.int64)
     while True:
         while len(order) < batch_size:

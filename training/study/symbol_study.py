@@ -1,33 +1,22 @@
-"""What the studies on sequences of symbols ask on the command line."""
+"""What the studies on sequences of symbols share when they run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
-from ttm.training.option_checks import require_1_or_more, require_above_0, require_some
+import torch
+
+from ttm.training.common.allocator import keep_freed_memory
+
+SMALL_CORE: Mapping[str, Any] = MappingProxyType(
+    {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 128}
+)
+"""Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
 
 
-@dataclass(frozen=True)
-class SymbolStudyCommand:
-    """Options of them all."""
-
-    seeds: tuple[int, ...] = (0,)
-    """One training for each, with other first weights and other data; what is held out stays."""
-    core_options: tuple[str, ...] = ()
-    """Fields of all cores named, such as `num_layers=3`; the sizes of the study otherwise."""
-    width: int = 64
-    """D, of the core and of the symbols' embedding."""
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    """Of Adam."""
-    threads: int = 1
-    """CPU threads. Figures differ a little with their number, since sums are rounded in another order."""
-    json: Path | None = None
-    """Also write all figures to this file."""
-
-    def check(self) -> None:
-        """`UserError` for a value that cannot be."""
-        require_some(self, "seeds")
-        require_1_or_more(self, "width", "batch_size", "threads")
-        require_above_0(self, "learning_rate")
+def prepare_process(threads: int) -> None:
+    """Set up this process for training on the CPU with so many threads."""
+    keep_freed_memory()
+    torch.set_num_threads(threads)

@@ -1,6 +1,5 @@
-"""Demonstrations by minigrid's BabyAI bot, which sometimes plans for ever: here it is stopped.
-
-This module needs minigrid; `babyai_level.minigrid_version` says so to those who do not have it.
+"""Demonstrations by minigrid's BabyAI bot, which on some seeds plans without end and is stopped
+here.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ import numpy as np
 from minigrid.utils.baby_ai_bot import BabyAIBot
 from numpy.typing import NDArray
 
-from ttm.training.study.babyai.level import VIEW, BabyaiEnvironment, Observation
+from ttm.training.study.babyai.environment import VIEW, BabyaiEnvironment, MinigridView
 
 LONGEST_PLANNING = 100
-"""Looks at the plan's top within one tick. On levels from GoToLocal to BossLevel the bot needs up to 9; on some seeds
-(Unlock 63, GoToImpUnlock 6 and 14) it puts sub-goals on the plan and takes them off again without end."""
+"""How often the bot may read its plan within one tick. On levels from GoToLocal to BossLevel it
+needs up to 9 reads; on some seeds (Unlock 63, GoToImpUnlock 6 and 14) it adds sub-goals and removes
+them again without end."""
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One episode that the bot solved. `images` and `directions` are what it saw before each action."""
+    """One episode that the bot solved; images and directions are those before each action."""
 
     mission: str
     images: NDArray[np.uint8]
@@ -35,39 +35,48 @@ class Demonstration:
 
 
 class PlanningTooLong(Exception):
-    """The bot has looked at its plan's top too often for one action."""
+    """Raised when the bot has read its plan too often for one action."""
 
 
 class BoundedPlan(list[Any]):
-    """The bot's stack of sub-goals, which counts looks at its items. A clock would do too, but not repeatably."""
+    """The bot's stack of sub-goals, which counts how often its items are read.
 
-    looks = 0
+    A limit on the reads stops the bot at the same place in every run; a limit on the time would
+    not.
+    """
+
+    reads = 0
 
     def __getitem__(self, index: Any) -> Any:
-        """As a list's; `PlanningTooLong` after `LONGEST_PLANNING` since `looks` was last set to 0."""
-        self.looks += 1
-        if self.looks > LONGEST_PLANNING:
+        """Raise `PlanningTooLong` at more than `LONGEST_PLANNING` reads since `reads` was set to 0."""
+        self.reads += 1
+        if self.reads > LONGEST_PLANNING:
             raise PlanningTooLong
         return super().__getitem__(index)
 
 
 class BoundedBot(BabyAIBot):
-    """minigrid's bot, which raises `PlanningTooLong` instead of planning for ever. It acts the same, and sooner."""
+    """minigrid's bot, which raises `PlanningTooLong` instead of planning without end.
+
+    Its actions are those of the original; two of its methods are faster.
+    """
 
     def __init__(self, environment: BabyaiEnvironment) -> None:
-        """environment: just reset."""
+        """environment: must have been reset."""
         super().__init__(environment.unwrapped)
         self.stack: BoundedPlan = BoundedPlan(self.stack)
         self._image = np.zeros((VIEW, VIEW, 3), np.uint8)
 
-    def act(self, observation: Observation, previous_action: int | None) -> int:
-        """The action at a tick. previous_action: None at the first."""
-        self.stack.looks = 0
-        self._image = observation.image
+    def act(self, view: MinigridView, previous_action: int | None) -> int:
+        """Return the action at a tick. previous_action: None at the first."""
+        self.stack.reads = 0
+        self._image = view.image
         return int(self.replan(previous_action))
 
     def _process_obs(self) -> None:
-        """Notes which tiles of the map have been seen: from the observation, where the original draws it anew."""
+        """Mark the tiles of the map that are visible, from the view; the original renders the view
+        again.
+        """
         world = self.mission.unwrapped
         across, ahead = np.nonzero(self._image[..., 0])  # object 0: not visible
         forward, right = (
@@ -81,7 +90,7 @@ class BoundedBot(BabyAIBot):
     def _breadth_first_search(
         self, initial_states: Sequence[Any], accept_fn: Callable[..., bool], ignore_blockers: bool
     ) -> tuple[Any, Any, dict[Any, Any]]:
-        """The original's, without its copy of the whole queue for each place that is looked at."""
+        """Search as the original does, without its copy of the whole queue at every step."""
         queue: deque[tuple[Any, Any]] = deque((state, None) for state in initial_states)
         grid = self.mission.unwrapped.grid
         came_from: dict[Any, Any] = {}
@@ -95,32 +104,32 @@ class BoundedBot(BabyAIBot):
                 return _path((i, j), came_from), (i, j), came_from
             if not self.vis_mask[i, j] or not _passable(cell, ignore_blockers):
                 continue
-            # What is reached without a turn comes first.
+            # The tile that is reached without a turn comes first.
             for k, m in ((di, dj), (dj, di), (-dj, -di), (-di, -dj)):
                 queue.append(((i + k, j + m, k, m), (i, j)))
         return None, None, came_from
 
 
 def demonstrate(environment: BabyaiEnvironment, seed: int) -> Demonstration | None:
-    """The bot's episode; None if it does not solve it, does not end its planning, or fails with an error."""
+    """Return the bot's episode; None if it fails, does not stop planning, or raises an error."""
     now = environment.reset(seed)
     bot = BoundedBot(environment)
-    seen: list[Observation] = []
+    views: list[MinigridView] = []
     actions: list[int] = []
     done = over = False
     while not over:
         try:
             action = bot.act(now, actions[-1] if actions else None)
-        except Exception:  # the bot gives up by failed assertions, and by errors of many kinds
+        except Exception:  # the bot gives up by assertions and by errors of many kinds
             return None
-        seen.append(now)
+        views.append(now)
         actions.append(action)
         now, done, over = environment.step(action)
-    return _demonstration(seen, actions) if done else None
+    return _demonstration(views, actions) if done else None
 
 
 def _passable(cell: Any, ignore_blockers: bool) -> bool:
-    """Whether the search goes on from this tile; None is an empty one."""
+    """Return whether the search goes on from this tile; None is an empty one."""
     if cell is None:
         return True
     if cell.type == "wall":
@@ -131,7 +140,7 @@ def _passable(cell: Any, ignore_blockers: bool) -> bool:
 
 
 def _path(end: Any, came_from: dict[Any, Any]) -> list[Any]:
-    """From `end` back to where the search began."""
+    """Return the places from `end` back to where the search began."""
     path = []
     place = end
     while place:
@@ -140,10 +149,10 @@ def _path(end: Any, came_from: dict[Any, Any]) -> list[Any]:
     return path
 
 
-def _demonstration(seen: Sequence[Observation], actions: Sequence[int]) -> Demonstration:
+def _demonstration(views: Sequence[MinigridView], actions: Sequence[int]) -> Demonstration:
     return Demonstration(
-        seen[0].mission,
-        np.stack([observation.image for observation in seen]),
-        np.array([observation.direction for observation in seen], np.uint8),
+        views[0].mission,
+        np.stack([view.image for view in views]),
+        np.array([view.direction for view in views], np.uint8),
         np.array(actions, np.uint8),
     )

@@ -1,8 +1,9 @@
-"""A small policy for BabyAI: its instruction says what each kind of tile means, and a temporal core remembers.
+"""A small policy for MiniGrid levels with an instruction, with a temporal core as its memory.
 
-As in BabyAI's own baseline (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction and FiLM brings
-it to what is seen. There are only some dozen kinds of tiles, so FiLM is computed for each kind and instruction, not
-for each tile at each tick, which would cost more than all else together.
+As in BabyAI's baseline (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction,
+and FiLM applies it to what the agent sees. There are only a few dozen kinds of tiles. FiLM is
+therefore computed for each kind and instruction; for each tile at each tick it would cost more than
+the rest.
 """
 
 from __future__ import annotations
@@ -17,62 +18,68 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState
-from ttm.training.study.babyai.level import NUM_ACTIONS, VIEW
+from ttm.training.study.babyai.environment import NUM_ACTIONS, VIEW
 
 NUM_TILES = VIEW * VIEW
 NUM_DIRECTIONS = 4
 UNKNOWN = 0
-"""Number of a word or a kind of tile that no demonstration has, and of the padding after an instruction's end."""
+"""Number of a word or a kind of tile that is in no demonstration, and of the padding after an
+instruction."""
 CODES = np.array([24, 4, 1])
-"""What makes one number of a tile's object (0 to 10), colour (0 to 5) and state (0 to 3)."""
+"""Factors that make one number of a tile's object (0 to 10), colour (0 to 5) and state (0 to 3)."""
 NUM_CODES = 11 * 24
 TILE_WIDTH = 32
-"""Values for each tile that the instruction leaves."""
+"""Channels of a tile after FiLM."""
 WORD_WIDTH = 32
+"""Channels of a word's embedding."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words and the kinds of tiles that demonstrations have; the first of each has number 1, see `UNKNOWN`."""
+    """The words and the kinds of tiles of the demonstrations, numbered from 1; for others see
+    `UNKNOWN`.
+    """
 
     words: tuple[str, ...]
     codes: tuple[int, ...]
 
     @classmethod
     def of(cls, missions: Sequence[str], images: NDArray[np.uint8]) -> Vocabulary:
-        """images: (..., 7, 7, 3), as the environment gives them."""
+        """Return the vocabulary of demonstrations. images: (..., 7, 7, 3), see `MinigridView`."""
         words = {word for mission in set(missions) for word in split(mission)}
         codes = np.flatnonzero(np.bincount(_codes(images).ravel(), minlength=NUM_CODES))
         return cls(tuple(sorted(words)), tuple(codes.tolist()))
 
     def tiles(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """images: (..., 7, 7, 3) -> (..., 49), numbers of the tiles' kinds."""
+        """Return the number of each tile's kind, (..., 49), for images (..., 7, 7, 3)."""
         numbers = np.full(NUM_CODES, UNKNOWN, np.uint8)
         numbers[list(self.codes)] = np.arange(1, len(self.codes) + 1)
         tiles: NDArray[np.uint8] = numbers[_codes(images)].reshape(*images.shape[:-3], NUM_TILES)
         return tiles
 
     def sentences(self, missions: Sequence[str]) -> Tensor:
-        """(missions, words) int64, padded to the longest."""
+        """Return the numbers of the words, (M, words) int64, padded to the longest of the M
+        missions.
+        """
         numbers = {word: number for number, word in enumerate(self.words, start=1)}
         rows = [torch.tensor([numbers.get(word, UNKNOWN) for word in split(m)]) for m in missions]
         return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=UNKNOWN)
 
 
 def split(mission: str) -> list[str]:
-    """Words and commas."""
+    """Return the words and commas of an instruction."""
     return mission.replace(",", " ,").split()
 
 
 def _codes(images: NDArray[np.uint8]) -> NDArray[np.int64]:
-    # The encoding has 8-bit numbers: their products must not wrap.
+    # The images have 8-bit numbers, and their products must not overflow.
     codes: NDArray[np.int64] = images.astype(np.int16) @ CODES
     return codes
 
 
 @dataclass(frozen=True)
 class Instructions:
-    """What the policy makes of M instructions, once for each."""
+    """M instructions as the policy has read them."""
 
     tiles: Tensor
     """(M, kinds, `TILE_WIDTH`)."""
@@ -80,15 +87,18 @@ class Instructions:
     """(M, D)."""
 
     def __getitem__(self, index: Tensor) -> Instructions:
-        """index: (any,) int64 or bool."""
+        """Return a part of the instructions. index: (any,) int64 or bool."""
         return Instructions(self.tiles[index], self.vectors[index])
 
 
-class BabyaiPolicy(nn.Module):
-    """Instruction and what is seen make one token a tick, which goes to the core and past it to the scores."""
+class MinigridPolicy(nn.Module):
+    """Makes one token of instruction and view at each tick, for the core, and scores the actions.
+
+    The scores depend on the outputs of the core and on the token itself.
+    """
 
     def __init__(self, config: CoreConfig, vocabulary: Vocabulary, width: int) -> None:
-        """width: D, of the token and the core."""
+        """width: D, the width of the token and the core."""
         super().__init__()
         self.reader = InstructionReader(len(vocabulary.words) + 1, width)
         self.tiles = TileReader(len(vocabulary.codes) + 1, width)
@@ -101,7 +111,7 @@ class BabyaiPolicy(nn.Module):
         self.head = nn.Linear(2 * width, NUM_ACTIONS)
 
     def instruct(self, sentences: Tensor) -> Instructions:
-        """sentences: (M, words) int64, see `Vocabulary.sentences`."""
+        """Read M instructions. sentences: (M, words) int64, see `Vocabulary.sentences`."""
         vectors = self.reader(sentences)
         return Instructions(self.tiles(vectors), vectors)
 
@@ -113,10 +123,13 @@ class BabyaiPolicy(nn.Module):
         directions: Tensor,
         state: CoreState | None = None,
     ) -> tuple[Tensor, CoreState]:
-        """T ticks of B episodes, from their beginning or from `state` on.
+        """Score the actions at T ticks of B episodes, from their beginning or from `state` on.
 
-        which: (B,) int64, the instruction of each; tiles: (B, T, 49) int64; directions: (B, T) int64. Returns scores
-        of the actions (B, T, 7) and the core's state.
+        Returns the scores (B, T, 7) and the core's state.
+
+        which: (B,) int64, the number of each episode's instruction.
+        tiles: (B, T, 49) int64.
+        directions: (B, T) int64.
         """
         tokens = self._see(instructions, which, tiles, directions)
         outputs, state = self.core(tokens.unsqueeze(2), state)
@@ -126,7 +139,7 @@ class BabyaiPolicy(nn.Module):
     def _see(
         self, instructions: Instructions, which: Tensor, tiles: Tensor, directions: Tensor
     ) -> Tensor:
-        """(B, T, D)."""
+        """Return the tokens (B, T, D)."""
         kinds = instructions.tiles.shape[1]
         rows = F.embedding(which[:, None, None] * kinds + tiles, instructions.tiles.flatten(0, 1))
         x = self.see_tiles(rows.flatten(-2)) + self.direction(directions)
@@ -136,7 +149,7 @@ class BabyaiPolicy(nn.Module):
 
 
 class InstructionReader(nn.Module):
-    """A GRU (Cho et al. 2014) over the words."""
+    """Reads an instruction with a GRU (Cho et al. 2014)."""
 
     def __init__(self, num_words: int, width: int) -> None:
         super().__init__()
@@ -144,7 +157,7 @@ class InstructionReader(nn.Module):
         self.gru = nn.GRU(WORD_WIDTH, width, batch_first=True)
 
     def forward(self, sentences: Tensor) -> Tensor:
-        """sentences: (M, words) int64, padded at the end -> (M, D), after each one's last word."""
+        """sentences: (M, words) int64, padded at the end -> (M, D), the outputs at the last words."""
         outputs, _ = self.gru(self.embedding(sentences))
         place = torch.arange(sentences.shape[1], device=sentences.device)
         last = torch.where(sentences != UNKNOWN, place, 0).amax(dim=1)
@@ -153,7 +166,7 @@ class InstructionReader(nn.Module):
 
 
 class TileReader(nn.Module):
-    """An embedding of each kind of tile, through two layers that the instruction scales and shifts (FiLM)."""
+    """Embeds each kind of tile, in two layers that the instruction scales and shifts (FiLM)."""
 
     HIDDEN = 64
 
@@ -171,6 +184,6 @@ class TileReader(nn.Module):
 
 
 def _film(x: Tensor, parameters: Tensor) -> Tensor:
-    """x: (kinds, C) or (M, kinds, C), parameters: (M, 2 C) -> (M, kinds, C)."""
+    """Scale and shift x: (kinds, C) or (M, kinds, C), parameters: (M, 2 C) -> (M, kinds, C)."""
     scale, shift = parameters.unsqueeze(1).chunk(2, dim=-1)
     return x * (1 + scale) + shift

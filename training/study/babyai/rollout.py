@@ -1,4 +1,4 @@
-"""Lets a policy act: all episodes side by side, one batched step of the core a tick."""
+"""Lets a policy act in many episodes at once, with one batched step of the core for each tick."""
 
 from __future__ import annotations
 
@@ -7,64 +7,66 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ttm.training.study.babyai.level import BabyaiEnvironment
-from ttm.training.study.babyai.policy import BabyaiPolicy, Vocabulary
+from ttm.training.study.babyai.environment import BabyaiEnvironment
+from ttm.training.study.babyai.policy import MinigridPolicy, Vocabulary
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How one episode ended."""
+class EpisodeResult:
+    """Whether an episode ended with success, and after how many ticks."""
 
     success: bool
     steps: int
 
 
 def roll_out(
-    policy: BabyaiPolicy,
+    policy: MinigridPolicy,
     vocabulary: Vocabulary,
     level: str,
     seeds: Sequence[int],
     sample: int | None = None,
-) -> list[Outcome]:
-    """One episode for each seed, in order, each until it is over; episodes that are over no longer cost anything.
+) -> list[EpisodeResult]:
+    """Let the policy act in one episode for each seed until all are over; return the results in
+    order.
 
-    The policy takes the action of the highest score, or with `sample`, a seed, draws by its probabilities.
+    Episodes that are over take no more computation.
+
+    sample: None for the action with the highest score; otherwise the seed with which actions are
+        drawn by their probabilities.
     """
     environments = [BabyaiEnvironment(level) for _ in seeds]
-    seen = [environment.reset(seed) for environment, seed in zip(environments, seeds, strict=True)]
+    views = [environment.reset(seed) for environment, seed in zip(environments, seeds, strict=True)]
     generator = None if sample is None else torch.Generator().manual_seed(sample)
-    outcomes: dict[int, Outcome] = {}
+    results: dict[int, EpisodeResult] = {}
     policy.eval()
     with torch.inference_mode():
-        instructions = policy.instruct(
-            vocabulary.sentences([observation.mission for observation in seen])
-        )
+        instructions = policy.instruct(vocabulary.sentences([view.mission for view in views]))
         state = policy.core.initial_state(len(seeds))
-        going = torch.arange(len(seeds))
+        running = torch.arange(len(seeds))
         steps = 0
-        while len(going):
+        while len(running):
             steps += 1
-            tiles = vocabulary.tiles(np.stack([seen[i].image for i in going]))
-            directions = torch.tensor([[seen[i].direction] for i in going])
+            tiles = torch.from_numpy(vocabulary.tiles(np.stack([views[i].image for i in running])))
+            directions = torch.tensor([[views[i].direction] for i in running])
             scores, state = policy(
-                instructions, going, torch.from_numpy(tiles).long().unsqueeze(1), directions, state
+                instructions, running, tiles.long().unsqueeze(1), directions, state
             )
+            actions = _choose(scores[:, 0], generator)
             kept = []
-            for place, (i, action) in enumerate(
-                zip(going.tolist(), _choose(scores[:, 0], generator), strict=True)
-            ):
-                seen[i], success, over = environments[i].step(action)
+            for place, (i, action) in enumerate(zip(running.tolist(), actions, strict=True)):
+                views[i], success, over = environments[i].step(action)
                 if over:
-                    outcomes[i] = Outcome(success, steps)
+                    results[i] = EpisodeResult(success, steps)
                 else:
                     kept.append(place)
-            going, state = going[kept], {name: value[kept] for name, value in state.items()}
-    return [outcomes[i] for i in range(len(seeds))]
+            running, state = running[kept], {name: value[kept] for name, value in state.items()}
+    return [results[i] for i in range(len(seeds))]
 
 
-def _choose(scores: torch.Tensor, generator: torch.Generator | None) -> list[int]:
-    """scores: (B, 7)."""
+def _choose(scores: Tensor, generator: torch.Generator | None) -> list[int]:
+    """Return an action for each row of the scores (B, 7)."""
     if generator is None:
         return scores.argmax(dim=1).tolist()
     return torch.multinomial(scores.softmax(dim=1), 1, generator=generator).squeeze(1).tolist()

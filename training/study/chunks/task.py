@@ -1,9 +1,11 @@
-"""The task that shows what Hourglass's vanilla layers are for (Nawrot et al. 2021, appendix A.1).
+"""The task that shows why Hourglass needs vanilla layers (Nawrot et al. 2021, appendix A.1).
 
-Chunks L#L, L one of V letters at random, one after another; each symbol is to be told before it is seen. The first of a
-chunk can but be guessed (1 / V), the second always is #, the third repeats the first: (2 + 1 / V) / 3 at best. Where
-ticks are shortened in groups of three and no layer runs at full length, the newest group ends with the chunk before, so
-that the third symbol can but be guessed too: (1 + 2 / V) / 3.
+A sequence consists of chunks L#L, where L is one of V letters, drawn for each chunk. The model
+predicts each symbol from those before it. The first symbol of a chunk can only be guessed (1 / V),
+the second is always #, and the third repeats the first: at best (2 + 1 / V) / 3 of the symbols are
+right. If ticks are shortened in groups of three and no layer runs at full length, then the newest
+group ends with the previous chunk, and the third symbol can only be guessed,
+too: (1 + 2 / V) / 3.
 """
 
 from __future__ import annotations
@@ -14,63 +16,79 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ttm.training.common.fit import Batch
 from ttm.training.common.sequence_model import SequenceModel
 
 CHUNK = 3
+"""Symbols in a chunk."""
 NUM_CHUNKS = 6
-"""Of a sequence, so that most have some before them."""
+"""Chunks in a sequence; most of them have some before them."""
+EVALUATION_BATCH = 100
+"""Sequences that are evaluated at once."""
 
 
 def num_symbols(letters: int) -> int:
-    """V letters, # and the symbol before the first, in this order."""
+    """Return the number of symbols: V letters, #, and the symbol before the first, numbered in this
+    order.
+    """
     return letters + 2
 
 
 def sequences(count: int, letters: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """`count` (B) sequences with V = `letters` -> what is seen and what is to be told at each tick, (B, T) int64.
+    """Draw `count` (B) sequences with V = `letters`: the inputs and the targets of each tick, both
+    (B, T) int64.
 
-    What is seen is what was to be told one tick before.
+    The input of a tick is the target of the tick before.
     """
     letter = torch.randint(letters, (count, NUM_CHUNKS), generator=generator)
     mark = torch.full_like(letter, letters)
-    symbols = torch.stack([letter, mark, letter], dim=2).flatten(1)  # (B, T)
-    return F.pad(symbols[:, :-1], (1, 0), value=letters + 1), symbols
+    targets = torch.stack([letter, mark, letter], dim=2).flatten(1)  # (B, T)
+    return F.pad(targets[:, :-1], (1, 0), value=letters + 1), targets
 
 
-def fresh_batches(batch_size: int, letters: int, generator: torch.Generator) -> Iterator[Batch]:
-    """New sequences for ever."""
+def fresh_batches(
+    batch_size: int, letters: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of new sequences without end; see `sequences`."""
     while True:
         yield sequences(batch_size, letters, generator)
 
 
-def chunk_loss(model: SequenceModel, seen: Tensor, symbols: Tensor) -> Tensor:
-    """Cross-entropy at every tick."""
-    return F.cross_entropy(model(seen).flatten(0, 1), symbols.flatten())
+def chunk_loss(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy over all ticks, a scalar."""
+    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
 @torch.no_grad()
-def right_by_place(model: SequenceModel, seen: Tensor, symbols: Tensor) -> Tensor:
-    """(B, 3) float64: the share of a sequence's chunks in which the first, second and third symbol were told."""
+def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the portion of a sequence's chunks in which the first, second and third symbol are
+    right.
+
+    The shape is (B, 3), the type float64.
+    """
     model.eval()
-    right = torch.cat([model(part).argmax(dim=2) for part in seen.split(100)]) == symbols
+    predicted = torch.cat([model(part).argmax(dim=2) for part in inputs.split(EVALUATION_BATCH)])
+    right = predicted == targets
     return right.unflatten(1, (NUM_CHUNKS, CHUNK)).double().mean(dim=1)
 
 
 def best_with_two_ticks(letters: int) -> float:
-    """For whatever remembers the last two symbols."""
+    """Return the highest accuracy of a model that remembers the last two symbols."""
     return (2 + 1 / letters) / 3
 
 
 def best_without_vanilla_layers(letters: int) -> float:
-    """Where only groups of three that end with a chunk are remembered, and which tick of three it is, is known."""
+    """Return the highest accuracy of a model that remembers only whole chunks, and knows the place
+    within a chunk.
+    """
     return (1 + 2 / letters) / 3
 
 
 def best_with_one_tick(letters: int) -> float:
-    """For what sees the newest symbol alone, or groups of three and not which tick of them it is.
+    """Return the highest accuracy of a model that sees only the newest symbol, or whole chunks but
+    not the place.
 
-    A letter then may be a chunk's first, which # follows, or its last: to say # after every letter is best, which is
-    wrong at the first symbol of every chunk but the sequence's first.
+    A letter then may be the first of a chunk, which # follows, or the last. The best prediction
+    after every letter is #, which is wrong for the first symbol of every chunk except that of the
+    sequence's first chunk.
     """
     return (1 + (1 + 1 / NUM_CHUNKS) / letters) / 3

@@ -8,9 +8,10 @@ from itertools import islice
 
 import torch
 
-from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.training.common.fit import fit
 from ttm.training.common.sequence_model import SequenceModel
+from ttm.training.study.chunks.models import ChunkModel
+from ttm.training.study.chunks.options import ChunksOptions
 from ttm.training.study.chunks.task import (
     chunk_loss,
     fresh_batches,
@@ -20,69 +21,54 @@ from ttm.training.study.chunks.task import (
 )
 
 HELD_OUT = 1000
+"""Number of held-out sequences."""
 HELD_OUT_SEED = 2**40
-"""Of the sequences that are asked for at the end, the same for all trainings of one vocabulary."""
-
-
-@dataclass(frozen=True)
-class ChunkOptions:
-    """What is the same for all trainings of a study."""
-
-    steps: int
-    width: int
-    batch_size: int
-    learning_rate: float
+"""Seed of the held-out sequences, which are the same for all trainings of one vocabulary."""
 
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What a training came to on held-out sequences."""
+    """The result of one training on held-out sequences."""
 
     name: str
-    """Core, or hierarchy."""
+    """Core, or core and hierarchy."""
     letters: int
     """V."""
     seed: int
     parameters: int
     accuracy: float
-    """Share of the symbols that were told."""
+    """Portion of the symbols that are predicted."""
     deviation: float
-    """Standard error of that, from sequence to sequence."""
+    """Standard error of the accuracy, from sequence to sequence."""
     by_place: tuple[float, ...]
-    """The same for a chunk's first, second and third symbol."""
+    """Accuracy on the first, second and third symbol of a chunk."""
     limit: float | None
-    """What the accuracy can be at most, but for luck; None where that is not worked out."""
+    """Highest accuracy that the model can reach, except by luck; None where we do not know it."""
     seconds: float
-    """Of training."""
+    """Duration of the training."""
 
 
-def train_chunks(
-    name: str,
-    config: CoreConfig,
-    letters: int,
-    limit: float | None,
-    seed: int,
-    options: ChunkOptions,
-) -> ChunkResult:
-    """Trains `config`, called `name`, on V = `letters`."""
+def train_chunks(model: ChunkModel, letters: int, seed: int, options: ChunksOptions) -> ChunkResult:
+    """Train `model` on V = `letters` and evaluate it."""
     torch.manual_seed(seed)
-    model = SequenceModel(config, num_symbols(letters), num_symbols(letters), options.width)
+    symbols = num_symbols(letters)
+    network = SequenceModel(model.config, symbols, symbols, options.width)
     begun, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
     batches = islice(fresh_batches(options.batch_size, letters, generator), options.steps)
-    for _ in fit(model, batches, chunk_loss, learning_rate=options.learning_rate):
+    for _ in fit(network, batches, chunk_loss, learning_rate=options.learning_rate):
         pass
     seconds = time.perf_counter() - begun
     held_out = sequences(HELD_OUT, letters, torch.Generator().manual_seed(HELD_OUT_SEED))
-    right = right_by_place(model, *held_out)
-    of_sequence = right.mean(dim=1)
+    right = right_by_place(network, *held_out)
+    by_sequence = right.mean(dim=1)
     return ChunkResult(
-        name=name,
+        name=model.name,
         letters=letters,
         seed=seed,
-        parameters=model.num_parameters,
-        accuracy=of_sequence.mean().item(),
-        deviation=of_sequence.std().item() / HELD_OUT**0.5,
+        parameters=network.num_parameters,
+        accuracy=by_sequence.mean().item(),
+        deviation=by_sequence.std().item() / HELD_OUT**0.5,
         by_place=tuple(right.mean(dim=0).tolist()),
-        limit=limit,
+        limit=model.limit(letters),
         seconds=seconds,
     )

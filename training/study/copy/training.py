@@ -1,4 +1,6 @@
-"""One training on the copying task, until held-out sequences are copied without a fault or time is up."""
+"""One training on the copying task, until all held-out sequences are copied correctly or the time
+is up.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ttm.policy.cores.temporal_core import CoreConfig
-from ttm.training.common.fit import Batch, fit, repeated, within
+from ttm.training.common.fit import fit, repeated, within
 from ttm.training.common.sequence_model import SequenceModel, ticks_seen
+from ttm.training.study.copy.options import CopyOptions
 from ttm.training.study.copy.task import (
     NUM_SYMBOLS,
     copy_accuracy,
@@ -20,28 +24,16 @@ from ttm.training.study.copy.task import (
 )
 
 HELD_OUT = 200
+"""Number of held-out sequences."""
 HELD_OUT_SEED = 2**40
-"""Of the sequences that are asked for at the end, the same for all trainings."""
-STEPS_BETWEEN = 50
-"""Steps from one look at the held-out sequences to the next."""
-
-
-@dataclass(frozen=True)
-class CopyOptions:
-    """What is the same for all trainings of a study."""
-
-    width: int
-    batch_size: int
-    learning_rate: float
-    seconds: float
-    """After which a training ends, whatever it has learned; evaluations included."""
-    unique: int | None
-    """Sequences to train on, again and again; None for fresh ones without end."""
+"""Seed of the held-out sequences, which are the same for all trainings of one length."""
+EVALUATE_EVERY = 50
+"""Steps between two evaluations on the held-out sequences."""
 
 
 @dataclass(frozen=True)
 class CopyResult:
-    """Where a training stands, or ended."""
+    """The state of one training after an evaluation; the last one is the result."""
 
     core: str
     parameters: int
@@ -51,17 +43,19 @@ class CopyResult:
     ticks_seen: int
     """How many ticks back the last output depends on, before training."""
     samples: int
-    """Sequences presented so far, repeated ones counted each time."""
+    """Sequences presented so far; repeated ones count each time."""
     loss: float
+    """Loss of the last batch."""
     digits: float
-    """Share of the held-out sequences' digits that are right."""
+    """Portion of the held-out sequences' digits that are right."""
     sequences: float
-    """Share of the held-out sequences that are right from the first digit to the last."""
+    """Portion of the held-out sequences that are right from the first digit to the last."""
     seconds: float
-    """With evaluations."""
+    """Time since the training began, evaluations included."""
 
     @property
     def perfect(self) -> bool:
+        """Whether all held-out sequences are right."""
         return self.sequences == 1
 
 
@@ -73,7 +67,10 @@ def train_copy(
     options: CopyOptions,
     report: Callable[[CopyResult], None],
 ) -> CopyResult:
-    """Trains `config`, called `core`, at T = `blanks`; `report` is given every evaluation."""
+    """Train `config`, called `core`, at T = `blanks`, and return the last evaluation.
+
+    `report` is called with every evaluation.
+    """
     torch.manual_seed(seed)
     model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, options.width)
     held_out = sequences(HELD_OUT, blanks, torch.Generator().manual_seed(HELD_OUT_SEED))
@@ -81,7 +78,7 @@ def train_copy(
     begun = time.perf_counter()
     batches = within(_batches(blanks, seed, options), options.seconds)
     for progress in fit(
-        model, batches, copy_loss, learning_rate=options.learning_rate, report_every=STEPS_BETWEEN
+        model, batches, copy_loss, learning_rate=options.learning_rate, report_every=EVALUATE_EVERY
     ):
         digits, whole = copy_accuracy(model, *held_out, options.batch_size)
         result = CopyResult(
@@ -102,7 +99,7 @@ def train_copy(
     return result
 
 
-def _batches(blanks: int, seed: int, options: CopyOptions) -> Iterator[Batch]:
+def _batches(blanks: int, seed: int, options: CopyOptions) -> Iterator[tuple[Tensor, ...]]:
     generator = torch.Generator().manual_seed(seed)
     if options.unique is None:
         return fresh_batches(options.batch_size, blanks, generator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,22 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import command as babyai
-from ttm.training.study.babyai import demos as babyai_demos
-from ttm.training.study.babyai import measure as babyai_measure
-from ttm.training.study.babyai.cores import equal_core, num_parameters
-from ttm.training.study.babyai.demos import Demonstrations, record
-from ttm.training.study.babyai.level import BabyaiEnvironment, environment_id
-from ttm.training.study.babyai.policy import NUM_TILES, UNKNOWN, BabyaiPolicy, Vocabulary
-from ttm.training.study.babyai.report import Acting, Result, ResultFolder, Settings, result_table
-from ttm.training.study.babyai.rollout import Outcome, roll_out
-from ttm.training.study.babyai.training import NO_LOSS, EpisodeBatches, clone, cloning_loss
+from ttm.training.study.babyai import demonstrations as babyai_demonstrations
+from ttm.training.study.babyai import options as babyai_options
+from ttm.training.study.babyai import train_and_evaluate as babyai_train_and_evaluate
+from ttm.training.study.babyai.cloning import NO_LOSS, EpisodeSampler, clone, cloning_loss
+from ttm.training.study.babyai.core_sizes import equal_core, num_parameters
+from ttm.training.study.babyai.demonstrations import Demonstrations, record
+from ttm.training.study.babyai.environment import BabyaiEnvironment, environment_id
+from ttm.training.study.babyai.policy import NUM_TILES, UNKNOWN, MinigridPolicy, Vocabulary
+from ttm.training.study.babyai.report import result_table
+from ttm.training.study.babyai.results import (
+    ActingResult,
+    BabyaiSettings,
+    CoreResult,
+    ResultFolder,
+)
+from ttm.training.study.babyai.rollout import EpisodeResult, roll_out
 
 LEVEL = "GoToObjS4"
 """The smallest: a room of four tiles and one object."""
@@ -40,12 +45,12 @@ def recorded() -> Demonstrations:
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(babyai_demos, "SEEDS_A_FILE", 8)
+    monkeypatch.setattr(babyai_demonstrations, "SEEDS_A_FILE", 8)
 
 
 def test_a_pass_has_every_tick_once(recorded: Demonstrations) -> None:
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
-    batches = EpisodeBatches(recorded, vocabulary, ticks=20)
+    batches = EpisodeSampler(recorded, vocabulary, ticks=20)
     passed = list(batches.one_pass(np.random.default_rng(0)))
     assert sorted(np.concatenate(passed).tolist()) == list(range(len(recorded)))
     first = np.cumsum(recorded.lengths) - recorded.lengths
@@ -73,11 +78,11 @@ def test_a_pass_has_every_tick_once(recorded: Demonstrations) -> None:
 def test_every_core_meets_the_same_batches(recorded: Demonstrations) -> None:
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     first, second = (
-        EpisodeBatches(recorded, vocabulary, ticks=20).endless(seed=3) for _ in range(2)
+        EpisodeSampler(recorded, vocabulary, ticks=20).endless(seed=3) for _ in range(2)
     )
     for _ in range(10):
         one, other = next(first), next(second)
-        assert all(torch.equal(getattr(one, name), getattr(other, name)) for name in vars(one))
+        assert all(map(torch.equal, one, other))
 
 
 def test_a_vocabulary_numbers_what_was_shown_and_knows_what_was_not() -> None:
@@ -95,17 +100,17 @@ def test_a_vocabulary_numbers_what_was_shown_and_knows_what_was_not() -> None:
     assert vocabulary.tiles(images)[0, 0] == UNKNOWN
 
 
-def build(core: str, shown: Demonstrations) -> tuple[BabyaiPolicy, Vocabulary]:
+def build(core: str, shown: Demonstrations) -> tuple[MinigridPolicy, Vocabulary]:
     torch.manual_seed(0)
     vocabulary = Vocabulary.of(shown.missions, shown.images)
-    return BabyaiPolicy(equal_core(core, WIDTH), vocabulary, WIDTH), vocabulary
+    return MinigridPolicy(equal_core(core, WIDTH), vocabulary, WIDTH), vocabulary
 
 
 @pytest.mark.parametrize("core", NAMES)
 def test_ticks_one_by_one_are_as_whole_episodes(core: str, recorded: Demonstrations) -> None:
     policy, vocabulary = build(core, recorded)
     policy.double().eval()
-    batch = EpisodeBatches(recorded, vocabulary, ticks=200).batch(np.arange(len(recorded)))
+    batch = EpisodeSampler(recorded, vocabulary, ticks=200).batch(np.arange(len(recorded)))
     with torch.inference_mode():
         instructions = policy.instruct(batch.sentences)
         whole, _ = policy(instructions, batch.which, batch.tiles, batch.directions)
@@ -160,7 +165,7 @@ def test_acting_follows_the_scores_until_every_episode_is_over(recorded: Demonst
 def test_acting_with_others_is_as_acting_alone(recorded: Demonstrations) -> None:
     """Episodes that end drop out of the batch, and the others keep their own state and instruction."""
     policy, vocabulary = build("lstm", recorded)
-    batches = EpisodeBatches(recorded, vocabulary, ticks=200).endless(0)
+    batches = EpisodeSampler(recorded, vocabulary, ticks=200).endless(0)
     for _ in clone(policy, batches, steps=40, learning_rate=3e-3, report_every=40):
         pass
     together = roll_out(policy, vocabulary, "GoToLocalS5N2", range(5))
@@ -211,29 +216,34 @@ def test_no_episode_has_the_seed_of_a_demonstration(
 ) -> None:
     asked: list[int] = []
 
-    def noted(policy: Any, vocabulary: Any, level: str, seeds: Any, sample: Any) -> list[Outcome]:
+    def noted(
+        policy: Any, vocabulary: Any, level: str, seeds: Any, sample: Any
+    ) -> list[EpisodeResult]:
         asked.extend(seeds)
-        return [Outcome(True, 1) for _ in seeds]
+        return [EpisodeResult(True, 1) for _ in seeds]
 
-    monkeypatch.setattr(babyai_measure, "roll_out", noted)
+    monkeypatch.setattr(babyai_train_and_evaluate, "roll_out", noted)
     small = "--demonstrations 4 --steps 1 --batch-ticks 16 --episodes 3 --width 16 --workers 1 --core lstm"
     command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path), "--actions", "best"]
     assert cli.main([*command, *small.split()]) == 0
     assert asked == [10**8, 10**8 + 1, 10**8 + 2]
     # Demonstrations are of the seeds from 0 on, and the bot solves most of them.
-    assert max(babyai.EFFORTS[level].demonstrations for level in babyai.EFFORTS) < min(asked) / 100
+    assert (
+        max(babyai_options.EFFORTS[level].demonstrations for level in babyai_options.EFFORTS)
+        < min(asked) / 100
+    )
 
 
 def test_training_lowers_the_loss(recorded: Demonstrations) -> None:
     policy, vocabulary = build("tlb", recorded)
-    batches = EpisodeBatches(recorded, vocabulary, ticks=200)
+    batches = EpisodeSampler(recorded, vocabulary, ticks=200)
     everything = batches.batch(np.arange(len(recorded)))
-    before = cloning_loss(policy, everything).item()
+    before = cloning_loss(policy, *everything).item()
     steps = [
         p.steps for p in clone(policy, batches.endless(0), 25, learning_rate=3e-3, report_every=10)
     ]
     assert steps == [10, 20, 25]
-    assert cloning_loss(policy, everything).item() < 0.7 * before
+    assert cloning_loss(policy, *everything).item() < 0.7 * before
 
 
 @pytest.mark.parametrize("width", [16, 64, 128])
@@ -259,14 +269,7 @@ def test_an_unknown_level_names_the_nearest() -> None:
 def test_without_minigrid_one_is_told_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] == "minigrid":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(babyai_options, "find_spec", lambda name: None)
     assert cli.main(["study", "babyai"]) == cli.EXIT_USER_ERROR
     assert "pip install 'minigrid" in capsys.readouterr().err
 
@@ -312,8 +315,9 @@ def test_the_command_trains_evaluates_and_keeps_results(
 
 
 def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
-    def result(core: str, success: list[bool]) -> Result:
-        return Result(core, {}, 1, 1, 0.1, 1.0, {"best": Acting(success, [3] * len(success), 1.0)})
+    def result(core: str, success: list[bool]) -> CoreResult:
+        acting = {"best": ActingResult(success, [3] * len(success), 1.0)}
+        return CoreResult(core, {}, 1, 1, 0.1, 1.0, acting)
 
     table = result_table(
         [result("tlb", [True] * 10), result("none", [True] * 2 + [False] * 8)], "best"
@@ -324,9 +328,9 @@ def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
 
 
 def test_a_damaged_result_is_told(tmp_path: Path) -> None:
-    settings = Settings("GoToLocal", 1, 1, 1, 1e-3, 16, 0, 1, ("best",), "3.2.0")
+    settings = BabyaiSettings("GoToLocal", 1, 1, 1, 1e-3, 16, 0, 1, ("best",), "3.2.0")
     results = ResultFolder(tmp_path, settings)
-    results.save(Result("none", {}, 1, 1, 0.1, 1.0, {"best": Acting([True], [3], 1.0)}))
+    results.save(CoreResult("none", {}, 1, 1, 0.1, 1.0, {"best": ActingResult([True], [3], 1.0)}))
     assert results.find("none") == results.all()[0]
     (path,) = tmp_path.rglob("none.json")
     path.write_text(path.read_text()[:-20])

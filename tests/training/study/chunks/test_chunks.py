@@ -11,7 +11,8 @@ import torch
 
 from ttm.training import cli
 from ttm.training.common.sequence_model import SequenceModel
-from ttm.training.study.chunks.report import chunk_models
+from ttm.training.study.chunks.models import chunk_models
+from ttm.training.study.chunks.options import ChunksOptions
 from ttm.training.study.chunks.task import (
     CHUNK,
     NUM_CHUNKS,
@@ -23,7 +24,7 @@ from ttm.training.study.chunks.task import (
     right_by_place,
     sequences,
 )
-from ttm.training.study.chunks.training import ChunkOptions, train_chunks
+from ttm.training.study.chunks.training import train_chunks
 
 QUICK = ["--width", "16", "--batch-size", "4", "--steps", "2"]
 VANILLA, NO_VANILLA = "1@1 1@3 1@1", "0@1 1@3 0@1"
@@ -51,7 +52,8 @@ def test_other_seeds_give_other_sequences_and_the_same_seed_the_same() -> None:
 
 
 def best_share(letters: int, known: list[int], chunks: int = 3) -> float:
-    """What a table of the commonest next symbol reaches; known: by how many ticks what is known lies back.
+    """What a table of the commonest next symbol reaches; known: by how many ticks what is known
+    lies back.
 
     Over all sequences of `chunks` chunks, at the ticks of those after the first.
     """
@@ -136,8 +138,8 @@ def test_a_layer_at_full_length_learns_what_none_cannot() -> None:
     models = chunk_models(
         ["hourglass"], [VANILLA, NO_VANILLA], ["pooling=linear", "upsampling=linear"]
     )
-    options = ChunkOptions(steps=100, width=32, batch_size=16, learning_rate=5e-3)
-    full, none = (train_chunks(m.name, m.config, 2, m.limit(2), 0, options) for m in models)
+    options = ChunksOptions(steps=100, width=32, batch_size=16, learning_rate=5e-3)
+    full, none = (train_chunks(model, 2, 0, options) for model in models)
     assert full.accuracy > 0.78
     assert full.by_place[1] > 0.95
     assert full.by_place[2] > 0.9
@@ -147,8 +149,8 @@ def test_a_layer_at_full_length_learns_what_none_cannot() -> None:
 
 def test_the_same_seed_trains_the_same() -> None:
     (model,) = chunk_models(["lstm"], [], [])
-    options = ChunkOptions(steps=2, width=16, batch_size=4, learning_rate=1e-3)
-    results = [train_chunks("lstm", model.config, 4, None, seed, options) for seed in (0, 0, 1)]
+    options = ChunksOptions(steps=2, width=16, batch_size=4, learning_rate=1e-3)
+    results = [train_chunks(model, 4, seed, options) for seed in (0, 0, 1)]
     assert results[0].by_place == results[1].by_place != results[2].by_place
 
 

@@ -17,7 +17,9 @@ from ttm.training import cli
 from ttm.training.common.core_names import CoreName
 from ttm.training.common.fit import fit
 from ttm.training.common.sequence_model import SequenceModel, ticks_seen
-from ttm.training.study.copy.report import copy_core, copy_table
+from ttm.training.study.copy.core_sizes import copy_core
+from ttm.training.study.copy.options import CopyOptions
+from ttm.training.study.copy.report import copy_table
 from ttm.training.study.copy.task import (
     NUM_DIGITS,
     NUM_SYMBOLS,
@@ -27,7 +29,7 @@ from ttm.training.study.copy.task import (
     lag,
     sequences,
 )
-from ttm.training.study.copy.training import CopyOptions, CopyResult, train_copy
+from ttm.training.study.copy.training import CopyResult, train_copy
 
 QUICK = ["--width", "16", "--batch-size", "4", "--minutes", "0.0001"]
 
@@ -87,7 +89,9 @@ def test_accuracy_counts_digits_and_whole_sequences() -> None:
 
 
 def test_a_bottleneck_learns_to_copy_over_chunks() -> None:
-    """Two digits' worth of the task in seconds: what was said in the chunks before is told from the latents alone."""
+    """Two digits' worth of the task in seconds: what was said in the chunks before is told from the
+    latents alone.
+    """
     torch.manual_seed(0)
     config = copy_core("tlb", ["num_layers=1", "chunk_size=3", "num_latents=2", "mlp_size=32"])
     model, (symbols, digits) = SequenceModel(config, 4, 4, 32), _short(200, generator(99))
@@ -122,7 +126,7 @@ def test_every_core_takes_the_task_and_what_it_sees_is_measured(name: CoreName) 
     assert ticks_seen(model, symbols[:1]) == seen.get(name, 32)
 
 
-OPTIONS = CopyOptions(width=16, batch_size=4, learning_rate=1e-3, seconds=1e-6, unique=None)
+OPTIONS = CopyOptions(width=16, batch_size=4, minutes=1e-8)
 
 
 def test_a_training_whose_time_is_up_reports_what_it_has() -> None:

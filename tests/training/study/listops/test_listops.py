@@ -1,4 +1,6 @@
-"""`ttm study listops`: the expressions and their values, batches that padding does not change, and the command."""
+"""`ttm study listops`: the expressions and their values, batches that padding does not change, and
+the command.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from ttm.policy.errors import UserError
 from ttm.training import cli
 from ttm.training.common.core_names import CoreName
 from ttm.training.common.sequence_model import SequenceModel
-from ttm.training.study.listops.report import listops_core
+from ttm.training.study.listops.core_sizes import listops_core
+from ttm.training.study.listops.options import ListopsOptions
 from ttm.training.study.listops.task import Expression, ListopsTask, evaluate
 from ttm.training.study.listops.training import (
     NUM_SYMBOLS,
-    ListopsOptions,
     guessed_values,
     last_scores,
     listops_loss,
+    predicted_values,
     tally,
     to_batch,
-    told_values,
     train_listops,
     training_batches,
 )
@@ -124,7 +126,10 @@ def test_the_seed_alone_decides_and_no_expression_comes_twice() -> None:
         ({"depth": 0}, "--depth is 0; give 1 or more"),
         ({"depth": 101}, "--depth is 101; give 100 or less"),
         ({"arguments": 1}, "--arguments is 1; give 2 or more"),
-        ({"operator_probability": 1.5}, "--operator-probability is 1.5; give a number from 0 to 1"),
+        (
+            {"operator_probability": 1.5},
+            "--operator-probability is 1.5; give a portion from 0 to 1",
+        ),
     ],
 )
 def test_bounds_that_nothing_meets_are_refused(change: dict[str, float], message: str) -> None:
@@ -143,9 +148,7 @@ def test_more_expressions_than_there_are_end_in_an_error() -> None:
 
 def test_bounds_that_are_met_too_seldom_end_in_an_error() -> None:
     seldom = replace(TASK, min_length=80, max_length=85, operator_probability=0.01)
-    with pytest.raises(
-        UserError, match=r"20,000 drawings gave 0 different .* give fewer --samples"
-    ):
+    with pytest.raises(UserError, match=r"20,000 draws gave 0 different .* give fewer --samples"):
         seldom.make(3, seed=0)
 
 
@@ -193,15 +196,15 @@ def test_a_pass_has_every_expression_once_and_the_seed_decides_the_order() -> No
     assert len(list(training_batches(expressions, 8, 10, 0))) == 10  # begins again
 
 
-def test_told_values_come_in_the_order_asked() -> None:
+def test_predicted_values_come_in_the_order_asked() -> None:
     torch.manual_seed(0)
     model = SequenceModel(listops_core("lstm", 30), NUM_SYMBOLS, 10, 16)
     expressions = TASK.make(20, seed=0)
     with torch.no_grad():
         model.head.weight.mul_(20)  # so that not all are told the same
-    told = told_values(model, expressions)
+    told = predicted_values(model, expressions)
     assert len(set(told)) > 1
-    assert told == [told_values(model, [e])[0] for e in expressions]
+    assert told == [predicted_values(model, [e])[0] for e in expressions]
 
 
 def test_guesses_and_tallies() -> None:

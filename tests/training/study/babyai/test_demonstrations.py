@@ -11,10 +11,15 @@ from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import demos as babyai_demos
+from ttm.training.study.babyai import demonstrations as babyai_demonstrations
 from ttm.training.study.babyai.bot import BoundedPlan, PlanningTooLong, demonstrate
-from ttm.training.study.babyai.demos import Demonstrations, demonstrations, read, record
-from ttm.training.study.babyai.level import BabyaiEnvironment
+from ttm.training.study.babyai.demonstrations import (
+    Demonstrations,
+    load_or_record,
+    read,
+    record,
+)
+from ttm.training.study.babyai.environment import BabyaiEnvironment
 
 LEVEL = "GoToObjS4"
 """The smallest: a room of four tiles and one object."""
@@ -27,7 +32,7 @@ def recorded() -> Demonstrations:
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(babyai_demos, "SEEDS_A_FILE", 8)
+    monkeypatch.setattr(babyai_demonstrations, "SEEDS_A_FILE", 8)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,7 @@ def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
 def test_a_plan_counts_looks_since_it_was_told_to() -> None:
     plan = BoundedPlan([1, 2])
     for _ in range(2):
-        plan.looks = 0
+        plan.reads = 0
         assert [plan[-1] for _ in range(100)] == [2] * 100
     with pytest.raises(PlanningTooLong):
         plan[-1]
@@ -90,31 +95,31 @@ def same(first: Demonstrations, second: Demonstrations) -> bool:
 
 
 def test_demonstrations_are_kept_and_depend_on_the_count_alone(tmp_path: Path) -> None:
-    first = demonstrations(LEVEL, 10, tmp_path, workers=1)
+    first = load_or_record(LEVEL, 10, tmp_path, workers=1)
     assert same(first, record(LEVEL, range(10)))
     files = sorted(tmp_path.rglob("*.npz"))
     assert len(files) == 2
     times = [file.stat().st_mtime_ns for file in files]
-    assert same(demonstrations(LEVEL, 20, tmp_path, workers=2).first(10), first)
+    assert same(load_or_record(LEVEL, 20, tmp_path, workers=2).first(10), first)
     assert [file.stat().st_mtime_ns for file in files] == times
 
 
 def test_a_damaged_file_is_recorded_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = demonstrations(LEVEL, 8, tmp_path, workers=1)
+    whole = load_or_record(LEVEL, 8, tmp_path, workers=1)
     (file,) = tmp_path.rglob("*.npz")
     file.write_bytes(file.read_bytes()[:-100])
     assert read(file) is None
     assert "damaged" in capsys.readouterr().err
-    assert same(demonstrations(LEVEL, 8, tmp_path, workers=1), whole)
+    assert same(load_or_record(LEVEL, 8, tmp_path, workers=1), whole)
     assert read(file) is not None
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write to .*file.*--cache"):
-        demonstrations(LEVEL, 1, tmp_path / "file", workers=1)
+        load_or_record(LEVEL, 1, tmp_path / "file", workers=1)
 
 
 def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
@@ -126,9 +131,9 @@ def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
 def test_a_level_without_a_demonstrator_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(babyai_demos, "demonstrate", lambda environment, seed: None)
+    monkeypatch.setattr(babyai_demonstrations, "demonstrate", lambda environment, seed: None)
     with pytest.raises(UserError, match="solves 0 of 8 seeds of level GoToObjS4"):
-        demonstrations(LEVEL, 4, tmp_path, workers=1)
+        load_or_record(LEVEL, 4, tmp_path, workers=1)
 
 
 def test_the_first_of_many_name_the_seeds_that_were_skipped_before_them() -> None:

@@ -1,4 +1,6 @@
-"""The cores' sizes for `ttm study babyai`: as many parameters in each, so that what differs is the memory."""
+"""The sizes of the cores in `ttm study babyai`: all have the same number of parameters, and differ
+in their memory.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from ttm.training.common.core_sizes import study_core
 COMMON: Mapping[str, Any] = MappingProxyType(
     {"process_size": 1, "num_layers": 2, "num_heads": 4, "window": 16, "bottleneck": 16}
 )
+"""Sizes of every core that has such fields: about two blocks, and one token a tick."""
 OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "ttm": {"process_size": 2, "memory_size": 8},
@@ -30,34 +33,41 @@ OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""Two blocks or so each, one token a tick; the Turing machine needs several to have anything to read."""
+"""Sizes of single cores. The Token Turing Machine needs several tokens to read from its memory. A
+core that is not named here gets `COMMON` alone."""
 REFERENCE = "lstm"
-"""Its size is that of all: it alone has no MLP whose width could be chosen."""
+"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
 SOLVED = "mlp_size"
+"""The field of the other cores that is chosen so that they have this number of parameters."""
 
 
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
-    """The core called `name` with the MLPs so wide that it has about as many parameters as the LSTM of that width.
+    """Return the core called `name` with MLPs so wide that it has about as many parameters as the
+    LSTM.
 
-    options: what the user asked for, each "field=value"; with an mlp_size among them there is nothing to solve.
-    `UserError` for wrong ones, and if the core is larger than the LSTM whatever the MLPs.
+    A core without an `mlp_size`, or with one among `options`, keeps its own number of parameters.
+    Raises `UserError` for options that do not fit, and if the core is larger than the LSTM even
+    with the narrowest MLPs.
+
+    width: D, of both.
+    options: what the user asked for, each "field=value".
     """
     config = study_core(name, COMMON, OWN, options)
     if not hasattr(config, SOLVED) or any(option.partition("=")[0] == SOLVED for option in options):
         return config
     wanted = num_parameters(study_core(REFERENCE, COMMON, OWN), width)
     least = num_parameters(replace(config, **{SOLVED: 1}), width)
-    each = (
-        num_parameters(replace(config, **{SOLVED: 2}), width) - least
-    )  # it is linear in the MLPs' width
+    # The number of parameters is linear in the width of the MLPs.
+    each = num_parameters(replace(config, **{SOLVED: 2}), width) - least
     if least > wanted:
         raise UserError(
-            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that all are to have; "
-            f"give smaller --core-options, or an mlp_size among them, with which it has a size of its own"
+            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that all "
+            f"are to have; give smaller --core-options, or an mlp_size among them, with which it has a "
+            f"size of its own"
         )
     return replace(config, **{SOLVED: 1 + round((wanted - least) / each)})
 
 
 def num_parameters(config: CoreConfig, width: int) -> int:
-    """Of the core alone."""
+    """Return the number of parameters of the core alone. width: D."""
     return sum(parameter.numel() for parameter in config.build(width, num_inputs=1).parameters())

@@ -1,13 +1,13 @@
-"""Records demonstrations once, in files that every training of any core reads.
+"""Demonstrations of BabyAI's bot, recorded once in files that all trainings read.
 
-A file holds what the bot did on a range of seeds, so that the ranges can be recorded side by side, by several
-processes and at different times, and a broken recording loses only what is not yet in a file.
+A file holds the episodes of a range of seeds, so that several processes can record at the same
+time, and an interrupted recording loses only what is not in a file yet. The fields of
+`Demonstrations` are the format of these files.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,23 +22,27 @@ from numpy.typing import NDArray
 
 from ttm.policy.errors import UserError
 from ttm.training.study.babyai.bot import Demonstration, demonstrate
-from ttm.training.study.babyai.level import (
+from ttm.training.study.babyai.environment import (
     VIEW,
     BabyaiEnvironment,
     environment_id,
     minigrid_version,
 )
+from ttm.training.study.output import print_progress
 
 SEEDS_A_FILE = 500
+"""Number of seeds whose episodes one file holds."""
 FIRST_EVALUATION_SEED = 100_000_000
-"""Demonstrations have the seeds from 0 on, and evaluation those from here on."""
+"""First seed of the evaluation. The seeds of the demonstrations begin at 0."""
 LEAST_SOLVED = 0.05
-"""Of a file's seeds; the bot is no demonstrator for a level of which it solves less."""
+"""Smallest portion of the seeds that the bot must solve to be a demonstrator of the level."""
 
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Episodes end to end: the first `lengths[0]` of the ticks are the first episode's, and so on."""
+    """Episodes one after another: the first `lengths[0]` ticks belong to the first episode, and so
+    on.
+    """
 
     images: NDArray[np.uint8]
     """(ticks, 7, 7, 3)."""
@@ -47,26 +51,27 @@ class Demonstrations:
     actions: NDArray[np.uint8]
     """(ticks,)."""
     lengths: NDArray[np.int64]
-    """(episodes,), ticks of each."""
+    """(episodes,), number of ticks."""
     missions: tuple[str, ...]
-    """Of each episode."""
+    """Instruction of each episode."""
     seeds: NDArray[np.int64]
-    """(episodes,), of each."""
+    """(episodes,), in ascending order."""
     skipped: tuple[int, ...]
-    """Seeds between them that the bot did not solve."""
+    """Seeds between these that the bot did not solve."""
     seconds: float
-    """Of one core, which recording took."""
+    """Time that one CPU core took to record."""
 
     def __len__(self) -> int:
+        """Return the number of episodes."""
         return len(self.lengths)
 
     @property
     def per_second(self) -> float:
-        """Demonstrations that one core recorded in a second."""
+        """Demonstrations that one CPU core recorded in a second."""
         return len(self) / self.seconds
 
     def first(self, count: int) -> Demonstrations:
-        """The first `count` episodes; the seconds are shared out evenly."""
+        """Return the first `count` episodes, with their part of the seconds."""
         ticks, last = int(self.lengths[:count].sum()), int(self.seeds[count - 1])
         return Demonstrations(
             self.images[:ticks],
@@ -80,13 +85,15 @@ class Demonstrations:
         )
 
 
-def demonstrations(level: str, count: int, cache: Path, workers: int) -> Demonstrations:
-    """The first `count` episodes that the bot solves, by seed, from files under `cache`; what is missing is recorded.
+def load_or_record(level: str, count: int, cache: Path, workers: int) -> Demonstrations:
+    """Return the first `count` episodes, by seed, that the bot solves.
 
-    The result depends on level and count alone. A file that cannot be read is recorded anew. `UserError` for a level
-    that does not exist or that the bot hardly ever solves.
+    They are read from files in a folder of `cache`. Missing and damaged files are recorded by so
+    many processes. The result depends on level and count alone, except for its seconds. Raises
+    `UserError` if the level does not exist, if the bot hardly ever solves it, or if the folder
+    cannot be written.
     """
-    environment_id(level)  # fails here, not in every worker
+    environment_id(level)  # raises here, rather than in every worker
     folder = cache / f"{level}-minigrid-{minigrid_version()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +110,7 @@ def demonstrations(level: str, count: int, cache: Path, workers: int) -> Demonst
 
 
 def record(level: str, seeds: Iterable[int]) -> Demonstrations:
-    """The bot's episodes on these seeds, without those that it does not solve."""
+    """Record the bot's episodes with these seeds, except those that it does not solve."""
     environment = BabyaiEnvironment(level)
     begun = time.process_time()
     made = {seed: demonstrate(environment, seed) for seed in seeds}
@@ -113,7 +120,7 @@ def record(level: str, seeds: Iterable[int]) -> Demonstrations:
 
 
 def join(parts: Sequence[Demonstrations]) -> Demonstrations:
-    """One after the other."""
+    """Return the episodes of all parts, one part after the other."""
     return Demonstrations(
         np.concatenate([part.images for part in parts]),
         np.concatenate([part.directions for part in parts]),
@@ -127,7 +134,8 @@ def join(parts: Sequence[Demonstrations]) -> Demonstrations:
 
 
 def write(path: Path, recorded: Demonstrations) -> None:
-    """Whole or not at all, so that another process never reads half a file."""
+    """Write a file, so that another process never reads half of it."""
+    # numpy writes to paths that end with .npz; the process id keeps several commands apart.
     unfinished = path.with_name(f".{path.stem}-{os.getpid()}.npz")
     values: dict[str, Any] = {name: np.asarray(value) for name, value in vars(recorded).items()}
     np.savez_compressed(unfinished, **values)
@@ -135,7 +143,9 @@ def write(path: Path, recorded: Demonstrations) -> None:
 
 
 def read(path: Path) -> Demonstrations | None:
-    """What `write` wrote; None if there is no such file, or if it is damaged, which stderr is told."""
+    """Read a file that `write` wrote; None if it does not exist or is damaged, which is printed on
+    stderr.
+    """
     try:
         with np.load(path) as stored:
             values: dict[str, Any] = {name: stored[name] for name in stored.files}
@@ -144,12 +154,12 @@ def read(path: Path) -> Demonstrations | None:
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        print(f"{path} is damaged ({error}); it is recorded anew", file=sys.stderr)
+        print_progress(f"{path} is damaged ({error}); it is recorded again")
         return None
 
 
 def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> list[Demonstrations]:
-    """What the files of these numbers hold, in order; those that are missing are recorded and written."""
+    """Read the files with these numbers in order; record and write those that are missing."""
     paths = {number: folder / f"seeds-{number * SEEDS_A_FILE:08d}.npz" for number in numbers}
     known = {number: read(path) for number, path in paths.items()}
     missing = [number for number, part in known.items() if part is None]
@@ -158,9 +168,9 @@ def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> li
         write(paths[number], part)
         known[number] = part
         elapsed = time.perf_counter() - begun
-        print(
-            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds of {level}, {elapsed:.0f} s",
-            file=sys.stderr,
+        print_progress(
+            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds of {level}, "
+            f"{elapsed:.0f} s"
         )
     return [part for part in known.values() if part is not None]
 
@@ -168,11 +178,11 @@ def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> li
 def _record_files(
     level: str, numbers: Sequence[int], workers: int
 ) -> Iterator[tuple[int, Demonstrations]]:
-    """File by file, in order, in as many processes as there is work for."""
+    """Record the files with these numbers in order, in at most so many processes."""
     if min(workers, len(numbers)) < 2:
         yield from ((number, _record_file(level, number)) for number in numbers)
         return
-    # Spawned, not forked: torch's threads do not survive a fork.
+    # Processes are spawned, because torch's threads do not survive a fork.
     with ProcessPoolExecutor(min(workers, len(numbers)), mp_context=get_context("spawn")) as pool:
         yield from zip(
             numbers, pool.map(_record_file, [level] * len(numbers), numbers), strict=True
@@ -187,7 +197,7 @@ def _end_to_end(
     solved: dict[int, Demonstration], skipped: tuple[int, ...], seconds: float
 ) -> Demonstrations:
     episodes = list(solved.values())
-    # What an empty list of episodes has too.
+    # The empty arrays in front give the result its shape and type if there is no episode.
     images = [np.empty((0, VIEW, VIEW, 3), np.uint8), *(episode.images for episode in episodes)]
     nothing = np.empty(0, np.uint8)
     return Demonstrations(
@@ -206,5 +216,6 @@ def _require_solved(level: str, parts: Sequence[Demonstrations]) -> None:
     solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
     if solved < LEAST_SOLVED * tried:
         raise UserError(
-            f"the bot solves {solved} of {tried} seeds of level {level}, too few to learn from; give another --level"
+            f"the bot solves {solved} of {tried} seeds of level {level}, too few to learn from; "
+            f"give another --level"
         )

@@ -1,0 +1,80 @@
+"""The studies train a core that is added to the registry, with its defaults and the common sizes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from torch import Tensor, nn
+
+from ttm.policy.cores import registry
+from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
+from ttm.training import cli
+from ttm.training.study.babyai.core_sizes import equal_core
+from ttm.training.study.chunks import options as chunks_options
+from ttm.training.study.copy import options as copy_options
+from ttm.training.study.listops import options as listops_options
+
+
+@dataclass(frozen=True)
+class LeakyConfig(CoreConfig):
+    """A core that no study knows."""
+
+    num_layers: int = 1
+    kept: float = 0.5
+
+    def build(self, width: int, num_inputs: int) -> LeakyCore:
+        return LeakyCore(width, self.kept)
+
+
+class LeakyCore(TemporalCore):
+    """Keeps a part of a running sum."""
+
+    num_outputs = 1
+
+    def __init__(self, width: int, kept: float) -> None:
+        super().__init__()
+        self.kept, self.linear = kept, nn.Linear(width, width)
+
+    def initial_state(self, batch_size: int) -> CoreState:
+        return {"sum": self.linear.weight.new_zeros(batch_size, 1, len(self.linear.weight))}
+
+    def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
+        total = self.kept * state["sum"] + self.linear(tokens)
+        return total, {"sum": total}
+
+
+@pytest.fixture(autouse=True)
+def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = registry.CoreEntry(f"{__name__}:LeakyConfig", "a test's core")
+    names = (*registry.NAMES, "leaky")
+    monkeypatch.setattr(registry, "CORES", {**registry.CORES, "leaky": entry})
+    monkeypatch.setattr(registry, "NAMES", names)
+    for module in (copy_options, chunks_options, listops_options):
+        monkeypatch.setattr(module, "CoreName", Literal[names])  # made of NAMES when it is imported
+
+
+@pytest.mark.parametrize(
+    ("study", "quick"),
+    [
+        ("copy", "--lengths 3 --minutes 0.0001"),
+        ("chunks", "--vocabularies 4 --steps 2"),
+        ("listops", "--samples 60 --held-out 20 --steps 2"),
+    ],
+)
+def test_an_added_core_is_trained(study: str, quick: str, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    options = ["--core", "leaky", "--width", "8", "--batch-size", "4", *quick.split()]
+    command = cli.parse(["study", study, *options, "--json", str(path)])
+    assert command.run() == 0
+    figures = json.loads(path.read_text())
+    sizes = figures.get("cores", figures.get("models"))["leaky"]
+    assert sizes == {"kind": "leaky", "num_layers": 2, "kept": 0.5}
+    assert len(figures["results"]) == 1
+
+
+def test_an_added_core_without_mlps_keeps_its_size_beside_equal_ones() -> None:
+    assert equal_core("leaky", 16) == LeakyConfig(num_layers=2)

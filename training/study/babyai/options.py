@@ -1,0 +1,135 @@
+"""The options of `ttm study babyai`, and their checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from ttm.policy.checks import options, require_above_0, require_at_least, require_some
+from ttm.policy.errors import UserError
+from ttm.training.common.core_names import CoreName
+
+INSTALL = "pip install 'minigrid>=3,<4'"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a core learns from, and for how long."""
+
+    demonstrations: int
+    steps: int
+    batch_ticks: int
+
+
+EFFORTS: Mapping[str, Effort] = MappingProxyType(
+    {
+        "GoToLocal": Effort(50_000, 1_500, 1_024),
+        "GoToSeq": Effort(20_000, 1_600, 2_048),
+        "GoToSeqS5R2": Effort(40_000, 2_000, 2_048),
+    }
+)
+"""Level -> effort by default."""
+OTHER_LEVELS = Effort(10_000, 2_000, 2_048)
+"""The default effort for levels that are not in `EFFORTS`."""
+
+
+@dataclass(frozen=True)
+class BabyaiOptions:
+    """What `ttm study babyai` asks."""
+
+    level: str = "GoToLocal"
+    """BabyAI's name of the level without BabyAI- and -v0. GoToLocal needs no memory; GoToSeq
+    (several rooms) does."""
+
+    core: tuple[CoreName, ...] = get_args(CoreName)
+    """Cores to compare."""
+
+    core_options: tuple[str, ...] = ()
+    """Fields that all named cores get, as in ttm train. With mlp_size=… a core keeps that, and a
+    number of parameters of its own."""
+
+    demonstrations: int | None = None
+    """Episodes to learn from. Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for
+    GoToSeqS5R2, and 10,000 for other levels."""
+
+    steps: int | None = None
+    """Batches to learn from, for every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, and
+    2,000 for other levels."""
+
+    batch_ticks: int | None = None
+    """Most ticks in a batch. Default: 1,024 for GoToLocal, and 2,048 for other levels."""
+
+    learning_rate: float = 1e-3
+    """Highest learning rate of Adam, after the warm-up."""
+
+    width: int = 128
+    """D, the width of the tokens that the cores get."""
+
+    episodes: int = 512
+    """Episodes for the evaluation, with seeds that no demonstration has."""
+
+    actions: tuple[Literal["best", "drawn"], ...] = ("best", "drawn")
+    """How the policy acts; each is evaluated. best: the action with the highest score. drawn: an
+    action drawn by the probabilities."""
+
+    seed: int = 0
+    """Seed of weights and batches. The seeds of the demonstrations and of the episodes stay the
+    same."""
+
+    workers: int = os.cpu_count() or 1
+    """Processes that record demonstrations."""
+
+    threads: int = 1
+    """CPU threads of the training."""
+
+    cache: Path = Path("runs/babyai")
+    """Folder in which demonstrations and results are kept."""
+
+    again: bool = False
+    """Train and evaluate even if there is a result with the same settings, and replace it."""
+
+    json: Path | None = None
+    """Also write the figures of the tables and of every episode to this file."""
+
+    plot: Path | None = None
+    """Also draw the success rates with their intervals to this file, SVG or PNG."""
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range, or if minigrid is not installed."""
+        require_some(options(self, "core", "actions"))
+        require_at_least(
+            1,
+            options(
+                self,
+                "demonstrations",
+                "steps",
+                "batch_ticks",
+                "width",
+                "episodes",
+                "workers",
+                "threads",
+            ),
+        )
+        require_above_0(options(self, "learning_rate"))
+        if self.plot is not None and self.plot.suffix not in (".svg", ".png"):
+            raise UserError(f"--plot is {self.plot}; give a file that ends with .svg or .png")
+        if find_spec("minigrid") is None:
+            raise UserError(
+                f"`ttm study babyai` needs minigrid, which is not installed; install it: {INSTALL}"
+            )
+
+    @property
+    def effort(self) -> Effort:
+        """The effort that was asked for, or the default for the level."""
+        default = EFFORTS.get(self.level, OTHER_LEVELS)
+        return Effort(
+            **{
+                field.name: getattr(self, field.name) or getattr(default, field.name)
+                for field in fields(Effort)
+            }
+        )

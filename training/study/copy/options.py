@@ -1,0 +1,39 @@
+"""The options of `ttm study copy`, and their checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttm.policy.checks import options, require_above_0, require_at_least, require_some
+from ttm.policy.errors import UserError
+from ttm.training.common.core_names import CoreName
+from ttm.training.study.symbol_options import SymbolStudyOptions
+
+
+@dataclass(frozen=True)
+class CopyOptions(SymbolStudyOptions):
+    """What `ttm study copy` asks; its defaults take most of an hour."""
+
+    core: tuple[CoreName, ...] = ("tlb", "ttm")
+    """Cores to compare."""
+    lengths: tuple[int, ...] = (100, 200, 300)
+    """T, the number of ticks between the digits and the signal to repeat them."""
+    minutes: float = 10.0
+    """Longest time for one training."""
+    unique: int | None = None
+    """Number of sequences to train on, again and again; None for new ones without end. The paper
+    has 6200 at T = 100."""
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range."""
+        super().check()
+        require_some(options(self, "core", "lengths"))
+        require_at_least(1, options(self, "unique"))
+        require_above_0(options(self, "minutes"))
+        if min(self.lengths) < 1:
+            raise UserError(f"--lengths has {min(self.lengths)}; give numbers of ticks, 1 or more")
+
+    @property
+    def seconds(self) -> float:
+        """Longest time for one training, evaluations included."""
+        return 60 * self.minutes

@@ -1,0 +1,31 @@
+"""What the studies print: progress on stderr; notes, tables and a JSON file as results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ttm.training.common.tables import write_figures
+
+
+def print_progress(line: str) -> None:
+    """Print one line to stderr, so that stdout holds nothing but the results."""
+    Console(stderr=True, highlight=False).print(line, soft_wrap=True, markup=False)
+
+
+def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path | None) -> None:
+    """Print notes and tables in this order; write `figures` to `json_path`, if it is not None.
+
+    Raises `UserError` if the file cannot be written.
+    """
+    console = Console(highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, soft_wrap=True, markup=False)
+        else:
+            console.print(part)
+    write_figures(console, json_path, json.dumps(figures, indent=2))
