@@ -15,7 +15,7 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.network.policy import PRESETS, Policy
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.sim.kitchen.env import SPEC
+from ttm.sim.kitchen.spec import SPEC
 from ttm.training import cli
 
 Run = Callable[..., tuple[int, str]]

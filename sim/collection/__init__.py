@@ -1,1 +1,1 @@
-"""`ttm collect`: scripted demonstrations."""
+"""Recording demonstrations of an environment's expert: `ttm collect`."""

@@ -1,1 +1,1 @@
-"""`ttm evaluate`: success rates with intervals, videos and a report."""
+"""Success rates of policies over numbered initial states: `ttm evaluate`."""

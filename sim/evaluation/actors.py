@@ -1,18 +1,20 @@
-"""Who can drive the simulated robot: a checkpoint, an untrained network, or the scripted expert."""
+"""What can drive an environment: a checkpoint, an untrained network, or the environment's expert."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.sim.environment import Env, Expert, expert_of, spec_of
 from ttm.sim.evaluation.rollout import Actor
-
-if TYPE_CHECKING:
-    from ttm.policy.network.policy import Policy
-    from ttm.policy.run.runner import PolicyRunner
-    from ttm.sim.kitchen.env import KitchenEnv
+from ttm.sim.shipped import checkpoint_path
 
 UNTRAINED = "none"
 EXPERT = "expert"
@@ -20,66 +22,68 @@ UNTRAINED_SEED = 0
 
 
 class PolicyActor:
-    """A `PolicyRunner`, the very object that the ROS node drives; its memory lasts from reset to reset."""
+    """A `PolicyRunner`, the same object that the ROS node drives. It remembers from reset to reset."""
 
     def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
-        """embeddings: instruction -> (L,) float32, for those that the policy does not know by itself."""
+        """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
         self._runner = runner
         self._embeddings = embeddings
 
     def reset(self, instruction: str) -> None:
+        """See `Actor.reset`."""
         self._runner.reset(instruction, embedding=self._embeddings.get(instruction))
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """See `Actor.act`."""
         return self._runner.step(observation).values
 
 
 class ExpertActor:
-    """The scripted demonstrator, which looks into the simulator and not at the observation."""
+    """The environment's expert, which looks into the simulator and not at the observation."""
 
-    def __init__(self, env: KitchenEnv):
-        from ttm.sim.experts import Expert
-
-        self._expert = Expert(env)
+    def __init__(self, env: Env):
+        self._env = env
+        self._expert: Expert | None = None
 
     def reset(self, instruction: str) -> None:
-        """It keeps nothing from tick to tick."""
+        """See `Actor.reset`."""
+        self._expert = expert_of(self._env)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """See `Actor.act`."""
+        assert self._expert is not None
         return self._expert.action()
 
 
-def make_actor(source: str, env: KitchenEnv, embeddings: Mapping[str, np.ndarray]) -> Actor:
+def resolve_checkpoint(checkpoint: str) -> str:
+    """Return what `make_actor` takes for the value of an option: `none`, `expert`, or a file's path.
+
+    Raises `UserError` if there is no such file.
+    """
+    return checkpoint if checkpoint in (EXPERT, UNTRAINED) else str(checkpoint_path(checkpoint))
+
+
+def make_actor(source: str, env: Env, embeddings: Mapping[str, np.ndarray]) -> Actor:
     """source: the path of a checkpoint, `none` for an untrained network, or `expert`."""
-    return ExpertActor(env) if source == EXPERT else PolicyActor(make_runner(source), embeddings)
+    if source == EXPERT:
+        return ExpertActor(env)
+    return PolicyActor(PolicyRunner(load_policy(source, spec_of(env))), embeddings)
 
 
-def make_runner(source: str) -> PolicyRunner:
-    """source: the path of a checkpoint that was trained for this robot, or `none`."""
-    from ttm.policy.run.runner import PolicyRunner
+def load_policy(source: str, spec: PolicySpec) -> Policy:
+    """Return the policy of a checkpoint's path, or of `none`.
 
-    return PolicyRunner(load_policy(source))
-
-
-def load_policy(source: str) -> Policy:
-    """As `make_runner`, without making it ready to run, which takes longer. `UserError` if it is for another robot."""
-    from ttm.policy.run.checkpoint import load_checkpoint
-    from ttm.sim.kitchen.env import SPEC
-
+    Raises `UserError` if the policy was made for a robot of another spec.
+    """
     if source == UNTRAINED:
-        return untrained_policy()
+        return untrained_policy(spec)
     policy, _ = load_checkpoint(source)
-    policy.spec.require_compatible(SPEC, theirs="this robot", ours=source)
+    policy.spec.require_compatible(spec, theirs="this robot", ours=source)
     return policy
 
 
-def untrained_policy() -> Policy:
-    """The tiny preset as it is before any training, the same one every time."""
-    import torch
-
-    from ttm.policy.network.policy import PRESETS, Policy
-    from ttm.sim.kitchen.env import SPEC
-
+def untrained_policy(spec: PolicySpec) -> Policy:
+    """Return the tiny preset as it is before any training, with the same weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(UNTRAINED_SEED)
-        return Policy(SPEC, PRESETS["tiny"])
+        return Policy(spec, PRESETS["tiny"])

@@ -1,112 +1,36 @@
-"""`ttm evaluate`: success rates of a policy in the simulated kitchen, with intervals, videos and a page."""
+"""Success rates of a policy over numbered initial states, with intervals, videos and a page."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-from ttm.policy.errors import UserError
-
-if TYPE_CHECKING:
-    from ttm.sim.evaluation.result import Evaluation
-
-
-@dataclass(frozen=True)
-class EvaluateCommand:
-    """Measure how often a policy succeeds in the simulated kitchen.
-
-    Every initial state has a number, and the same numbers give the same result on the same machine, however many
-    workers share them. OUT receives result.json, report.html (open it in a browser) and the videos. Success is
-    judged by the simulator's state, never by the policy's own word.
-
-    For example:
-      ttm evaluate --task pick --episodes 100 --out runs/shipped
-      ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
-      ttm evaluate --checkpoint expert --out runs/expert
-    """
-
-    out: Path
-    """Folder for result.json, report.html and videos/."""
-    checkpoint: str = "shipped"
-    """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained network),
-    expert (the scripted demonstrator, which sees the simulator's state)."""
-    task: Literal["pick", "open_drawer", "all"] = "all"
-    """What is asked for."""
-    episodes: int = 50
-    """Initial states for each task."""
-    workers: int = os.cpu_count() or 1
-    """Processes that share the episodes; each needs about 1 GB of memory."""
-    first_seed: int = 0
-    """Number of the first initial state. Demonstrations start at 1,000,000; stay below."""
-    videos: int = 1
-    """Record the first so many episodes of each task."""
-    max_ticks: int | None = None
-    """End episodes after so many ticks (5 a second); never later than the task's own limit."""
-    against: Path | None = None
-    """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
-
-    def run(self) -> int:
-        from ttm.sim.rendering import require_rendering
-
-        self._validate()
-        require_rendering()
-        from ttm.sim.evaluation.report import Section, write_report
-        from ttm.sim.evaluation.result import compare, describe_test, load_evaluation
-
-        other = load_evaluation(self.against) if self.against else None
-        evaluation = evaluate(
-            self.checkpoint,
-            task_names(self.task),
-            episodes=self.episodes,
-            workers=self.workers,
-            first_seed=self.first_seed,
-            max_ticks=self.max_ticks,
-            video_folder=self.out / "videos",
-            videos=self.videos,
-        )
-        evaluation.save(self.out)
-        sections = [Section("this policy", evaluation, self.out / "videos")]
-        if other:
-            sections.insert(0, Section(str(self.against), other))
-        page = write_report(
-            self.out / "report.html", "Evaluation in the simulated kitchen", sections
-        )
-        for result in evaluation.tasks.values():
-            print(result)
-        for name, test in (compare(other, evaluation) if other else {}).items():
-            print(f"{name}: {describe_test(test, str(self.against), 'this policy')}")
-        print(f"report: {page}")
-        return 0
-
-    def _validate(self) -> None:
-        for name, value in {
-            "episodes": self.episodes,
-            "workers": self.workers,
-            "max-ticks": self.max_ticks,
-        }.items():
-            if value is not None and value < 1:
-                raise UserError(f"--{name} is {value}; give at least 1")
-        for name, value in {"videos": self.videos, "first-seed": self.first_seed}.items():
-            if value < 0:
-                raise UserError(f"--{name} is {value}; give 0 or more")
-
-
-def task_names(task: str) -> list[str]:
-    """The tasks that an option's value stands for."""
-    from ttm.sim.tasks import TASKS
-
-    return list(TASKS) if task == "all" else [task]
+from ttm.sim.environment import (
+    ALL_TASKS,
+    KITCHEN,
+    inspect_env,
+    require_same_environment,
+    same_environment,
+)
+from ttm.sim.evaluation.actors import resolve_checkpoint
+from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
+from ttm.sim.evaluation.report import Section, video_path, write_report
+from ttm.sim.evaluation.result import (
+    Evaluation,
+    TaskResult,
+    compare,
+    describe_test,
+    load_evaluation,
+)
 
 
 def evaluate(
     checkpoint: str,
-    tasks: Sequence[str],
+    tasks: str | Sequence[str] = ALL_TASKS,
     *,
     episodes: int,
+    env: str = KITCHEN,
     workers: int = 1,
     first_seed: int = 0,
     max_ticks: int | None = None,
@@ -114,38 +38,95 @@ def evaluate(
     videos: int = 0,
     label: str = "evaluating",
 ) -> Evaluation:
-    """Run `episodes` numbered initial states of each task; see `EvaluateCommand` for the arguments."""
-    from ttm.sim.evaluation.pool import Job, run_jobs
-    from ttm.sim.evaluation.report import video_path
-    from ttm.sim.evaluation.result import Evaluation, TaskResult
+    """Run `episodes` numbered initial states of each task.
 
+    Parameters
+    ----------
+    checkpoint : str
+        A file's path, "shipped", "none" (an untrained network) or "expert".
+    tasks : str or sequence of str
+        The name of a task of the environment, several names, or "all".
+    episodes : int
+        Number of initial states of each task.
+    env : str
+        The environment's Gymnasium ID.
+    workers : int
+        Number of processes that share the episodes. It does not change the result.
+    first_seed : int
+        Number of the first initial state.
+    max_ticks : int, optional
+        End episodes after this many ticks, or at the environment's own limit if that is earlier.
+    video_folder : Path, optional
+        Folder for videos of the first `videos` episodes of each task.
+    videos : int
+        Number of episodes of each task to film.
+    label : str
+        What the progress bar is called.
+    """
     source = resolve_checkpoint(checkpoint)
-    seeds = range(first_seed, first_seed + episodes)
+    facts = inspect_env(env)
+    names = facts.choose(tasks)
     jobs = [
-        Job(
+        EpisodeJob(
             task,
             seed,
             max_ticks,
             video_path(video_folder, task, seed) if seed < first_seed + videos else None,
         )
-        for task in tasks
-        for seed in seeds
+        for task in names
+        for seed in range(first_seed, first_seed + episodes)
     ]
-    outcomes = run_jobs(source, jobs, workers, label)
+    outcomes = run_episodes(facts, source, jobs, workers, label)
     results = {
-        task: TaskResult(task, tuple(o for o in outcomes if o.task == task)) for task in tasks
+        task: TaskResult(task, tuple(o for o in outcomes if o.task == task)) for task in names
     }
-    return Evaluation(checkpoint, _sha256(source), first_seed, max_ticks, results)
+    return Evaluation(checkpoint, _sha256(source), first_seed, max_ticks, results, env)
 
 
-def resolve_checkpoint(checkpoint: str) -> str:
-    """What `make_actor` takes: `none`, `expert`, or a path, which must be a file."""
-    from ttm.sim.evaluation.actors import EXPERT, UNTRAINED
-    from ttm.sim.shipped import checkpoint_path
+def evaluate_and_report(
+    out: Path,
+    *,
+    checkpoint: str,
+    task: str = ALL_TASKS,
+    env: str = KITCHEN,
+    episodes: int,
+    workers: int = 1,
+    first_seed: int = 0,
+    videos: int = 0,
+    max_ticks: int | None = None,
+    against: Path | None = None,
+) -> int:
+    """Evaluate, write result.json, report.html and the videos into `out`, and print the rates.
 
-    if checkpoint in (EXPERT, UNTRAINED):
-        return checkpoint
-    return str(checkpoint_path(checkpoint))
+    `against` is the folder of another evaluation of the same environment to compare with; see
+    `evaluate` for the other arguments. Returns the exit code.
+    """
+    other = load_evaluation(against) if against else None
+    if other:
+        require_same_environment(other.environment, env)
+    evaluation = evaluate(
+        checkpoint,
+        task,
+        episodes=episodes,
+        env=env,
+        workers=workers,
+        first_seed=first_seed,
+        max_ticks=max_ticks,
+        video_folder=out / "videos",
+        videos=videos,
+    )
+    evaluation.save(out)
+    sections = [Section("this policy", evaluation, out / "videos")]
+    if other:
+        sections.insert(0, Section(str(against), other))
+    place = "the simulated kitchen" if same_environment(env, KITCHEN) else env
+    page = write_report(out / "report.html", f"Evaluation in {place}", sections)
+    for result in evaluation.tasks.values():
+        print(result)
+    for name, test in (compare(other, evaluation) if other else {}).items():
+        print(f"{name}: {describe_test(test, str(against), 'this policy')}")
+    print(f"report: {page}")
+    return 0
 
 
 def _sha256(source: str) -> str | None:

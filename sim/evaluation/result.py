@@ -1,4 +1,4 @@
-"""What an evaluation found: outcomes of numbered initial states, rates with intervals, and `result.json`."""
+"""The result of an evaluation: outcomes, success rates with intervals, and `result.json`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
+from ttm.sim.environment import KITCHEN, require_same_environment, same_environment
 from ttm.sim.evaluation.intervals import CONFIDENCE, PairedTest, mcnemar_exact, wilson_interval
 from ttm.sim.evaluation.rollout import Outcome
 
@@ -33,7 +35,7 @@ class TaskResult:
 
     @property
     def rate(self) -> float:
-        """The portion of episodes that succeeded; 0 if there are none."""
+        """The portion of the episodes that succeeded, 0 if there are none."""
         return self.successes / self.episodes if self.outcomes else 0.0
 
     @property
@@ -43,7 +45,7 @@ class TaskResult:
 
     @property
     def median_ticks(self) -> float | None:
-        """Of the successful episodes; None without any."""
+        """Median number of ticks of the successful episodes, None if there are none."""
         ticks = sorted(outcome.ticks for outcome in self.outcomes if outcome.success)
         if not ticks:
             return None
@@ -62,15 +64,23 @@ class Evaluation:
     checkpoint: str
     """A file's path, `none` (untrained) or `expert`."""
     sha256: str | None
-    """Of the checkpoint's file; None where there is no file."""
+    """SHA-256 of the checkpoint's file, None where there is no file."""
     first_seed: int
     max_ticks: int | None
     tasks: Mapping[str, TaskResult]
+    environment: str = KITCHEN
+    """The environment's Gymnasium ID."""
 
     def to_json(self) -> str:
-        """Holds neither time nor number of workers: the same evaluation gives the same bytes."""
+        """Return what `result.json` holds.
+
+        It has neither a time nor the number of workers, so that the same evaluation gives the same
+        bytes. The environment is named unless it is the kitchen.
+        """
+        kitchen = same_environment(self.environment, KITCHEN)
         data: dict[str, Any] = {
             "format": FORMAT,
+            **({} if kitchen else {"environment": self.environment}),
             "checkpoint": self.checkpoint,
             "sha256": self.sha256,
             "first_seed": self.first_seed,
@@ -81,15 +91,17 @@ class Evaluation:
         return json.dumps(data, indent=1) + "\n"
 
     def save(self, folder: Path) -> Path:
-        """Write `result.json` in `folder`, which is made if need be."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write `result.json` in `folder`, which is made if it is missing, and return its path."""
         path = folder / RESULT_FILE
-        path.write_text(self.to_json())
+        write_atomically(path, self.to_json())
         return path
 
 
 def load_evaluation(path: Path) -> Evaluation:
-    """path: an evaluation's `--out` folder, or the `result.json` in it."""
+    """Read an evaluation from its `--out` folder, or from the `result.json` in it.
+
+    Raises `UserError` if there is none.
+    """
     file = path / RESULT_FILE if path.is_dir() else path
     if not file.is_file():
         raise UserError(f"{file}: no such evaluation; make one with: ttm evaluate --out {path}")
@@ -102,7 +114,12 @@ def load_evaluation(path: Path) -> Evaluation:
             for name, task in data["tasks"].items()
         }
         return Evaluation(
-            data["checkpoint"], data["sha256"], data["first_seed"], data["max_ticks"], tasks
+            data["checkpoint"],
+            data["sha256"],
+            data["first_seed"],
+            data["max_ticks"],
+            tasks,
+            data.get("environment", KITCHEN),
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(
@@ -111,7 +128,11 @@ def load_evaluation(path: Path) -> Evaluation:
 
 
 def compare(first: Evaluation, second: Evaluation) -> dict[str, PairedTest]:
-    """A paired test for each task that both evaluated, on the initial states that both started from."""
+    """Return a paired test for each task of both, on the initial states that both started from.
+
+    Raises `UserError` if they are of different environments.
+    """
+    require_same_environment(first.environment, second.environment)
     tests = {}
     for name in [name for name in second.tasks if name in first.tasks]:
         ours = _by_state(first.tasks[name].outcomes)
@@ -123,7 +144,7 @@ def compare(first: Evaluation, second: Evaluation) -> dict[str, PairedTest]:
 
 
 def describe_test(test: PairedTest, first: str, second: str) -> str:
-    """One line that says who was better where, and how much that means."""
+    """Return one line that says which of the two was better on how many states, with the p-value."""
     shared = test.both + test.neither + test.only_first + test.only_second
     return (
         f"of {shared} initial states both solved {test.both}, only {first} {test.only_first}, "
@@ -132,7 +153,7 @@ def describe_test(test: PairedTest, first: str, second: str) -> str:
 
 
 def _by_state(outcomes: Sequence[Outcome]) -> dict[tuple[int, str], bool]:
-    """The instruction is part of the key: a task that changed would not be compared with its former self."""
+    """Return success by seed and instruction, so that a changed task is not compared with itself."""
     return {(outcome.seed, outcome.instruction): outcome.success for outcome in outcomes}
 
 

@@ -1,4 +1,4 @@
-"""One closed-loop episode: a numbered initial state, something that acts, and what came of it."""
+"""One episode in closed loop: a numbered initial state, something that acts, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
 
 from ttm.policy.spec import PolicySpec
+from ttm.sim.environment import Env
 
 OnTick = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], None]
-"""Is shown every observation, with the environment's `info`, the first one included."""
+"""Is called with every observation, the first one included, and with the environment's `info`. There
+`tick` and `time_s` are added where the environment does not give them."""
 
 
 class Actor(Protocol):
     """What drives an episode: a policy with its memory, or a scripted expert."""
 
     def reset(self, instruction: str) -> None:
-        """Begin an episode; whatever was remembered is forgotten."""
+        """Begin an episode and forget the last one."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The (A,) float32 command for this tick, in the spec's units."""
+        """Return this tick's command, (A,) float32 in the units of the spec."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class Outcome:
     seed: int
     instruction: str
     success: bool
-    """By the task's predicate on the simulator's state, never by the policy's own word."""
+    """Whether the simulator's state was one that was asked for. The policy's own word does not count."""
     ticks: int
     terminate_tick: int | None
-    """The first tick at which the policy itself said that it is done, counted from 1; None if it never did."""
+    """The first tick, counted from 1, at which the policy said that it is done; None if it never did."""
 
 
 def run_episode(
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     actor: Actor,
     *,
     spec: PolicySpec,
@@ -51,21 +52,25 @@ def run_episode(
 ) -> Outcome:
     """Drive `env` from initial state `seed` until success, its time limit, or `max_ticks`.
 
-    The episode goes on after the policy has said `terminate`: that word is noted and not believed.
+    The episode goes on after the policy has commanded `terminate`, which is only noted.
     """
     observation, info = env.reset(seed=seed, options={"task": task})
     instruction = info["instruction"]
     actor.reset(instruction)
-    show = on_tick or (lambda observation, info: None)
-    show(observation, info)
     ticks, terminate_tick, over = 0, None, False
+
+    def show() -> None:
+        if on_tick is not None:
+            on_tick(observation, {"tick": ticks, "time_s": ticks * spec.control_dt_s, **info})
+
+    show()
     while not over and (max_ticks is None or ticks < max_ticks):
         action = actor.act(observation)
         observation, _, terminated, truncated, info = env.step(action)
         ticks += 1
         if terminate_tick is None and _says_done(spec, action):
             terminate_tick = ticks
-        show(observation, info)
+        show()
         over = terminated or truncated
     return Outcome(task, seed, instruction, bool(info["success"]), ticks, terminate_tick)
 

@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.spec import ARM_JOINTS
 
 READY_POSITION_M = (0.77, 0.0, 0.90)
 """Where the gripper waits, pointing forward, in the base frame."""
@@ -27,7 +28,7 @@ class ArmKinematics:
     def __init__(self, model_xml: Path):
         spec = mujoco.MjSpec.from_file(str(model_xml))
         fetch.strip_to_robot(spec)
-        moving = {fetch.MODEL_PREFIX + name for name in fetch.ARM_JOINTS}
+        moving = {fetch.MODEL_PREFIX + name for name in ARM_JOINTS}
         spec.body(fetch.MODEL_PREFIX + "torso_lift_link").pos[2] += fetch.TORSO_HEIGHT_M
         for joint in list(spec.joints):
             if joint.name not in moving:
@@ -74,7 +75,7 @@ class FetchController:
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, kinematics: ArmKinematics):
         self.model, self.data, self.kinematics = model, data, kinematics
         prefix = fetch.PREFIX
-        self._arm_q = np.array([model.joint(prefix + name).qposadr[0] for name in fetch.ARM_JOINTS])
+        self._arm_q = np.array([model.joint(prefix + name).qposadr[0] for name in ARM_JOINTS])
         self._base_q = np.array(
             [model.joint(prefix + name).qposadr[0] for name in fetch.BASE_JOINTS]
         )
@@ -87,7 +88,7 @@ class FetchController:
         self._torso_q = model.joint(prefix + "torso_lift_joint").qposadr[0]
         self._tilt_q = model.joint(prefix + "head_tilt_joint").qposadr[0]
         self._arm_u = np.array(
-            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.ARM_JOINTS]
+            [model.actuator(fetch.SCENE_PREFIX + name).id for name in ARM_JOINTS]
         )
         self._base_u = np.array(
             [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.BASE_JOINTS]

@@ -1,7 +1,8 @@
 """The Fetch mobile manipulator in a MuJoCo scene: joints, actuators and cameras.
 
-The kinematics and meshes are the package gymnasium-robotics'; its model has no arm actuators, a base that
-cannot turn, and a weld to a mocap body, so those are replaced here. Datasheet limits: Fetch Robotics.
+The kinematics and meshes are those of the package gymnasium-robotics. Its model has no arm actuators,
+a base that cannot turn, and a weld to a mocap body, which are replaced here. The torque limits are
+those of the datasheet (Fetch Robotics).
 """
 
 from __future__ import annotations
@@ -10,22 +11,15 @@ from pathlib import Path
 
 import mujoco
 
+from ttm.sim.kitchen.spec import ARM_JOINTS
+
 MODEL_PREFIX = "robot0:"
-"""What names begin with in the package's model."""
+"""The prefix of all names in the package's model."""
 SCENE_PREFIX = "fetch/"
-"""What is put before all names of the robot in the scene."""
+"""The prefix that all names of the robot get in the scene."""
 PREFIX = SCENE_PREFIX + MODEL_PREFIX
-ARM_JOINTS = (
-    "shoulder_pan_joint",
-    "shoulder_lift_joint",
-    "upperarm_roll_joint",
-    "elbow_flex_joint",
-    "forearm_roll_joint",
-    "wrist_flex_joint",
-    "wrist_roll_joint",
-)
 BASE_JOINTS = ("slide0", "slide1", "slide2")
-"""World x (m), world y (m), yaw (rad). `FetchController` commands along the heading alone: wheels do not slip."""
+"""World x (m), world y (m) and yaw (rad). `FetchController` drives along the heading alone, as wheels do."""
 FINGER_JOINTS = ("r_gripper_finger_joint", "l_gripper_finger_joint")
 FINGER_TRAVEL_M = 0.05
 GRIP_SITE = "grip"
@@ -54,7 +48,7 @@ _COLLIDING = (
 
 
 def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
-    """Attach the robot at the scene's origin, its base free to drive and its arm actuated."""
+    """Attach the robot at the scene's origin, with a base that can drive and an arm with actuators."""
     robot = mujoco.MjSpec.from_file(str(model_xml))
     strip_to_robot(robot)
     _free_base(robot)
@@ -68,7 +62,7 @@ def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
 
 
 def strip_to_robot(robot: mujoco.MjSpec) -> None:
-    """Remove the package's floor, table, block, light, mocap weld and external camera; keep the Fetch alone."""
+    """Keep the Fetch alone: remove the package's floor, table, block, light, weld and external camera."""
     for item in (*robot.equalities, *robot.actuators, *robot.sensors):
         robot.delete(item)
     for body in robot.worldbody.bodies:
@@ -91,13 +85,13 @@ def _free_base(robot: mujoco.MjSpec) -> None:
 
 
 def _set_passive(joint: mujoco.MjsJoint, damping: float) -> None:
-    """Linear damping alone; MuJoCo keeps these as polynomials of three coefficients."""
+    """Set linear damping alone. MuJoCo keeps damping and stiffness as polynomials of three coefficients."""
     joint.damping = (damping, 0, 0)
     joint.stiffness = (0, 0, 0)
 
 
 def _tune_joints(robot: mujoco.MjSpec) -> None:
-    """Gravity is compensated, as the real arm's controllers do; reflected motor inertia keeps the arm calm."""
+    """Compensate gravity, as the real arm's controllers do, and add the reflected inertia of the motors."""
     for body in robot.bodies:
         body.gravcomp = 1.0
     for name in ARM_JOINTS:
@@ -117,7 +111,7 @@ def _tune_joints(robot: mujoco.MjSpec) -> None:
 
 
 def _choose_contacts(robot: mujoco.MjSpec) -> None:
-    """Robot parts that can hit furniture do so (bit 2 against the world's 1); the rest is for the eye."""
+    """Let the parts that can hit furniture collide (bit 2, against the world's 1); the rest is only seen."""
     colliding = {MODEL_PREFIX + name for name in _COLLIDING}
     fingers = {MODEL_PREFIX + name.replace("_joint", "_link") for name in FINGER_JOINTS}
     for geom in robot.geoms:
@@ -157,7 +151,7 @@ def _add_position_servo(
 
 
 def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
-    """Above the palm, 25 degrees down along the fingers: it sees the fingertips and what is between them."""
+    """Add a camera above the palm, 25 degrees down: it sees the fingertips and what is between them."""
     palm = robot.body(MODEL_PREFIX + "gripper_link")
     palm.add_camera(
         name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65
@@ -165,7 +159,7 @@ def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
 
 
 def _set_up_head(robot: mujoco.MjSpec) -> None:
-    """Light joints that their servos can hold, and a view wide enough for the counter from where the robot starts."""
+    """Give the joints a damping that their servos can hold, and the camera a view of the whole counter."""
     for joint in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
         _set_passive(robot.joint(MODEL_PREFIX + joint), damping=1.0)
     for camera in robot.cameras:

@@ -1,12 +1,14 @@
 """The MuJoCo scene: a kitchen with a counter of objects and a chest of drawers, and a Fetch robot in it.
 
-Furniture that never changes stands in `assets/kitchen.xml`; drawers and objects are made here, since
-the tasks refer to them by name. Lengths in m, world frame: +x points at the back wall, z = 0 is the floor.
+Furniture that never changes stands in `assets/kitchen.xml`. Drawers and objects are made here, since
+the tasks refer to them by name. Lengths are in m in the world frame: +x points at the back wall, and
+the floor lies at z = 0.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,23 +17,26 @@ import mujoco
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.fetch import add_fetch
 
+KITCHEN_XML = Path(__file__).parents[1] / "assets" / "kitchen.xml"
 COUNTER_TOP_Z_M = 0.78
 COUNTER_FRONT_X_M = 1.04
 CHEST_POSITION_M = (1.36, -1.08)
 DRAWER_FRONT_X_M = 1.09
 DRAWER_Z_M = {"top": 0.83, "middle": 0.69, "bottom": 0.55}
 HANDLE_X_M = 1.025
-"""Where a closed drawer's handle stands: 6.5 cm before the front, so that the fingers close behind it."""
+"""Where a closed drawer's handle stands: 6.5 cm in front of it, so that the fingers close behind it."""
 
 
 @dataclass(frozen=True)
 class KitchenObject:
-    """A thing on the counter: `radius_m` half its width where the gripper holds it, `height_m` its full height."""
+    """An object that may stand on the counter."""
 
     name: str
     shape: str
     radius_m: float
+    """Half its width at the height at which the gripper holds it."""
     height_m: float
+    """Its full height."""
     rgba: tuple[float, float, float, float]
     mass_kg: float = 0.15
 
@@ -49,18 +54,28 @@ OBJECTS = {
 
 
 def robotics_assets() -> Path:
-    """The asset folder of the installed gymnasium-robotics, found without importing the package."""
+    """Return the asset folder of the installed gymnasium-robotics, without importing that package."""
     found = importlib.util.find_spec("gymnasium_robotics")
     if found is None or not found.submodule_search_locations:
         raise UserError(
-            "gymnasium-robotics is not installed; it carries the Fetch model: pip install gymnasium-robotics"
+            "gymnasium-robotics, which has the model of the Fetch, is not installed; "
+            "run: pip install gymnasium-robotics"
         )
     return Path(next(iter(found.submodule_search_locations))) / "envs" / "assets"
 
 
-def build_kitchen() -> mujoco.MjSpec:
-    """The whole scene: furniture, three drawers, all objects (parked out of sight) and the robot at the origin."""
-    spec = mujoco.MjSpec.from_file(str(Path(__file__).parents[1] / "assets" / "kitchen.xml"))
+def fetch_xml() -> Path:
+    """Return the path of the Fetch's model in the installed gymnasium-robotics."""
+    return robotics_assets() / "fetch" / "pick_and_place.xml"
+
+
+def build_kitchen(add_to_scene: Callable[[mujoco.MjSpec], None] | None = None) -> mujoco.MjSpec:
+    """Return the whole scene: furniture, three drawers, all objects, and the robot at the origin.
+
+    `add_to_scene` adds what a task needs beside these, after everything else, so that the numbers
+    of all other bodies and joints stay the same.
+    """
+    spec = mujoco.MjSpec.from_file(str(KITCHEN_XML))
     franka_kitchen = robotics_assets() / "kitchen_franka" / "kitchen_assets"
     spec.meshdir = str(franka_kitchen / "meshes")
     spec.texturedir = str(franka_kitchen / "textures")
@@ -68,7 +83,9 @@ def build_kitchen() -> mujoco.MjSpec:
         _add_drawer(spec, name, height_m)
     for item in OBJECTS.values():
         _add_object(spec, item)
-    add_fetch(spec, robotics_assets() / "fetch" / "pick_and_place.xml")
+    add_fetch(spec, fetch_xml())
+    if add_to_scene is not None:
+        add_to_scene(spec)
     return spec
 
 
@@ -106,7 +123,7 @@ def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
 
 
 def _add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
-    """The body's origin lies at the centre of the object's height."""
+    """Add one object, with the body's origin at half its height."""
     object_class = spec.find_default("object")
     body = spec.worldbody.add_body(name=item.name)
     body.add_joint(object_class, name=item.name)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ttm.sim.experts import Expert
-from ttm.sim.kitchen.env import SPEC, KitchenEnv
+from ttm.sim.expert import Expert
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.tasks import TASKS
 
 

@@ -4,9 +4,9 @@ import mujoco
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.collection.collect import CollectCommand
-from ttm.sim.evaluation.evaluate import EvaluateCommand
-from ttm.sim.rendering import require_rendering
+from ttm.sim.collection.command import CollectCommand
+from ttm.sim.evaluation.command import EvaluateCommand
+from ttm.sim.kitchen.rendering import require_rendering
 
 
 def test_this_machine_renders():

@@ -5,9 +5,9 @@ import pytest
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
-from ttm.sim.collection.collect import CollectCommand
+from ttm.sim.collection.command import CollectCommand
 from ttm.sim.collection.disturbance import Disturbance
-from ttm.sim.kitchen.env import SPEC
+from ttm.sim.kitchen.spec import SPEC
 
 
 @pytest.fixture(scope="module")

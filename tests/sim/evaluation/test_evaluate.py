@@ -11,10 +11,10 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.sim.evaluation.actors import untrained_policy
-from ttm.sim.evaluation.evaluate import EvaluateCommand, evaluate
+from ttm.sim.evaluation.command import EvaluateCommand, evaluate
 from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, load_evaluation
 from ttm.sim.evaluation.rollout import Outcome
-from ttm.sim.kitchen.env import SPEC
+from ttm.sim.kitchen.spec import SPEC
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,58 @@
+"""The options of `ttm collect`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from ttm.policy.checks import options, require_at_least
+from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN
+from ttm.sim.tasks.table import TASK_NAMES
+
+
+@dataclass(frozen=True)
+class CollectCommand:
+    """Record scripted demonstrations in the simulated kitchen, or in another environment.
+
+    Episodes in which the expert failed under disturbance are not kept; others are made in their place.
+
+    Example: ttm collect --task pick --episodes 200 --out demos/pick
+    """
+
+    out: Path
+    """Folder that gets one HDF5 file an episode; existing episodes there are kept, and not made again."""
+    task: Annotated[str, arg(metavar=f"{{{','.join([*TASK_NAMES, ALL_TASKS])}}}")] = ALL_TASKS
+    """What to demonstrate; `all` makes `--episodes` of each. Another --env has task names of its own."""
+    env: str = KITCHEN
+    """Gymnasium ID of the environment, with the module that registers it if need be, such as
+    my_package:MyEnv-v0. It must have an expert; see ttm.sim.environment.PolicyEnv."""
+    episodes: int = 100
+    """Number of demonstrations of each task."""
+    workers: int = os.cpu_count() or 1
+    """Processes that share the work; the files are the same for any number."""
+    first_seed: int = FIRST_DEMONSTRATION_SEED
+    """Initial state of the first episode; evaluation uses 0, 1, 2, …, so stay above those."""
+    disturbance: float = 1.0
+    """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations."""
+    policy: Path | None = None
+    """Checkpoint (or `shipped`) that drives at first while the expert labels (DAgger); keeps failures too."""
+
+    def run(self) -> int:
+        require_at_least(1, options(self, "episodes", "workers"))
+        require_at_least(0, options(self, "first_seed", "disturbance"))
+        from ttm.sim.collection.collect import collect
+
+        return collect(
+            self.out,
+            task=self.task,
+            env=self.env,
+            episodes=self.episodes,
+            workers=self.workers,
+            first_seed=self.first_seed,
+            disturbance=self.disturbance,
+            policy=self.policy,
+        )

@@ -1,0 +1,141 @@
+"""Recording one episode: the expert's actions, or a policy's that the expert takes over from.
+
+With a driving policy every tick is labelled with what the expert would have done there, so that the
+next policy learns to correct its own mistakes (DAgger, Ross et al. 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttm.datasets.episode_dataset import SPLIT_EVERY
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.collection.disturbance import Disturbance
+from ttm.sim.environment import expert_of, make_env, spec_of
+from ttm.sim.evaluation.actors import load_policy
+
+TAKEOVER_TICKS = (8, 45)
+"""The expert takes over from a driving policy after a number of ticks in this range."""
+FINAL_TICKS = 3
+"""Ticks that are recorded after success, with `terminate` commanded."""
+
+
+@dataclass(frozen=True)
+class RecordingJob:
+    """One episode to record."""
+
+    task: str
+    seed: int
+
+
+class Recorder:
+    """Records episodes with one environment and, if given, one driving policy.
+
+    Parameters
+    ----------
+    environment : str
+        The environment's Gymnasium ID.
+    folder : Path
+        Where the episodes go, one file each.
+    disturbance : float
+        How strongly the execution is disturbed.
+    policy : Path, optional
+        Checkpoint of the driving policy.
+    embeddings : mapping
+        Instruction -> sentence embedding (L,). Others are computed when they are met.
+    """
+
+    def __init__(
+        self,
+        environment: str,
+        folder: Path,
+        disturbance: float,
+        policy: Path | None,
+        embeddings: Mapping[str, np.ndarray],
+    ):
+        self._env = make_env(environment)
+        self._spec = spec_of(self._env)
+        self._folder, self._disturbance = folder, disturbance
+        self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
+        self._embeddings = dict(embeddings)
+
+    def run(self, job: RecordingJob) -> bool:
+        """Record one episode unless its file exists. Return whether it is worth keeping, and kept."""
+        kind = "rollout" if self._runner else "demo"
+        path = self._folder / f"{job.task}_{kind}_{job.seed}.hdf5"
+        if path.exists():
+            return True
+        observation, info = self._env.reset(seed=job.seed, options={"task": job.task})
+        instruction = info["instruction"]
+        embedding = self._embedding(instruction)
+        rng = np.random.default_rng((job.seed, 1))
+        with EpisodeWriter(path, self._spec) as writer:
+            success = self._drive(writer, observation, info, embedding, rng)
+            if not success and self._runner is None:
+                return False
+            writer.finish(
+                instruction=instruction,
+                task=job.task,
+                success=success,
+                seed=job.seed,
+                embedding=embedding,
+                language_model=LANGUAGE_MODEL,
+                split="valid" if job.seed % SPLIT_EVERY == 0 else "train",
+            )
+        return True
+
+    def close(self) -> None:
+        """Free the environment."""
+        self._env.close()
+
+    def _embedding(self, instruction: str) -> np.ndarray:
+        if instruction not in self._embeddings:
+            self._embeddings[instruction] = embed_instruction(instruction)
+        return self._embeddings[instruction]
+
+    def _drive(
+        self,
+        writer: EpisodeWriter,
+        observation: dict[str, np.ndarray],
+        info: dict[str, Any],
+        embedding: np.ndarray,
+        rng: np.random.Generator,
+    ) -> bool:
+        """Run the episode into `writer`: record the expert's action, execute the driver's.
+
+        Returns whether the episode succeeded.
+        """
+        env, expert = self._env, expert_of(self._env)
+        disturb = Disturbance(rng, self._disturbance, self._spec)
+        takeover_tick = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
+        if self._runner:
+            self._runner.reset(info["instruction"], embedding=embedding)
+        tick, ticks_left = 0, FINAL_TICKS
+        while ticks_left > 0:
+            label = expert.action()
+            command = self._runner.step(observation).values if self._runner else label
+            if tick >= takeover_tick:
+                command = label
+            success = bool(info["success"])
+            writer.append(
+                observation,
+                label,
+                timestamp_s=info.get("time_s", tick * self._spec.control_dt_s),
+                reward=float(success),
+                done=success,
+                executed_action=command,
+            )
+            executed = disturb(command) if command is label else command
+            observation, _, _, truncated, info = env.step(executed)
+            tick += 1
+            if truncated:
+                break
+            ticks_left -= bool(info["success"])
+        return bool(info["success"])

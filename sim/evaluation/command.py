@@ -1,0 +1,70 @@
+"""The options of `ttm evaluate`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from ttm.policy.checks import options, require_at_least
+from ttm.sim.environment import ALL_TASKS, KITCHEN
+from ttm.sim.tasks.table import TASK_NAMES
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Measure how often a policy succeeds in the simulated kitchen, or in another environment.
+
+    Every initial state has a number, and the same numbers give the same result on the same machine, with
+    any number of workers. OUT receives result.json, report.html (open it in a browser) and the videos.
+    Success is judged by the simulator's state, never by the policy's own word.
+
+    For example:
+      ttm evaluate --task pick --episodes 100 --out runs/shipped
+      ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
+      ttm evaluate --checkpoint expert --out runs/expert
+    """
+
+    out: Path
+    """Folder for result.json, report.html and videos/."""
+    checkpoint: str = "shipped"
+    """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained
+    network), expert (the scripted demonstrator, which sees the simulator's state)."""
+    task: Annotated[str, arg(metavar=f"{{{','.join([*TASK_NAMES, ALL_TASKS])}}}")] = ALL_TASKS
+    """What is asked for. Another --env has task names of its own."""
+    env: str = KITCHEN
+    """Gymnasium ID of the environment, with the module that registers it if need be, such as
+    my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""
+    episodes: int = 50
+    """Initial states for each task."""
+    workers: int = os.cpu_count() or 1
+    """Processes that share the episodes; each needs about 1 GB of memory."""
+    first_seed: int = 0
+    """Number of the first initial state. Stay below those of `ttm collect --first-seed`."""
+    videos: int = 1
+    """Record the first so many episodes of each task."""
+    max_ticks: int | None = None
+    """End episodes after so many ticks (5 a second); never later than the task's own limit."""
+    against: Path | None = None
+    """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
+
+    def run(self) -> int:
+        require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
+        require_at_least(0, options(self, "videos", "first_seed"))
+        from ttm.sim.evaluation.evaluate import evaluate_and_report
+
+        return evaluate_and_report(
+            self.out,
+            checkpoint=self.checkpoint,
+            task=self.task,
+            env=self.env,
+            episodes=self.episodes,
+            workers=self.workers,
+            first_seed=self.first_seed,
+            videos=self.videos,
+            max_ticks=self.max_ticks,
+            against=self.against,
+        )

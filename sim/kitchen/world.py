@@ -1,0 +1,99 @@
+"""The kitchen and the robot in it during an episode: what tasks and experts look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from ttm.sim.kitchen.cameras import Cameras
+from ttm.sim.kitchen.controller import ArmKinematics, FetchController
+from ttm.sim.kitchen.scene import build_kitchen, fetch_xml
+from ttm.sim.kitchen.spec import SPEC
+
+
+@dataclass(frozen=True)
+class InitialState:
+    """How one episode starts.
+
+    A task that needs more (a cue, the order in which things move) derives its own class from this
+    one and finds it again as `world.start`.
+    """
+
+    goal: str
+    """What the instruction names, such as an object."""
+    objects_m: dict[str, tuple[float, float, float]]
+    """Position of each free body in the world, m, by the name of the body and its joint."""
+    base_pose: np.ndarray
+    """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
+    gripper_m: np.ndarray
+    """(3,): position of the gripper in the base frame, m."""
+
+
+class KitchenWorld:
+    """A compiled scene with the robot in it, and the state of the present episode.
+
+    Parameters
+    ----------
+    add_to_scene : callable, optional
+        Adds bodies to the scene's `MjSpec` before it is compiled.
+
+    Attributes
+    ----------
+    model, data : mujoco.MjModel, mujoco.MjData
+        The simulator's own.
+    controller : FetchController
+        Measures and commands the robot.
+    cameras : Cameras
+        Renders the scene.
+    start : InitialState
+        How the episode began, and what it asks for.
+    tick : int
+        Number of control ticks since the episode began.
+    success : bool
+        Whether the environment counts the episode as solved now.
+    """
+
+    def __init__(self, add_to_scene: Callable[[mujoco.MjSpec], None] | None = None):
+        self.model = build_kitchen(add_to_scene).compile()
+        self.data = mujoco.MjData(self.model)
+        self.controller = FetchController(self.model, self.data, ArmKinematics(fetch_xml()))
+        self.cameras = Cameras(self.model, self.data)
+        self.start: InitialState
+        self.tick = 0
+        self.success = False
+        self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
+
+    @property
+    def time_s(self) -> float:
+        """Simulated seconds since the episode began."""
+        return float(self.data.time)
+
+    def begin(self, start: InitialState) -> None:
+        """Place the robot and all objects for a new episode, and let them settle for one tick."""
+        mujoco.mj_resetData(self.model, self.data)
+        self.start, self.tick, self.success = start, 0, False
+        for name, position_m in start.objects_m.items():
+            self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
+        self.controller.place(start.base_pose, start.gripper_m)
+        self._advance(np.zeros(3), np.zeros(3), 1.0, np.zeros(2))
+        self.data.time = 0.0
+
+    def step(self, action: np.ndarray) -> None:
+        """Simulate one control tick of 0.2 s. action: (A,), within the robot's limits."""
+        parts = {name: action[where] for name, where in SPEC.action_slices.items()}
+        self._advance(
+            parts["arm_translation"], parts["arm_rotation"], parts["gripper"][0], parts["base"]
+        )
+        self.tick += 1
+
+    def _advance(
+        self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
+    ) -> None:
+        self.controller.command(translation_m, rotation_rad, opening, base)
+        for step in range(self._substeps):
+            self.controller.drive((step + 1) / self._substeps)
+            mujoco.mj_step(self.model, self.data)
+        mujoco.mj_forward(self.model, self.data)

@@ -1,0 +1,94 @@
+"""What a task of the kitchen is: scene, initial states, instructions, predicate, expert's wishes.
+
+A numbered initial state is a seed. The same number always gives the same initial state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import mujoco
+import numpy as np
+
+from ttm.sim.kitchen.world import InitialState, KitchenWorld
+
+
+@dataclass(frozen=True)
+class Grasp:
+    """What the expert is to hold."""
+
+    point_m: np.ndarray
+    """(3,): where the fingers shall close, in the world, m."""
+    body: str
+    """The body that both fingers must touch."""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """One tick's motion of the robot. The default is to stand still."""
+
+    translation_m: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    """(3,): displacement of the gripper in the base frame, m."""
+    base: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    """(2,): forward speed (m/s) and yaw rate (rad/s) of the base."""
+
+
+class Task(ABC):
+    """One kind of instruction. A task has its own file in this folder and one line in `table.py`.
+
+    A task keeps no state from tick to tick: all methods look at the `KitchenWorld`, in which
+    `world.start` is what `sample` returned, `world.tick` counts the ticks of the episode, and
+    `world.data` is the simulator's state. The class attributes say
+
+    - `template`: the instruction, with `{}` where the goal's name is inserted;
+    - `goals`: the names that `InitialState.goal` may take;
+    - `max_ticks`: the number of ticks (0.2 s each) after which an episode is cut off.
+    """
+
+    template: ClassVar[str]
+    goals: ClassVar[tuple[str, ...]]
+    max_ticks: ClassVar[int] = 100
+
+    def instruction(self, goal: str) -> str:
+        """Return the instruction that asks for `goal`."""
+        return self.template.format(goal)
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """All instructions that the task may give, each one once."""
+        return tuple(dict.fromkeys(self.instruction(goal) for goal in self.goals))
+
+    @staticmethod
+    def add_to_scene(scene: mujoco.MjSpec) -> None:  # noqa: B027  (optional)
+        """Add to the kitchen what this task alone needs. Nothing by default.
+
+        A body with a free joint of the body's own name is placed by `InitialState.objects_m`. Tasks
+        that do not override this method share one compiled scene.
+        """
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator) -> InitialState:
+        """Draw an initial state, from `rng` alone."""
+
+    def update(self, world: KitchenWorld) -> None:  # noqa: B027  (optional)
+        """Change the scene as time goes on. Nothing by default.
+
+        It is called when the episode begins (`world.tick` is 0, the robot stands) and after each
+        tick, before the predicate is asked and the cameras are rendered. A task that changes
+        `world.model` must set all that it changes when `world.tick` is 0, since the model lasts from
+        episode to episode; one that moves bodies calls `mujoco.mj_forward` afterwards.
+        """
+
+    @abstractmethod
+    def predicate(self, world: KitchenWorld) -> bool:
+        """Return whether the simulator's state is one that was asked for."""
+
+    @abstractmethod
+    def grasp(self, world: KitchenWorld) -> Grasp:
+        """Return what the expert should hold in the present state."""
+
+    @abstractmethod
+    def carry(self, world: KitchenWorld) -> Motion:
+        """Return what the expert should do once it holds that."""
