@@ -18,7 +18,7 @@ LONGEST_EPISODES_IN_A_LANE = 4
 """The minimum length of a lane, in lengths of the longest episode.
 
 A lane's first window often begins in the middle of an episode, without the memory of the ticks
-before. In long lanes, few windows are such."""
+before. In long lanes there are few such windows."""
 
 Integers = npt.NDArray[np.integer[Any]]
 
