@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.sim.kitchen.spec import SPEC

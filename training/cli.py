@@ -1,21 +1,26 @@
-"""The `ttm` command: one dataclass for each sub-command, in the module that does the work."""
+"""The `ttm` command: the table of its sub-commands, and the exit codes.
+
+Each command is a frozen dataclass of options with a method `run` that returns the exit code. The
+modules imported here hold options only and import torch, MuJoCo and ROS when they run, so that `ttm
+--help` is quick. A new command is its options file and one line in `COMMANDS`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Protocol, Union
 
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
-# These modules import torch, MuJoCo and ROS only when they run, so that `ttm --help` is quick.
 from ttm.datasets.check.command import DataCheckCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
-from ttm.sim.collection.collect import CollectCommand
-from ttm.sim.evaluation.evaluate import EvaluateCommand
+from ttm.sim.collection.command import CollectCommand
+from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
@@ -28,6 +33,59 @@ from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
 from ttm.training.study.copy.command import StudyCopyCommand
 from ttm.training.study.listops.command import StudyListopsCommand
+from ttm.training.study.memory_start.command import StudyMemoryStartCommand
+
+
+class Command(Protocol):
+    """A command with its options."""
+
+    def run(self) -> int:
+        """Do the work; return the exit code."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands that share a first word, such as `ttm bench tick` and `ttm bench flops`."""
+
+    help: str
+    """What they are for; the help text adds their names."""
+    commands: Mapping[str, type[Any]]
+
+
+COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
+    {
+        "collect": CollectCommand,
+        "data": Group(
+            "Look at episodes, or check them for faults.",
+            {"show": DataShowCommand, "check": DataCheckCommand},
+        ),
+        "train": TrainCommand,
+        "evaluate": EvaluateCommand,
+        "robot": RobotCommand,
+        "demo": DemoCommand,
+        "show": ShowCommand,
+        "bench": Group(
+            "Measure time, operations, and the drift of memories.",
+            {
+                "tick": BenchTickCommand,
+                "flops": BenchFlopsCommand,
+                "sequence": BenchSequenceCommand,
+                "drift": BenchDriftCommand,
+            },
+        ),
+        "study": Group(
+            "Compare memories by experiments of the papers, and ways to train them.",
+            {
+                "copy": StudyCopyCommand,
+                "chunks": StudyChunksCommand,
+                "listops": StudyListopsCommand,
+                "babyai": StudyBabyaiCommand,
+                "memory-start": StudyMemoryStartCommand,
+            },
+        ),
+    }
+)
+"""Name -> command, or group of commands. The help texts are the docstrings of the commands."""
 
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
 
@@ -38,89 +96,36 @@ The way from data to robot:
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
   ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
-  ttm bench tick                             how long a tick takes here; also flops, sequence, drift
-  ttm study copy                             which memory can copy? also chunks, listops, babyai
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
-Each sub-command explains itself: ttm train --help
+Each command explains itself: ttm train --help, ttm bench --help, ttm study copy --help
 """
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 
-@dataclass(frozen=True)
-class DataCommand:
-    """Look at episodes (show), or look for faults in them (check)."""
-
-    command: Annotated[
-        Annotated[DataShowCommand, subcommand("show")]
-        | Annotated[DataCheckCommand, subcommand("check")],
-        arg(name=""),
-    ]
-
-    def run(self) -> int:
-        return self.command.run()
-
-
-@dataclass(frozen=True)
-class BenchCommand:
-    """What a tick takes (tick), its operations beside the paper's (flops), what long sequences take (sequence).
-
-    And whether a memory drifts over long episodes (drift).
-    """
-
-    command: Annotated[
-        Annotated[BenchTickCommand, subcommand("tick")]
-        | Annotated[BenchFlopsCommand, subcommand("flops")]
-        | Annotated[BenchSequenceCommand, subcommand("sequence")]
-        | Annotated[BenchDriftCommand, subcommand("drift")],
-        arg(name=""),
-    ]
-
-    def run(self) -> int:
-        return self.command.run()
-
-
-@dataclass(frozen=True)
-class StudyCommand:
-    """Compare memories without a robot: the papers' own experiments (copy, chunks, listops, babyai), for every core."""
-
-    command: Annotated[
-        Annotated[StudyCopyCommand, subcommand("copy")]
-        | Annotated[StudyChunksCommand, subcommand("chunks")]
-        | Annotated[StudyListopsCommand, subcommand("listops")]
-        | Annotated[StudyBabyaiCommand, subcommand("babyai")],
-        arg(name=""),
-    ]
-
-    def run(self) -> int:
-        return self.command.run()
-
-
-Command = (
-    Annotated[CollectCommand, subcommand("collect")]
-    | Annotated[DataCommand, subcommand("data")]
-    | Annotated[TrainCommand, subcommand("train")]
-    | Annotated[EvaluateCommand, subcommand("evaluate")]
-    | Annotated[RobotCommand, subcommand("robot")]
-    | Annotated[DemoCommand, subcommand("demo")]
-    | Annotated[ShowCommand, subcommand("show")]
-    | Annotated[BenchCommand, subcommand("bench")]
-    | Annotated[StudyCommand, subcommand("study")]
-)
-
-
 def parse(args: Sequence[str] | None = None) -> Command:
-    """The sub-command that `args` (without `ttm` itself) ask for; tyro exits with 2 where they are wrong."""
-    return tyro.cli(
-        Command, prog="ttm", description=DESCRIPTION, args=args, config=(OmitSubcommandPrefixes,)
+    """Return the command that `args` (without `ttm` itself) ask for.
+
+    tyro exits with code 2 if they are wrong.
+    """
+    command: Command = tyro.cli(
+        _choice(COMMANDS),
+        prog="ttm",
+        description=DESCRIPTION,
+        args=args,
+        config=(OmitSubcommandPrefixes,),
     )
+    return command
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one sub-command. Exit code 2 is a mistake that its one line says how to mend; 130 is Ctrl-C."""
+    """Run one command; return its exit code.
+
+    The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
+    """
     command = parse(args)
     try:
         return command.run()
@@ -132,8 +137,32 @@ def main(args: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
+def _choice(commands: Mapping[str, type[Any] | Group]) -> Any:
+    """Return the type from which tyro makes one sub-command for each entry."""
+    return Union[  # noqa: UP007 (the operator | takes no list)
+        tuple(
+            Annotated[_group(name, entry) if isinstance(entry, Group) else entry, subcommand(name)]
+            for name, entry in commands.items()
+        )
+    ]
+
+
+def _group(name: str, group: Group) -> type[Any]:
+    """Return a command that runs the one of the group that was chosen."""
+    return make_dataclass(
+        f"{name.title()}Command",
+        [("command", Annotated[_choice(group.commands), arg(name="")])],
+        namespace={
+            "__doc__": f"{group.help.rstrip('.')}: {', '.join(group.commands)}.",
+            "run": lambda self: self.command.run(),
+        },
+        frozen=True,
+    )
+
+
 def _one_line(error: UserError) -> str:
-    """Libraries' messages, which some errors quote, may run over several lines."""
+    """Return the message in one line; messages of libraries, which some errors quote, may have
+    several."""
     return " ".join(str(error).split())
 
 

@@ -20,7 +20,8 @@ from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
 from ttm.policy.cores.configs import core_name
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
@@ -49,7 +50,7 @@ NEW_CORE = "the core is new, with random weights; all else begins as {} has it"
 
 
 def train(options: TrainOptions) -> int:
-    """Run a training; return the exit code. The caller has checked the options."""
+    """Run a training; return the exit code. `options` have passed `TrainOptions.check`."""
     console = Console(stderr=True)
     keep_freed_memory()
     torch.set_num_threads(options.threads or os.cpu_count() or 1)

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ttm.datasets.windows.window_dataset import WindowDataset
-from ttm.policy.network.policy import PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
 from ttm.training.cloning.augmentation import augment
 from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
-from ttm.training.common.window_inputs import at_ticks, policy_inputs
+from ttm.training.common.window_inputs import policy_inputs
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TrainingBatch:
     def at_ticks(self, ticks: slice) -> TrainingBatch:
         """Return some ticks of all windows, as a batch without burn-in."""
         return TrainingBatch(
-            at_ticks(self.inputs, ticks),
+            self.inputs.at_ticks(ticks),
             self.actions[:, ticks],
             self.valid[:, ticks],
             self.weights[:, ticks],

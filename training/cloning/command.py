@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from ttm.training.cloning.options import TrainOptions
+from ttm.training.common.threads import wait_passively
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,7 @@ class TrainCommand(TrainOptions):
     def run(self) -> int:
         """Train; return the exit code."""
         self.check()
-        # Waiting threads that spin would take the core from those that prepare the next batch.
-        # OpenMP reads this when torch is imported.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        wait_passively()
         from ttm.training.cloning.assembly import train
 
         return train(self)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ttm.policy.network.policy import PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
 from ttm.training.cloning.options import InputDropoutConfig
 
 

@@ -39,9 +39,9 @@ def cloning_losses(
     if batch.burn_in:
         memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
-    prediction, memory = policy(batch.inputs, memory, batch.memory_reset)
+    raw, memory = policy(batch.inputs, memory, batch.memory_reset)
     weights = part_weights(policy.spec, batch.weights)
-    losses = policy.loss(prediction.raw, batch.actions, valid=batch.valid, weights=weights)
+    losses = policy.loss(raw, batch.actions, valid=batch.valid, weights=weights)
     return {**losses, "loss": torch.stack(list(losses.values())).sum()}, memory
 
 

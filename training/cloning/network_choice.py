@@ -14,7 +14,8 @@ from ttm.policy.cores.configs import core_name, sized_like, with_options
 from ttm.policy.cores.registry import TTM
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import PRESETS, Policy, PolicyConfig
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.common.core_names import AUTO
 

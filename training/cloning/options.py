@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
+from ttm.policy.network.config import ActionHeadConfig, PresetName
 from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
 from ttm.training.common.schedule import Budget
 
-Preset = Literal["tiny", "base", "paper"]
 Memory = Literal["zero", "carry", "burn-in"]
 
-LEARNING_RATES: Mapping[Preset, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
+LEARNING_RATES: Mapping[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
@@ -89,6 +89,26 @@ class OptimizationConfig:
     """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
 
 
+def _fields_in_words(config: object) -> str:
+    """Return the fields of a dataclass with their values, and with the choices where there are
+    some."""
+    hints = get_type_hints(type(config))
+    words = []
+    for each in fields(config):  # type: ignore[arg-type]
+        choices = "|".join(map(str, get_args(hints[each.name])))
+        value = getattr(config, each.name)
+        words.append(f"{each.name} ({f'{choices}, default ' if choices else ''}{value})")
+    return ", ".join(words)
+
+
+HEAD_HELP = (
+    "Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128. Fields and defaults: "
+    f"{_fields_in_words(ActionHeadConfig())}; base and paper have hidden_size 512. With --init and "
+    "--resume the checkpoint's head stays, so the changes must agree with it."
+)
+"""Help text of `ttm train --head-options`."""
+
+
 @dataclass(frozen=True)
 class TrainOptions:
     """The options of one training."""
@@ -97,7 +117,7 @@ class TrainOptions:
     """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot."""
     out: Path
     """Folder for the checkpoints and everything else that the training writes."""
-    preset: Preset = "tiny"
+    preset: PresetName = "tiny"
     """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
     paper)."""
     core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
@@ -105,11 +125,7 @@ class TrainOptions:
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
     processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
     default. An unknown field is answered with a list of all fields."""
-    head_options: tuple[str, ...] = ()
-    """Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128 or loss=l1. A
-    field that is not given has the preset's value. With --init and --resume the checkpoint's head
-    stays, so these options must agree with it. An unknown field is answered with a list of all
-    fields."""
+    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""

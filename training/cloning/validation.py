@@ -17,9 +17,10 @@ import torch
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows.window_dataset import WindowBatch, WindowDataset
-from ttm.policy.network.policy import Policy, PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
 from ttm.training.common.action_errors import ActionErrors, ErrorSum, Floats
-from ttm.training.common.window_inputs import at_ticks, policy_inputs
+from ttm.training.common.window_inputs import policy_inputs
 
 EPISODES_AT_ONCE = 8
 TICKS_AT_ONCE = 32
@@ -98,7 +99,7 @@ def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool
         )
     device, state, decoded = next(policy.parameters()).device, None, []
     for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
-        some = at_ticks(inputs, slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
-        prediction, state = policy(some, state)
-        decoded.append(policy.decode(prediction.raw).float().cpu())
+        some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
+        raw, state = policy(some, state)
+        decoded.append(policy.decode(raw).float().cpu())
     return torch.cat(decoded, dim=1).numpy()

@@ -16,14 +16,8 @@ from ttm.datasets.frames import Frames, resize_frame
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.progress import track
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
-from ttm.policy.run.memory_attention import (
-    MEMORY,
-    OUTPUTS,
-    Floats,
-    MemoryAttention,
-    Which,
-    record_attention,
-)
+from ttm.policy.run.attention_recorder import record_attention
+from ttm.policy.run.memory_attention import MEMORY, OUTPUTS, Floats, MemoryAttention, Which
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 

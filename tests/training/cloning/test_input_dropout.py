@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ttm.policy.network.policy import PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
 from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.options import InputDropoutConfig
 

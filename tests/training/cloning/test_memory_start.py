@@ -17,8 +17,9 @@ from torch import nn
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
-from ttm.policy.network.film_efficientnet import VisionConfig
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.command import TrainCommand
@@ -154,12 +155,12 @@ def test_windows_carried_over_equal_the_whole_episode(
     whole = WindowDataset(windows.episodes, 5, pad="none")
     every = next(iter(BatchSource(whole, 4, 0, dropout=nothing_hidden).sample(1)))
     with torch.no_grad():
-        raw = policy(every.inputs)[0].raw.flatten(0, 1)
+        raw = policy(every.inputs)[0].flatten(0, 1)
         expected = dict(zip(map(tuple, every.actions.flatten(0, 1).tolist()), raw, strict=True))
         memory, begun, compared = None, [False, False], 0
         carried = BatchSource(windows, 2, 3, dropout=nothing_hidden, memory=Carried())
         for batch in islice(carried.batches(0), 10):
-            prediction, memory = policy(batch.inputs, memory, batch.memory_reset)
+            predictions, memory = policy(batch.inputs, memory, batch.memory_reset)
             for lane, tick in batch.valid.nonzero().tolist():
                 # A lane may begin in the middle of an episode; its first tick has no previous
                 # action.
@@ -167,7 +168,7 @@ def test_windows_carried_over_equal_the_whole_episode(
                 if begun[lane]:
                     of_whole = expected[tuple(batch.actions[lane, tick].tolist())]
                     torch.testing.assert_close(
-                        prediction.raw[lane, tick], of_whole, rtol=1e-4, atol=1e-5
+                        predictions[lane, tick], of_whole, rtol=1e-4, atol=1e-5
                     )
                     compared += 1
     assert compared > 15

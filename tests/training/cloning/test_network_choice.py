@@ -14,7 +14,8 @@ import torch
 from ttm.policy.cores.configs import core_name
 from ttm.policy.cores.registry import NAMES
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec

@@ -9,7 +9,8 @@ import torch
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.statistics import dataset_statistics
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning import validation
 from ttm.training.cloning.validation import EpisodeErrors
@@ -86,7 +87,7 @@ def test_a_policy_runs_through_whole_episodes_however_they_are_cut(
 def test_the_memory_is_carried_through_the_episode(errors: EpisodeErrors, policy: Policy) -> None:
     batch = errors.windows.gather([0])
     with torch.no_grad():
-        raw = policy(policy_inputs(batch))[0].raw
+        raw = policy(policy_inputs(batch))[0]
     expected = policy.decode(raw)[0].numpy()
     scale = errors.statistics.std
     one = EpisodeErrors.of(errors.windows.episodes[:1], errors.statistics, {})

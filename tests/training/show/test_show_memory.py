@@ -17,9 +17,9 @@ from PIL import Image
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.action_head import ActionHeadConfig
-from ttm.policy.network.film_efficientnet import VisionConfig
-from ttm.policy.network.policy import Policy, PolicyConfig
+from ttm.policy.network.config import ActionHeadConfig, VisionConfig
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.run.memory_attention import Which, cell_centres
 from ttm.policy.run.runner import PolicyRunner

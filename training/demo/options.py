@@ -1,0 +1,45 @@
+"""Options of `ttm demo`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttm.policy.checks import options, require_above_0, require_at_least
+from ttm.policy.errors import UserError
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The size of each step of the demo."""
+
+    out: Path = Path("demo_out")
+    """Folder for everything that it makes."""
+    checkpoint: str = "shipped"
+    """The policy to start from: shipped, a .safetensors file, or none (an untrained network)."""
+    demonstrations: int = 30
+    """Demonstrations of each task to record and to fine-tune on; every tenth is held out."""
+    minutes: float = 2.0
+    """Length of the fine-tuning."""
+    episodes: int = 25
+    """Initial states of each task to evaluate on, before and after."""
+    ros_episodes: int = 5
+    """Number of these initial states to repeat over ROS 2, for each task."""
+    workers: int = os.cpu_count() or 1
+    """Processes for the simulation."""
+    max_ticks: int | None = None
+    """End evaluated episodes after this many ticks; by default at the limit of the task."""
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of its range."""
+        if self.demonstrations < 2:
+            raise UserError(
+                f"--demonstrations is {self.demonstrations}; give 2 or more: the first is held out"
+            )
+        if not 1 <= self.ros_episodes <= self.episodes:
+            raise UserError(
+                f"--ros-episodes is {self.ros_episodes}; give 1 to {self.episodes} (--episodes)"
+            )
+        require_at_least(1, options(self, "workers", "max_ticks"))
+        require_above_0(options(self, "minutes"))

@@ -1,0 +1,1 @@
+"""`ttm study memory-start`: which memory a training window should start from."""
