@@ -1,7 +1,7 @@
-"""A policy drives a robot: the real one, or with sim:=true the simulated one in lockstep.
+"""Drive a robot with a policy: a real robot, or with sim:=true the simulated one in lockstep.
 
-ros2 launch ttm_policy robot.launch.py sim:=true task:=pick
-ros2 launch ttm_policy robot.launch.py checkpoint:=/path/policy.safetensors contract:=/path/robot.yaml \
+ros2 launch ttm_policy robot.launch.py sim:=true task:=pick ros2 launch ttm_policy robot.launch.py
+checkpoint:=/path/policy.safetensors contract:=/path/robot.yaml \
     instruction:="open the top drawer" cmd_vel:=/base_controller/cmd_vel
 """
 
@@ -16,31 +16,9 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
-ARGUMENTS = {
-    "sim": ("false", "start the simulated robot too"),
-    "checkpoint": (
-        "",
-        "the policy's .safetensors file; empty: the one that ships with the project",
-    ),
-    "instruction": ("", "what to do, in words; the topic `instruction` can give it later"),
-    "contract": ("", "YAML file of topics; empty: the simulated robot's"),
-    "device": ("cpu", "torch device of the network"),
-    "engine": ("auto", "what runs the network: openvino, torch, or auto: openvino on a CPU"),
-    "precision": (
-        "float32",
-        "bfloat16: ticks of large networks on a CPU take less, and err by 0.4 % of the command",
-    ),
-    "autostart": ("true", "false: wait for life-cycle transitions"),
-    "cmd_vel_stamped": ("true", "false: base commands as Twist instead of TwistStamped"),
-    "snapshot_path": (
-        "policy_memory.npz",
-        "file of the services snapshot_memory and restore_memory",
-    ),
-}
-FOLLOW_SIM = {
-    "use_sim_time": "take time from /clock",
-    "lockstep": "tick when a complete observation arrives, for a simulator that waits",
-}
+from ttm_policy.launch_arguments import declare_arguments, parameter_values
+from ttm_policy.parameters import PolicyParameters
+
 TOPICS = {
     "cmd_vel": "cmd_vel",
     "servo": "servo_node/delta_twist_cmds",
@@ -48,47 +26,48 @@ TOPICS = {
     "joint_states": "joint_states",
     "odom": "odom",
 }
-TYPES = {"autostart": bool, "cmd_vel_stamped": bool, "use_sim_time": bool, "lockstep": bool}
+"""Launch argument -> the contract's topic that it remaps."""
 
 
 def generate_launch_description():
-    """Arguments, the policy, and the simulator where it is wanted."""
+    """Return the arguments, the policy, and the simulator for sim:=true."""
+    sim = LaunchConfiguration("sim")
     arguments = [
-        DeclareLaunchArgument(name, default_value=default, description=text)
-        for name, (default, text) in ARGUMENTS.items()
-    ]
-    arguments += [
         DeclareLaunchArgument(
-            name, default_value=LaunchConfiguration("sim"), description=f"{text}; default: as sim"
-        )
-        for name, text in FOLLOW_SIM.items()
-    ]
-    arguments += [
-        DeclareLaunchArgument(name, default_value=topic, description=f"topic in place of {topic}")
-        for name, topic in TOPICS.items()
+            "sim", default_value="false", description="Start the simulated robot too."
+        ),
+        # A simulator waits for commands and publishes the time, so that both follow `sim`.
+        *declare_arguments(PolicyParameters, lockstep=sim),
+        DeclareLaunchArgument(
+            "use_sim_time", default_value=sim, description="Take the time from /clock."
+        ),
+        *(
+            DeclareLaunchArgument(
+                name, default_value=topic, description=f"The topic to use in place of {topic}."
+            )
+            for name, topic in TOPICS.items()
+        ),
     ]
     return LaunchDescription([*arguments, _policy(), _simulator()])
 
 
 def _policy():
-    names = [name for name in (*ARGUMENTS, *FOLLOW_SIM) if name != "sim"]
-    # Typed, since launch would otherwise read an instruction such as `yes` as YAML.
-    parameters = {
-        name: ParameterValue(LaunchConfiguration(name), value_type=TYPES.get(name, str))
-        for name in names
-    }
+    use_sim_time = ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)
     return Node(
         package="ttm_policy",
         executable="policy_node",
         name="policy_node",
         output="screen",
-        parameters=[parameters],
+        parameters=[{**parameter_values(PolicyParameters), "use_sim_time": use_sim_time}],
         remappings=[(topic, LaunchConfiguration(name)) for name, topic in TOPICS.items()],
     )
 
 
 def _simulator():
-    """Shares the arguments of this file, and takes its own (task, episodes, …) from the command line."""
+    """Include sim.launch.py.
+
+    Arguments of the same name are shared; its own come from the command line.
+    """
     path = PathJoinSubstitution([FindPackageShare("ttm_policy"), "launch", "sim.launch.py"])
     return IncludeLaunchDescription(
         PythonLaunchDescriptionSource(path), condition=IfCondition(LaunchConfiguration("sim"))

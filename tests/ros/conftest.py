@@ -1,4 +1,4 @@
-"""A tiny policy, nodes as processes of their own on a domain of this test run's, and a robot made by the test."""
+"""A tiny policy, nodes in processes on a ROS domain of this test run, and a robot that the tests drive."""
 
 from __future__ import annotations
 
@@ -31,28 +31,31 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.sim.kitchen.env import SPEC
-from ttm.sim.tasks import TASKS
-from ttm_policy.commands import CommandCodec
-from ttm_policy.contract import ImageSource, load_contract
-from ttm_policy.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.quality import COMMAND, LATCHED
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.tasks.table import TASK_NAMES, instructions_of
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
+from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.reset_reply import ResetReply, read_reset_reply
 
 WAIT_S = 180.0
-"""Far more than anything takes; a test that waits so long has failed."""
+"""Far more than anything takes; a test that waits this long has failed."""
 TICK_NS = 200_000_000
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny preset, untrained. Its embeddings are made up, so that no test loads the language model."""
+    """The untrained tiny preset with made-up embeddings, so that no test loads the language model."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     policy = Policy(SPEC, PRESETS["tiny"])
     rng = np.random.default_rng(0)
-    texts = [text for task in TASKS.values() for text in task.instructions]
+    texts = [text for name in TASK_NAMES for text in instructions_of(name)]
     policy.known_instructions = {
         text: rng.normal(0, 0.05, 384).astype(np.float32) for text in texts
     }
@@ -63,7 +66,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def observations() -> list[dict[str, np.ndarray]]:
-    """A recorded stream: 12 observations of noise, of which no two are alike."""
+    """A recorded stream of 12 different observations of noise."""
     rng = np.random.default_rng(1)
     cameras = {camera.name: (camera.height, camera.width, 3) for camera in SPEC.cameras}
     sizes = {vector.name: vector.size for vector in SPEC.proprioception}
@@ -79,7 +82,7 @@ StartNode = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[StartNode]:
-    """start_node("policy_node", checkpoint=…) -> process; ended after the test."""
+    """Start a node with parameters in a process that is ended after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, **parameters: Any) -> subprocess.Popen[bytes]:
@@ -105,7 +108,7 @@ def start_node(tmp_path: Path) -> Iterator[StartNode]:
 
 
 class TestRobot(Node):
-    """Publishes what the test says and keeps everything that the policy publishes."""
+    """Publishes what a test says and keeps everything that the policy publishes."""
 
     __test__ = False
 
@@ -152,17 +155,17 @@ class TestRobot(Node):
             self._executor.spin_once(timeout_sec=0.02)
 
     def settle(self) -> None:
-        """Handle what is under way: whatever was caused before this returns has arrived."""
+        """Handle all messages that were caused before this call."""
         self._call(GetState, "get_state", GetState.Request())
         for _ in range(20):
             self._executor.spin_once(timeout_sec=0.01)
 
     def call(self, service: str) -> Trigger.Response:
-        """One of the memory's services."""
+        """Call one of the services of the memory."""
         return self._call(Trigger, service, Trigger.Request())
 
     def transition(self, transition_id: int) -> bool:
-        """Of the life cycle; True if it succeeded."""
+        """Run a transition of the life cycle, and return whether it succeeded."""
         self._call(
             GetState, "get_state", GetState.Request(), 0.5
         )  # so that a living node is known to listen
@@ -171,7 +174,7 @@ class TestRobot(Node):
         return self._call(ChangeState, "change_state", request, WAIT_S).success
 
     def _call(self, kind: Any, name: str, request: Any, patience_s: float = 2.0) -> Any:
-        """Asks again after a while: a server that was killed seems to be there for some seconds yet."""
+        """Call a service again after a while: a killed server remains visible for some seconds."""
         client = self.create_client(kind, f"policy_node/{name}")
         answers: list[Any] = []
 
@@ -192,15 +195,16 @@ class TestRobot(Node):
         self._instruction.publish(String(data=text))
 
     def begin_episode(self, text: str) -> None:
-        """As `sim_node` does: the memory is empty when this returns."""
+        """Begin an episode as `sim_node` does: the memory is empty when this returns."""
         self.instruct(text)
-        self.wait(lambda: text in self.call("reset_memory").message, "the instruction")
+        wanted = ResetReply(text, tick=0)
+        self.wait(lambda: read_reset_reply(self.call("reset_memory")) == wanted, "the instruction")
 
     def press_e_stop(self, pressed: bool) -> None:
         self._e_stop.publish(Bool(data=pressed))
 
     def observe(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> int:
-        """Publish all inputs with one stamp, `age_ns` before now; returns the stamp."""
+        """Publish all inputs with one stamp `age_ns` before now, and return the stamp."""
         stamp_ns = self.time_ns - age_ns
         for source in self._sources:
             if isinstance(source, ImageSource):
@@ -213,7 +217,7 @@ class TestRobot(Node):
         return stamp_ns
 
     def run_freely(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> None:
-        """A control period passes, at whose end the newest observation is `age_ns` old."""
+        """Let a control period pass, at whose end the newest observation is `age_ns` old."""
         self.time_ns += TICK_NS
         self.observe(observation, age_ns=age_ns)
         self._clock.publish(Clock(clock=ns_to_stamp(self.time_ns)))
@@ -221,7 +225,7 @@ class TestRobot(Node):
             self._executor.spin_once(timeout_sec=0.01)
 
     def step(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        """Lockstep: observation in, the policy's own action (A,) out."""
+        """Publish an observation in lockstep, and return the policy's own action (A,)."""
         self.time_ns += TICK_NS
         before = (
             len(self.actions),
@@ -240,7 +244,7 @@ class TestRobot(Node):
         return self.actions[-1]
 
     def commanded(self) -> np.ndarray:
-        """The newest command of every topic as one action (A,)."""
+        """Return the newest command of every topic as one action (A,)."""
         return self.codec.decode({topic: got[-1] for topic, got in self.commands.items() if got})
 
 
@@ -255,13 +259,13 @@ def _robot(*, lockstep: bool) -> Iterator[TestRobot]:
 
 @pytest.fixture
 def robot() -> Iterator[TestRobot]:
-    """For a policy in lockstep."""
+    """A robot for a policy in lockstep."""
     with _robot(lockstep=True) as node:
         yield node
 
 
 @pytest.fixture
 def free_robot() -> Iterator[TestRobot]:
-    """For a policy that ticks at its own rate, on the test's clock."""
+    """A robot for a policy that ticks at its own rate on the clock of the test."""
     with _robot(lockstep=False) as node:
         yield node

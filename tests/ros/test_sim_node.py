@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from ttm.policy.errors import UserError
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.evaluation.actors import PolicyActor
 from ttm.sim.evaluation.result import load_evaluation
 from ttm.sim.evaluation.rollout import Outcome, run_episode
-from ttm.sim.kitchen.env import SPEC, KitchenEnv
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen_env import KitchenEnv
 from ttm.training.robot.command import RobotCommand
 
 TICKS = 6
@@ -92,33 +91,3 @@ def test_a_silent_policy_is_an_error_after_the_time_out(start_node: Any) -> None
     assert process.returncode == 1
     assert b"no service policy_node/reset_memory" in errors
     assert b"the simulated robot is stopped" in errors
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            {"instruction": "fold the towel"},
-            "no task 'fold the towel'; it knows: 'pick up the red can'",
-        ),
-        ({"task": "pick", "instruction": "open the top drawer"}, "no task 'open the top drawer'"),
-        ({"episodes": 0}, "--episodes is 0"),
-        ({"contract": Path("nowhere.yaml")}, "no contract at nowhere.yaml"),
-    ],
-)
-def test_mistakes_are_found_before_anything_starts(
-    checkpoint: Path, options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(UserError, match=words):
-        RobotCommand(**{"sim": True, "checkpoint": checkpoint, **options}).run()
-
-
-def test_a_missing_checkpoint_is_named() -> None:
-    with pytest.raises(UserError, match=r"nowhere.*: no such checkpoint"):
-        RobotCommand(checkpoint=Path("nowhere")).run()
-
-
-def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.command.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
-        RobotCommand().run()

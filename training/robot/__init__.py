@@ -1,1 +1,1 @@
-"""`ttm robot`."""
+"""`ttm robot`: start the ROS 2 nodes as processes."""

@@ -1,4 +1,7 @@
-"""The ROS 2 package, for `colcon build`. Without ROS the repository's own pip package brings the same modules."""
+"""Builds the ROS 2 package with colcon.
+
+Without ROS, the pip package of the repository installs the same modules.
+"""
 
 from glob import glob
 
@@ -9,7 +12,7 @@ NAME = "ttm_policy"
 setup(
     name=NAME,
     version="0.1.0",
-    packages=[NAME],
+    packages=[NAME, f"{NAME}.contract", f"{NAME}.control", f"{NAME}.simulator"],
     package_data={NAME: ["*.yaml"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

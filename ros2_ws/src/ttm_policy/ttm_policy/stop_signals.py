@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a flag, so that no callback is cut in half and the robot is stopped in order."""
+"""SIGINT and SIGTERM as a flag, so that no callback is interrupted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from types import FrameType
 
 
 class StopSignals:
-    """`requested` becomes True at the first signal; rclpy's own handlers must be off."""
+    """`requested` becomes True at the first SIGINT or SIGTERM.
+
+    The handlers of rclpy must be off.
+    """
 
     def __init__(self) -> None:
         self.requested = False

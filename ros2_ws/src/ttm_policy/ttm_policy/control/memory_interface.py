@@ -1,4 +1,4 @@
-"""The policy's memory as ROS sees it: `~/memory`, and services to reset, save and restore it."""
+"""Offers the memory to ROS: the topic `~/memory`, and services to reset, save and restore."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
-from ttm_policy.control_loop import ControlLoop
-from ttm_policy.quality import LATCHED
-from ttm_policy.reset_reply import reset_reply
-from ttm_policy.snapshot_file import load_snapshot, save_snapshot
+from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.control.snapshot_file import load_snapshot, save_snapshot
+from ttm_policy.qos import LATCHED
+from ttm_policy.reset_reply import ResetReply
 
 
 class MemoryInterface:
-    """`on_reset` is called after a reset, when what was received before no longer counts."""
+    """The topic and the services of one policy's memory.
+
+    `on_reset` is called after each reset, so that the caller can drop what it received before.
+    """
 
     def __init__(
         self, node: Node, loop: ControlLoop, snapshot_path: str, on_reset: Callable[[], None]
@@ -33,7 +36,7 @@ class MemoryInterface:
         ]
 
     def publish(self) -> None:
-        """`data` = [ticks since the reset, norm of each part of the memory]."""
+        """Publish [ticks since the reset, norm of each part of the memory]."""
         norms = [float(norm) for norm in self._loop.runner.memory_norms]
         message = Float32MultiArray(data=[float(self._loop.runner.tick), *norms])
         message.layout.dim = [
@@ -43,14 +46,14 @@ class MemoryInterface:
         self._publisher.publish(message)
 
     def reset(self) -> str:
-        """Empty the memory under the instruction in force."""
+        """Empty the memory under the instruction in force. Return a `ResetReply` as JSON."""
         instruction = self._loop.runner.instruction
         if not instruction:
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
         self._loop.reset(instruction)
         self._on_reset()
         self.publish()
-        return reset_reply(instruction)
+        return ResetReply(instruction, self._loop.runner.tick).to_json()
 
     def snapshot(self) -> str:
         """Save the memory to the file of the parameter `snapshot_path`."""
@@ -58,7 +61,7 @@ class MemoryInterface:
         return f"saved tick {self._loop.runner.tick} to {self._path}"
 
     def restore(self) -> str:
-        """Go on from the saved memory, tick count, instruction and previous action."""
+        """Continue from the saved memory, tick count, instruction and previous action."""
         self._loop.restore(load_snapshot(self._path))
         self.publish()
         return f"restored tick {self._loop.runner.tick} from {self._path}"
@@ -77,7 +80,7 @@ class MemoryInterface:
         return serve
 
     def close(self) -> None:
-        """Withdraw the topic and the services."""
+        """Destroy the publisher and the services."""
         self._node.destroy_publisher(self._publisher)
         for service in self._services:
             self._node.destroy_service(service)

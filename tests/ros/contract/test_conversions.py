@@ -14,17 +14,18 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from ttm.policy.errors import MalformedObservation, MissingObservation
 from ttm.policy.spec import CameraSpec
-from ttm.sim.kitchen.env import SPEC
-from ttm_policy.commands import CommandCodec
-from ttm_policy.contract import ImageSource, load_contract
-from ttm_policy.conversions import (
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import (
     MESSAGE_TYPES,
     frame_to_image,
     image_to_frame,
     read_vector,
     write_vector,
 )
-from ttm_policy.inputs import JointStates
+from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.control.inputs import JointStates
 
 CAMERA = CameraSpec("head", 4, 6)
 RAW = ImageSource("head", "head/image_raw", "sensor_msgs/Image")

@@ -1,4 +1,4 @@
-"""The commands that a simulated robot has received: the answer to one observation, or what is in force now."""
+"""Collects the commands that a simulated robot receives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import numpy.typing as npt
 from rclpy.node import Node
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm_policy.commands import CommandCodec
-from ttm_policy.conversions import stamp_to_ns
-from ttm_policy.quality import COMMAND, LATCHED
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.conversions import stamp_to_ns
+from ttm_policy.qos import COMMAND, LATCHED
 
 COMMAND_TIMEOUT_S = 0.4
-"""A twist that is not renewed within this time is over, as on base controllers and MoveIt Servo."""
+"""Simulated time after which a twist expires, as on base controllers and MoveIt Servo."""
 
 
 class ReceivedCommands:
-    """Subscribes to all command topics of a `CommandCodec`."""
+    """Subscribes to all command topics of a `CommandCodec`.
+
+    `now_s` is the simulated time in seconds.
+    """
 
     def __init__(self, node: Node, codec: CommandCodec, *, lockstep: bool):
         self._codec = codec
@@ -34,7 +37,7 @@ class ReceivedCommands:
     def _receiver(self, topic: str) -> Any:
         def receive(message: Any) -> None:
             self._newest[topic] = message, self.now_s
-            # Those without a stamp (Twist, Bool) are sent once a tick: the next one is the answer.
+            # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
             if (
                 not hasattr(message, "header")
                 or stamp_to_ns(message.header.stamp) == self._expected_ns
@@ -44,20 +47,23 @@ class ReceivedCommands:
         return receive
 
     def expect(self, stamp_ns: int) -> None:
-        """From now on only commands for the observation of this stamp are answers."""
+        """Accept only commands for the observation of this stamp as answers from now on."""
         self._answers.clear()
         self._expected_ns = stamp_ns
 
     def missing(self) -> list[str]:
-        """Topics on which the answer has not come."""
+        """Return the topics on which the answer has not arrived."""
         return [topic for topic in self._codec.sinks if topic not in self._answers]
 
     def answer(self) -> npt.NDArray[np.float32]:
-        """The complete action (A,) for the observation that was expected."""
+        """Return the complete action (A,) that answers the expected observation."""
         return self._codec.decode(self._answers)
 
     def in_force(self) -> npt.NDArray[np.float32]:
-        """The action (A,) that a robot would carry out now: joint goals last, all other commands run out."""
+        """Return the action (A,) that a robot would carry out now.
+
+        Joint goals stay in force; other commands expire.
+        """
         alive = {
             topic: message
             for topic, (message, received_s) in self._newest.items()

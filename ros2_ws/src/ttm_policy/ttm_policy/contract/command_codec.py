@@ -1,6 +1,8 @@
-"""An action as the messages of the contract, and back; and the command that stops the robot.
+"""Converts actions to the command messages of a contract and back, and makes the command that stops
+the robot.
 
-Parts that share a topic share one message: arm translation and rotation are one twist for MoveIt Servo.
+Parts of the action that share a topic share one message: arm translation and rotation are one twist
+for MoveIt Servo.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from builtin_interfaces.msg import Duration, Time
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import MOTION_TYPES, ActionSink, RobotContract
-from ttm_policy.conversions import MESSAGE_TYPES, write_field
+from ttm_policy.contract.conversions import MESSAGE_TYPES, write_field
+from ttm_policy.contract.robot_contract import MOTION_TYPES, ActionSink, RobotContract
 
 Vector = npt.NDArray[np.float32]
 
 
 class CommandCodec:
-    """Turns actions (A,) float32 into one message a topic, and such messages into actions again."""
+    """Converts actions (A,) float32 to one message for each topic, and back."""
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
         self.contract, self.spec = contract, spec
@@ -34,15 +36,18 @@ class CommandCodec:
             )
 
     def types(self) -> dict[str, Any]:
-        """Topic -> message class."""
+        """Return the message class of each topic."""
         return {topic: MESSAGE_TYPES[sinks[0].type] for topic, sinks in self.sinks.items()}
 
     def encode(self, values: Vector, stamp: Time) -> dict[str, Any]:
-        """values: (A,) in the spec's units -> topic -> message."""
+        """Return the message of each topic. values: (A,) in the spec's units."""
         return {topic: self._message(sinks, values, stamp) for topic, sinks in self.sinks.items()}
 
     def stop(self, stamp: Time) -> dict[str, Any]:
-        """Zero for everything that moves the robot. The gripper keeps what it holds."""
+        """Return zero commands for all topics that move the robot.
+
+        The gripper keeps what it holds.
+        """
         zero = np.zeros(self.spec.action_size, dtype=np.float32)
         return {
             topic: self._message(sinks, zero, stamp)
@@ -51,7 +56,10 @@ class CommandCodec:
         }
 
     def decode(self, messages: Mapping[str, Any]) -> Vector:
-        """The inverse of `encode`, bit for bit; a topic without a message leaves zeros."""
+        """Return the action (A,) that `encode` was given, bit for bit.
+
+        Topics without a message leave zeros.
+        """
         values = np.zeros(self.spec.action_size, dtype=np.float32)
         for topic, message in messages.items():
             for sink in self.sinks[topic]:
@@ -72,7 +80,7 @@ class CommandCodec:
         return message
 
     def _scaled(self, sink: ActionSink, part: Vector) -> list[float]:
-        """One float64 for each field; a single value goes to all fields."""
+        """Return one float64 for each field. A single value is sent to all fields."""
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         spread = np.broadcast_to(part, (len(sink.fields),))
         return [
@@ -100,7 +108,10 @@ class CommandCodec:
 
 
 def _unstamped(sink: ActionSink) -> ActionSink:
-    """`cmd_vel_stamped: false` is for base controllers that take a plain Twist; MoveIt Servo never does."""
+    """Return the sink for base controllers that take a plain Twist.
+
+    MoveIt Servo always takes stamped ones.
+    """
     if sink.per_second or sink.type != "geometry_msgs/TwistStamped":
         return sink
     fields = tuple(replace(field, path=field.path.removeprefix("twist.")) for field in sink.fields)

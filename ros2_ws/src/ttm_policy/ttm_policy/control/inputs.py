@@ -1,4 +1,4 @@
-"""The newest message of every input, and the observation of a tick made from them."""
+"""Keeps the newest message of every input, and makes the observation of a tick from them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,32 @@ from sensor_msgs.msg import JointState
 
 from ttm.policy.errors import MissingObservation
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import ImageSource, RobotContract, VectorSource
-from ttm_policy.control_loop import StampedObservation
-from ttm_policy.conversions import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
-from ttm_policy.quality import LATCHED, SENSOR
+from ttm_policy.contract.conversions import (
+    MESSAGE_TYPES,
+    image_to_frame,
+    read_vector,
+    stamp_to_ns,
+)
+from ttm_policy.contract.robot_contract import ImageSource, RobotContract, VectorSource
+from ttm_policy.control.control_loop import StampedObservation
+from ttm_policy.qos import LATCHED, SENSOR
 
 
 class JointStates:
-    """Merges messages that carry some of the joints each, as the arm and the gripper often publish apart."""
+    """Merges messages with some of the joints: arm and gripper often publish separately."""
 
     def __init__(self) -> None:
         self._positions: dict[str, float] = {}
         self._stamps: dict[str, int] = {}
 
     def add(self, message: JointState) -> None:
+        """Take over the positions of the joints in `message`."""
         stamp_ns = stamp_to_ns(message.header.stamp)
         for name, position in zip(message.name, message.position, strict=False):
             self._positions[name], self._stamps[name] = position, stamp_ns
 
     def merged(self, source: VectorSource) -> tuple[JointState, int]:
-        """All joints seen so far, and when the oldest of those the source needs was measured."""
+        """Return all joints seen so far, and the oldest stamp (ns) of those in the source."""
         needed = [self._stamps[field.path] for field in source.fields if field.path in self._stamps]
         return JointState(name=list(self._positions), position=list(self._positions.values())), min(
             needed, default=0
@@ -40,7 +46,10 @@ class JointStates:
 
 
 class Inputs:
-    """Subscribes to all topics of the contract; frames are converted only when a tick wants them."""
+    """Subscribes to all observation topics of the contract.
+
+    Frames are converted only when a tick needs them.
+    """
 
     def __init__(
         self,
@@ -75,7 +84,7 @@ class Inputs:
         )
 
     def missing(self) -> list[str]:
-        """Inputs of which nothing came yet, as `name (topic)`."""
+        """Return the inputs from which nothing was received yet, as `name (topic)`."""
         return [
             f"{name} ({self._node.resolve_topic_name(source.topic)})"
             for name, source in self._sources.items()
@@ -83,14 +92,17 @@ class Inputs:
         ]
 
     def complete_stamp_ns(self) -> int | None:
-        """The stamp that all newest messages share, or None while they are of different instants."""
+        """Return the stamp that all newest messages share, or None while their stamps differ."""
         if self.missing():
             return None
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
         return stamps.pop() if len(stamps) == 1 else None
 
     def observation(self) -> StampedObservation:
-        """The newest of each input. Raises `ObservationError` if one is missing or malformed."""
+        """Return the newest value of each input.
+
+        Raises `ObservationError` if one is missing or malformed.
+        """
         if missing := self.missing():
             raise MissingObservation(
                 f"nothing received yet from: {', '.join(missing)}; is it published?"
@@ -116,7 +128,7 @@ class Inputs:
         self._joints = {name: JointStates() for name in self._joints}
 
     def close(self) -> None:
-        """Unsubscribe."""
+        """Destroy all subscriptions."""
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()

@@ -1,4 +1,4 @@
-"""The YAML contract: the shipped one fits the simulated robot, and every mistake is one line that names it."""
+"""The shipped contract fits the simulated robot, and every mistake in one is named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from ttm.policy.errors import UserError
-from ttm.sim.kitchen.env import SPEC
-from ttm_policy.contract import default_contract, load_contract
-from ttm_policy.conversions import check_fields
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.contract_file import default_contract, load_contract
+from ttm_policy.contract.conversions import check_fields
 
 
 @pytest.fixture

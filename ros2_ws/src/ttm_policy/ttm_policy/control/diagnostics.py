@@ -1,20 +1,20 @@
-"""The policy's state as `/diagnostics` shows it."""
+"""Describes the state of the policy for `/diagnostics`."""
 
 from __future__ import annotations
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
-from ttm_policy.control_loop import ControlLoop, State
+from ttm_policy.control.control_loop import ControlLoop, LoopState
 
 _LEVELS = {
-    State.RUNNING: DiagnosticStatus.OK,
-    State.STOPPED: DiagnosticStatus.ERROR,
-    State.E_STOP: DiagnosticStatus.ERROR,
+    LoopState.RUNNING: DiagnosticStatus.OK,
+    LoopState.STOPPED: DiagnosticStatus.ERROR,
+    LoopState.E_STOP: DiagnosticStatus.ERROR,
 }
 
 
 def unconfigured_status(name: str, problem: str) -> DiagnosticStatus:
-    """There is no policy: `problem` says why, or is empty."""
+    """Return the status of a node without a policy. problem: why configuring failed, or empty."""
     level = DiagnosticStatus.ERROR if problem else DiagnosticStatus.WARN
     return DiagnosticStatus(
         name=name, hardware_id="ttm_policy", level=level, message=problem or "not configured"
@@ -24,12 +24,14 @@ def unconfigured_status(name: str, problem: str) -> DiagnosticStatus:
 def policy_status(
     name: str, loop: ControlLoop, *, active: bool, tick_ms: float
 ) -> DiagnosticStatus:
-    """OK only while ticks run; what keeps them from running is in the message."""
+    """Return the status of a configured policy.
+
+    It is OK only while ticks run; the message says why they do not.
+    """
     problem = f": {loop.problem}" if loop.problem else ""
-    status = DiagnosticStatus(name=name, hardware_id="ttm_policy")
-    status.level = (
-        _LEVELS.get(loop.state, DiagnosticStatus.WARN) if active else DiagnosticStatus.WARN
-    )
+    status = DiagnosticStatus(name=name, hardware_id="ttm_policy", level=DiagnosticStatus.WARN)
+    if active:
+        status.level = _LEVELS.get(loop.state, DiagnosticStatus.WARN)
     status.message = (loop.state.value if active else "inactive") + problem
     values = {
         "instruction": loop.runner.instruction or "",

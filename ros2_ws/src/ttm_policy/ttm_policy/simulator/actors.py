@@ -1,56 +1,53 @@
-"""What drives the simulated robot when the policy is another process: `ttm.sim.evaluation.rollout.Actor` over ROS 2.
+"""Actors that get their actions over ROS 2 from a policy in another process.
 
-`ttm evaluate` and `sim_node` run the same episode loop; only the actor differs.
+`ttm evaluate` and `sim_node` run the same loop over an episode; only the actor differs.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from ttm_policy.reset_reply import reset_reply
+from ttm_policy.reset_reply import ResetReply, read_reset_reply
+from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.stop_signals import StopSignals
 
-if TYPE_CHECKING:
-    from ttm_policy.sim_node import SimNode
-
 CLOCK_PERIOD_S = 0.02
-"""Wall time between two clock messages while time runs freely."""
+"""Wall time between two clock messages while time runs on, in seconds."""
 
 ANSWER_TIMEOUT_S = 5.0
-"""Wall time after which a call is made anew."""
+"""Wall time after which a service is called again, in seconds."""
 
 
 class PolicyIsSilent(RuntimeError):
-    """No policy, or one that gives no commands."""
+    """There is no policy, or it gives no commands."""
 
 
 class Interrupted(RuntimeError):
-    """A signal asked for the end."""
+    """A signal asked the process to end."""
 
 
 class RosActor:
-    """Begins episodes; how a tick's action is got, the two kinds say."""
+    """Begins episodes over ROS 2. The sub-classes get the action of each tick."""
 
     def __init__(self, node: SimNode, signals: StopSignals):
         self.node, self._signals = node, signals
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
         self._e_stop = False
-        self._reset = node.create_client(Trigger, f"{node.settings.policy_node}/reset_memory")
+        self._reset = node.create_client(Trigger, f"{node.parameters.policy_node}/reset_memory")
         node.create_subscription(Bool, "e_stop", self._on_e_stop, 10)
 
     def _on_e_stop(self, message: Bool) -> None:
         self._e_stop = message.data
 
     def stop_action(self) -> np.ndarray:
-        """(A,): stand still, the fingers as they were told last."""
+        """Return the action (A,) that stands still and leaves the gripper as commanded last."""
         action = self.node.commands.in_force()
         for part in self.node.spec.actions:
             if part.kind == "continuous":
@@ -58,34 +55,39 @@ class RosActor:
         return action
 
     def reset(self, instruction: str) -> None:
-        """Publish the instruction and see the policy's memory emptied under it, before the first observation."""
+        """Publish the instruction, and wait until the policy has reset its memory under it."""
         self.node.publish_instruction(instruction)
-        name, limit_s = self._reset.srv_name, self.node.settings.startup_timeout_s
+        name, limit_s = self._reset.srv_name, self.node.parameters.startup_timeout_s
         self._wait(
             self._reset.service_is_ready, limit_s, f"no service {name}; is policy_node configured?"
         )
-        wanted = reset_reply(instruction)
+        wanted = ResetReply(instruction, tick=0)
         problem = f"{name} does not confirm the instruction '{instruction}'"
-        # The instruction may arrive after the call, which then is repeated.
+        # The call is repeated if the instruction arrives after it.
         self._wait(lambda: self._call_reset() == wanted, limit_s, problem)
 
-    def _call_reset(self) -> str | None:
-        """None without an answer: a policy that was killed seems to be there for some seconds yet.
+    def _call_reset(self) -> ResetReply | None:
+        """Call the service, and return None without an answer: a killed policy remains visible for
+        some seconds.
 
-        A call that is given up may still be carried out, but never after the answer to a later one: the policy
-        takes them one by one, so that no memory is emptied in mid-episode.
+        A call that is given up may still be executed, but never after the answer to a later call,
+        since the policy executes them in order. No memory is therefore reset in the middle of an
+        episode.
         """
         future = self._reset.call_async(Trigger.Request())
         until_s = time.monotonic() + ANSWER_TIMEOUT_S
         while not future.done() and time.monotonic() < until_s:
             self.spin(0.02)
         if future.done():
-            return str(future.result().message)
+            return read_reset_reply(future.result())
         self._reset.remove_pending_request(future)
         return None
 
     def _wait(self, done: Callable[[], bool], limit_s: float, problem: str) -> None:
-        """Wall time, which stands still during an emergency stop."""
+        """Wait for at most `limit_s` of wall time, not counting emergency stops.
+
+        Raises `PolicyIsSilent`.
+        """
         deadline_s = time.monotonic() + limit_s
         while not done():
             self.spin(0.05)
@@ -95,21 +97,21 @@ class RosActor:
                 raise PolicyIsSilent(f"{problem} (waited {limit_s:g} s)")
 
     def spin(self, timeout_s: float) -> None:
-        """Handle one message, or wait for that long."""
+        """Handle one message, or wait for that long. Raises `Interrupted` after a signal."""
         if self._signals.requested:
             raise Interrupted
         self._executor.spin_once(timeout_sec=timeout_s)
 
 
 class LockstepActor(RosActor):
-    """The simulation waits for the answer to each observation."""
+    """Waits for the command that answers each observation."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `ttm.sim.evaluation.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
         commands.expect(self.node.time_ns + round(self.node.spec.control_dt_s * 1e9))
         self.node.publish_observation(observation)
-        limit_s = self.node.settings.command_timeout_s
+        limit_s = self.node.parameters.command_timeout_s
         try:
             self._wait(lambda: not commands.missing(), limit_s, "the policy gives no command")
         except PolicyIsSilent as error:
@@ -119,7 +121,7 @@ class LockstepActor(RosActor):
         return action
 
     def _keep_pace(self, started_s: float) -> None:
-        rate = self.node.settings.rate
+        rate = self.node.parameters.rate
         while (
             rate > 0
             and (rest_s := started_s + self.node.spec.control_dt_s / rate - time.monotonic()) > 0
@@ -128,12 +130,12 @@ class LockstepActor(RosActor):
 
 
 class FreeRunningActor(RosActor):
-    """Time runs on: at the end of each tick the robot does what the newest commands say."""
+    """Lets time run on, and carries out the newest commands at the end of each tick."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.evaluation.rollout.Actor`. A simulation that is late does not hurry to catch up."""
+        """See `ttm.sim.evaluation.rollout.Actor`. A simulation that is late does not catch up."""
         begin_ns, begin_s = self.node.publish_observation(observation), time.monotonic()
-        rate = self.node.settings.rate or 1.0
+        rate = self.node.parameters.rate or 1.0
         end_s, last_clock_s = begin_s + self.node.spec.control_dt_s / rate, begin_s
         while (now_s := time.monotonic()) < end_s:
             if now_s - last_clock_s >= CLOCK_PERIOD_S:

@@ -1,8 +1,9 @@
-"""Camera frames and state vectors to ROS messages and back.
+"""Converts camera frames and state vectors to ROS messages and back.
 
-Numbers cross exactly: a float32 goes into a message's float64, scaled if the contract says so, and comes
-back by rounding to float32. Two float64 operations err by less than 2**-51 of the value, a float32 has
-2**-24, so the rounding always returns the very bits that were sent.
+Numbers are transferred exactly. A float32 is stored in a message's float64, scaled if the contract
+says so, and rounded to float32 when it is read. The two float64 operations have a relative error
+below 2**-51, and a float32 has a precision of 2**-24, so that rounding always returns the bits that
+were sent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from trajectory_msgs.msg import JointTrajectory
 from ttm.datasets.frames import resize_frame
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
 from ttm.policy.spec import CameraSpec
-from ttm_policy.contract import ActionSink, Field, ImageSource, RobotContract, VectorSource
+from ttm_policy.contract.robot_contract import (
+    ActionSink,
+    Field,
+    ImageSource,
+    RobotContract,
+    VectorSource,
+)
 
 Frame = npt.NDArray[np.uint8]
 Vector = npt.NDArray[np.float32]
@@ -55,24 +62,25 @@ _DEPTH = {"rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4, "mono8": 1}
 
 
 def stamp_to_ns(stamp: Time) -> int:
-    """A message's stamp as nanoseconds."""
+    """Return a message's stamp in nanoseconds."""
     return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
 
 
 def ns_to_stamp(nanoseconds: int) -> Time:
-    """The inverse of `stamp_to_ns`."""
+    """Return nanoseconds as the stamp of a message."""
     return Time(sec=nanoseconds // 1_000_000_000, nanosec=nanoseconds % 1_000_000_000)
 
 
 def check_fields(contract: RobotContract) -> None:
-    """Raise `UserError` if a field path of the contract is not in its message type."""
+    """Raise `UserError` if a field of the contract is no number in its message type."""
     sources: Sequence[VectorSource | ActionSink] = (*contract.vectors, *contract.actions)
     for source in sources:
         message = MESSAGE_TYPES[source.type]()
         for field in source.fields:
             if not isinstance(message, _NAMED_JOINTS) and not _is_number(message, field.path):
                 raise UserError(
-                    f"{contract.path}: '{source.name}' names '{field.path}', which is no number in {source.type}; "
+                    f"{contract.path}: '{source.name}' names '{field.path}', "
+                    f"which is no number in {source.type}; "
                     f"see `ros2 interface show {source.type.replace('/', '/msg/')}`"
                 )
 
@@ -80,7 +88,11 @@ def check_fields(contract: RobotContract) -> None:
 def image_to_frame(
     message: Image | CompressedImage, source: ImageSource, camera: CameraSpec
 ) -> Frame:
-    """-> (H, W, 3) uint8 RGB of the camera's size; a frame of another size is resized only if the contract allows."""
+    """Return a frame (H, W, 3) uint8 RGB of the camera's size.
+
+    Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
+    contract allows to resize them.
+    """
     frame = (
         _decode(message, source)
         if isinstance(message, CompressedImage)
@@ -89,14 +101,15 @@ def image_to_frame(
     size = (camera.height, camera.width)
     if frame.shape[:2] != size and not source.resize:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {frame.shape[1]}x{frame.shape[0]} frames; the policy was "
-            f"trained with {camera.width}x{camera.height}: set `resize: true` in the contract, or the camera's size"
+            f"camera '{camera.name}' ({source.topic}) gives {frame.shape[1]}x{frame.shape[0]} frames; "
+            f"the policy was trained with {camera.width}x{camera.height}: "
+            "set `resize: true` in the contract, or the camera's size"
         )
     return resize_frame(frame, *size)
 
 
 def _unpack(message: Image, source: ImageSource) -> Frame:
-    """Raw pixels; rows may be padded (`step` bytes each)."""
+    """Return the raw pixels as RGB. Rows may be padded; each takes `step` bytes."""
     depth = _DEPTH.get(message.encoding)
     if depth is None:
         raise MalformedObservation(
@@ -110,8 +123,9 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
         or not message.height * row_bytes
     ):
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) claims {message.width}x{message.height} {message.encoding} with "
-            f"{message.step} bytes a row, but sent {len(message.data)} bytes; mend the camera driver"
+            f"camera '{source.name}' ({source.topic}) claims {message.width}x{message.height} "
+            f"{message.encoding} with {message.step} bytes a row, but sent {len(message.data)} bytes; "
+            "check the camera driver"
         )
     data = np.frombuffer(message.data, dtype=np.uint8, count=message.step * message.height)
     rows = data.reshape(message.height, message.step)[:, :row_bytes]
@@ -125,12 +139,16 @@ def _decode(message: CompressedImage, source: ImageSource) -> Frame:
             return np.asarray(image.convert("RGB"))
     except (UnidentifiedImageError, OSError) as error:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) sent a damaged '{message.format}' image ({error})"
+            f"camera '{source.name}' ({source.topic}) sent a damaged '{message.format}' image "
+            f"({error})"
         ) from error
 
 
 def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | CompressedImage:
-    """frame: (H, W, 3) uint8 RGB -> a message of the contract's type; compressed ones are PNG, so nothing is lost."""
+    """Return a message of the contract's type. Compressed messages hold lossless PNG.
+
+    frame: (H, W, 3) uint8 RGB.
+    """
     if source.type == "sensor_msgs/CompressedImage":
         buffer = io.BytesIO()
         PillowImage.fromarray(frame).save(buffer, format="PNG", compress_level=1)
@@ -150,14 +168,14 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
 
 
 def read_vector(message: Any, source: VectorSource) -> Vector:
-    """-> (K,) float32: the fields the contract names, in its order."""
+    """Return the fields that the contract names, in its order: (K,) float32."""
     return np.array(
         [_get(message, field, source) * field.scale for field in source.fields], dtype=np.float32
     )
 
 
 def write_vector(message: Any, source: VectorSource, values: Vector) -> None:
-    """Put values (K,) where `read_vector` finds them; a `JointState` gets its names too."""
+    """Write values (K,) to the fields from which `read_vector` reads them."""
     for field, value in zip(source.fields, values, strict=True):
         write_field(message, field.path, float(value) / field.scale)
 
@@ -180,7 +198,8 @@ def _get(message: Any, field: Field, source: VectorSource) -> float:
         return float(message.position[list(message.name).index(field.path)])
     except (ValueError, IndexError):
         raise MissingObservation(
-            f"joint '{field.path}' is not in {source.topic}, which has: {', '.join(message.name) or 'none'}"
+            f"joint '{field.path}' is not in {source.topic}, which has: "
+            f"{', '.join(message.name) or 'none'}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Limits on what a policy may command: always on, whatever the network says."""
+"""The limits on what a policy may command. They always apply."""
 
 from __future__ import annotations
 
@@ -7,29 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.errors import UserError
+from ttm.policy.checks import require_above_0
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import LIMITS, RobotContract
+from ttm_policy.contract.robot_contract import RobotContract
+from ttm_policy.parameters import LIMITS
 
 Vector = npt.NDArray[np.float32]
 
 
 class SafetyLimits:
-    """Cuts an action to the spec's own bounds, then to the robot's speed and displacement limits.
-
-    `limits` has a value for each name of `contract.LIMITS`: m/s, rad/s, m a tick, rad a tick.
-    """
+    """Reduces an action to the bounds of the spec, then to the limits of the robot."""
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, limits: Mapping[str, float]):
-        for name in LIMITS:
-            if not limits[name] > 0:
-                raise UserError(f"{name} is {limits[name]}; a limit must be above 0")
-        self._low = np.concatenate(
-            [np.full(part.size, part.low, dtype=np.float32) for part in spec.actions]
-        )
-        self._high = np.concatenate(
-            [np.full(part.size, part.high, dtype=np.float32) for part in spec.actions]
-        )
+        """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`."""
+        require_above_0({name: limits[name] for name in LIMITS})
+        self._low, self._high = spec.action_limits
         self._parts = [
             (
                 spec.action_slices[sink.name],
@@ -40,7 +32,10 @@ class SafetyLimits:
         ]
 
     def apply(self, values: Vector) -> Vector:
-        """values: (A,) -> (A,); one within the limits keeps its bits. Raises `ArithmeticError` for NaN or infinity."""
+        """Return the limited action. An action within the limits keeps its bits.
+
+        values: (A,) -> (A,). Raises `ArithmeticError` for NaN and infinity.
+        """
         if not np.isfinite(values).all():
             raise ArithmeticError(
                 f"the policy's action {values} is not finite; check the checkpoint's training"
@@ -56,6 +51,6 @@ class SafetyLimits:
 
 
 def _shorten(part: Vector, most: Vector) -> Vector:
-    """Keeps the direction: half of a displacement is safe, another direction may not be."""
+    """Return a vector of at most the given length. The direction stays the same for safety."""
     length = np.float32(np.linalg.norm(part))
     return part if length <= most[0] else part * (most[0] / length)

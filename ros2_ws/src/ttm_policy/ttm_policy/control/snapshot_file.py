@@ -1,8 +1,7 @@
-"""A runner's whole state in an .npz file, so that a respawned process goes on where it was."""
+"""Keeps a runner's whole state in a file, from which a respawned process continues."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,28 +9,23 @@ from typing import Any
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
 
 
 def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write all arrays, to a temporary name first: a kill leaves the last whole snapshot in place."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial")
+    """Write all arrays. A kill during writing leaves the last whole snapshot in place."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(snapshot_to_bytes(snapshot))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_atomically(Path(path), snapshot_to_bytes(snapshot))
     except OSError as error:
         raise UserError(
-            f"cannot write the snapshot {path} ({error.strerror}); set snapshot_path to a writable place"
+            f"cannot write the snapshot {path} ({error.strerror}); "
+            "set snapshot_path to a path that can be written"
         ) from error
 
 
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of `save_snapshot`. Never unpickles."""
+    """Return the arrays that `save_snapshot` wrote. It never unpickles."""
     try:
         return snapshot_from_bytes(Path(path).read_bytes())
     except FileNotFoundError as error:

@@ -1,0 +1,152 @@
+"""The contract between a robot's topics and a policy.
+
+It says which topic, message type and fields supply each observation of the `PolicySpec`, and to
+which topic each part of the action is sent. `ttm_policy.contract.contract_file` reads it from YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, PolicySpec
+
+IMAGE_TYPES = ("sensor_msgs/Image", "sensor_msgs/CompressedImage")
+VECTOR_TYPES = (
+    "sensor_msgs/JointState",
+    "geometry_msgs/PoseStamped",
+    "geometry_msgs/TwistStamped",
+    "nav_msgs/Odometry",
+)
+COMMAND_TYPES = (
+    "geometry_msgs/TwistStamped",
+    "geometry_msgs/Twist",
+    "trajectory_msgs/JointTrajectory",
+    "std_msgs/Bool",
+)
+MOTION_TYPES = ("geometry_msgs/TwistStamped", "geometry_msgs/Twist")
+"""Velocity commands, which move the robot.
+
+They always need a limit, and are set to zero to stop the robot.
+"""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number in a message: a dotted path or the name of a joint, and its factor."""
+
+    path: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """The topic of one camera.
+
+    `resize` says whether frames of another size are resized or refused.
+    """
+
+    name: str
+    topic: str
+    type: str
+    resize: bool = False
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """The topic of one proprioception vector. Value i is message field i times its scale."""
+
+    name: str
+    topic: str
+    type: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class ActionSink:
+    """The topic to which one part of the action is sent.
+
+    A message field is the value times its scale. With `per_second` it is divided by the length of a
+    tick in seconds. `limits` names one parameter that limits the length of the whole part, or one
+    for each value.
+    """
+
+    name: str
+    topic: str
+    type: str
+    fields: tuple[Field, ...]
+    per_second: bool = False
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RobotContract:
+    """All topics of one robot. `path` is the name of its file, for error messages."""
+
+    robot: str
+    base_frame: str
+    images: tuple[ImageSource, ...]
+    vectors: tuple[VectorSource, ...]
+    actions: tuple[ActionSink, ...]
+    path: str
+
+    def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
+        """Raise `UserError` at the first name, size or robot in which the contract and `spec`
+        differ.
+
+        whose: what `spec` belongs to, for the message.
+        """
+        if self.robot != spec.robot:
+            raise UserError(
+                f"{self.path} describes robot '{self.robot}', but {whose} is for '{spec.robot}'; "
+                f"give the contract of '{spec.robot}', or what was made for '{self.robot}'"
+            )
+        self._check_names(
+            whose,
+            "camera",
+            [source.name for source in self.images],
+            [item.name for item in spec.cameras],
+        )
+        vectors = {item.name: item.size for item in spec.proprioception}
+        self._check_names(
+            whose, "proprioception", [source.name for source in self.vectors], list(vectors)
+        )
+        for source in self.vectors:
+            self._check_field_count(source, vectors[source.name])
+        parts = {part.name: part for part in spec.actions}
+        self._check_names(whose, "action part", [sink.name for sink in self.actions], list(parts))
+        for sink in self.actions:
+            self._check_sink(sink, parts[sink.name])
+
+    def _check_names(
+        self, whose: str, kind: str, ours: Sequence[str], theirs: Sequence[str]
+    ) -> None:
+        for name in ours:
+            if name not in theirs:
+                raise UserError(
+                    f"{kind} '{name}' of {self.path} is not in {whose}; "
+                    f"it has: {', '.join(theirs) or 'none'}"
+                )
+        for name in theirs:
+            if name not in ours:
+                raise UserError(
+                    f"{kind} '{name}' of {whose} has no topic in {self.path}, which has: "
+                    f"{', '.join(ours) or 'none'}; add it there"
+                )
+
+    def _check_field_count(self, source: VectorSource | ActionSink, size: int) -> None:
+        if len(source.fields) != size:
+            raise UserError(
+                f"'{source.name}' of {self.path} has {len(source.fields)} fields; "
+                f"its values are {size}, one field for each"
+            )
+
+    def _check_sink(self, sink: ActionSink, part: ActionPart) -> None:
+        if part.size > 1:  # one value may go to several fields: two fingers
+            self._check_field_count(sink, part.size)
+        if sink.limits and len(sink.limits) not in (1, part.size):
+            raise UserError(
+                f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; "
+                f"give one for the whole part or {part.size}, one for each value"
+            )

@@ -1,0 +1,305 @@
+"""The parameters of both nodes: names, types, defaults, units, ranges and help texts, declared
+once.
+
+The nodes (`ttm_policy.declare`), the launch arguments (`ttm_policy.launch_arguments`), the options
+of `ttm robot` and the tables in `ros2_ws/README.md` are made from these dataclasses. This module
+imports no ROS, so that programs can read it where ROS is not installed.
+
+    python -m ttm_policy.parameters        (print the tables of the README)
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from ttm.policy.checks import require_above_0, require_at_least, require_choice
+from ttm.policy.run.engine_options import EngineName, Precision
+from ttm.sim.environment import KITCHEN
+from ttm.sim.tasks.table import TASKS
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What is known of a parameter beside its name, type and default.
+
+    The first sentence of `help` stands alone in tables.
+    """
+
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    """The smallest value that is accepted."""
+    positive: bool = False
+    """Whether only values above 0 are accepted."""
+    is_path: bool = False
+    """Whether the value is the path of a file or folder."""
+    is_limit: bool = False
+    """Whether a robot contract may name this parameter as the limit of an action."""
+
+
+@dataclass(frozen=True)
+class DeclaredParameter:
+    """One parameter of a node, as its dataclass declares it."""
+
+    name: str
+    type: type[Any]
+    """bool, int, float or str."""
+    default: Any
+    choices: tuple[str, ...]
+    """The values that are accepted, or () if there is no such list."""
+    about: Parameter
+
+    @property
+    def default_text(self) -> str:
+        """The default as YAML and launch files write it."""
+        return str(self.default).lower() if self.type is bool else str(self.default)
+
+    @property
+    def range_text(self) -> str:
+        """The accepted values in words, such as `> 0`; empty if all values are accepted."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.about.positive:
+            return "> 0"
+        return "" if self.about.minimum is None else f">= {self.about.minimum:g}"
+
+    def check(self, value: Any, label: str = "") -> None:
+        """Raise `UserError` if `value` is out of range or NaN.
+
+        label: the name in the error message.
+        """
+        label = label or self.name
+        if self.choices:
+            require_choice(label, value, self.choices)
+        if self.about.positive:
+            require_above_0({label: value})
+        if self.about.minimum is not None:
+            require_at_least(self.about.minimum, {label: value})
+
+
+class NodeParameters:
+    """The base of both dataclasses.
+
+    Construction raises `UserError` for values that are out of range.
+    """
+
+    def __post_init__(self) -> None:
+        for parameter in parameters_of(type(self)):
+            parameter.check(getattr(self, parameter.name))
+
+
+ContractPath = Annotated[
+    str,
+    Parameter(
+        "YAML file that maps topics to the policy's inputs and outputs. By default the contract of "
+        "the simulated robot is used.",
+        is_path=True,
+    ),
+]
+StampedBaseCommands = Annotated[
+    bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
+]
+
+
+@dataclass(frozen=True)
+class PolicyParameters(NodeParameters):
+    """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
+
+    checkpoint: Annotated[
+        str,
+        Parameter(
+            "The policy's .safetensors file. By default the policy that ships with the project is "
+            "used.",
+            is_path=True,
+        ),
+    ] = ""
+    instruction: Annotated[
+        str,
+        Parameter("What the robot is to do. The topic `instruction` can set it later."),
+    ] = ""
+    contract: ContractPath = ""
+    device: Annotated[str, Parameter("Torch device of the network, such as cpu or cuda.")] = "cpu"
+    engine: Annotated[
+        EngineName,
+        Parameter("What runs the network. auto takes openvino on a CPU and torch elsewhere."),
+    ] = "auto"
+    precision: Annotated[
+        Precision,
+        Parameter(
+            "Precision of the network. bfloat16 shortens the ticks of large networks on a CPU, "
+            "with an error of about 0.4 % of the command."
+        ),
+    ] = "float32"
+    threads: Annotated[
+        int,
+        Parameter(
+            "CPU threads that run the network. Another number of threads rounds sums differently.",
+            minimum=1,
+        ),
+    ] = 1
+    autostart: Annotated[
+        bool,
+        Parameter(
+            "Configure and activate the node at the start. If false, it waits for life-cycle "
+            "transitions."
+        ),
+    ] = True
+    lockstep: Annotated[
+        bool,
+        Parameter(
+            "Tick once for each complete observation. This is for simulators that wait for the "
+            "command; a robot needs ticks at the policy's rate."
+        ),
+    ] = False
+    max_age_s: Annotated[
+        float,
+        Parameter(
+            "Largest accepted age of an observation. The robot stands still while the oldest input "
+            "is older, or has a stamp that is further ahead of the clock.",
+            unit="s",
+            positive=True,
+        ),
+    ] = 0.5
+    stop_after_s: Annotated[
+        float,
+        Parameter(
+            "Time without good observations before a stop. After it, the robot stands still until "
+            "the memory is reset, the instruction changes, or the node is activated anew.",
+            unit="s",
+            minimum=0,
+        ),
+    ] = 2.0
+    cmd_vel_stamped: StampedBaseCommands = True
+    snapshot_path: Annotated[
+        str,
+        Parameter(
+            "File that the memory is saved to and restored from. The services snapshot_memory and "
+            "restore_memory use it.",
+            is_path=True,
+        ),
+    ] = "policy_memory.npz"
+    max_forward_m_s: Annotated[
+        float,
+        Parameter(
+            "Limit of the base's speed, both ways.", unit="m/s", positive=True, is_limit=True
+        ),
+    ] = 0.5
+    max_yaw_rad_s: Annotated[
+        float,
+        Parameter("Limit of the base's turning speed.", unit="rad/s", positive=True, is_limit=True),
+    ] = 1.0
+    max_translation_m: Annotated[
+        float,
+        Parameter(
+            "Limit of the gripper's displacement.", unit="m per tick", positive=True, is_limit=True
+        ),
+    ] = 0.1
+    max_rotation_rad: Annotated[
+        float,
+        Parameter(
+            "Limit of the gripper's rotation.", unit="rad per tick", positive=True, is_limit=True
+        ),
+    ] = 0.3
+
+
+@dataclass(frozen=True)
+class SimParameters(NodeParameters):
+    """The parameters of `sim_node`."""
+
+    env: Annotated[
+        str,
+        Parameter(
+            "Gymnasium ID of the environment. A module that registers it may stand before it, as "
+            "in my_package:MyEnv-v0."
+        ),
+    ] = KITCHEN
+    task: Annotated[
+        str,
+        Parameter(
+            "Task of the environment. The simulated kitchen has: "
+            + "; ".join(f"{name} ({task.description})" for name, task in TASKS.items())
+            + "."
+        ),
+    ] = "pick"
+    instruction: Annotated[
+        str,
+        Parameter(
+            "Run only initial states that ask for this. By default each initial state has an "
+            "instruction of its own."
+        ),
+    ] = ""
+    episodes: Annotated[
+        int, Parameter("Number of episodes. The node exits after the last one.", minimum=1)
+    ] = 1
+    first_seed: Annotated[int, Parameter("Number of the first initial state.", minimum=0)] = 0
+    max_ticks: Annotated[
+        int, Parameter("Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0)
+    ] = 0
+    out: Annotated[
+        str,
+        Parameter(
+            "Folder for result.json and actions.npz. By default nothing is written. result.json "
+            "has the format of `ttm evaluate`.",
+            is_path=True,
+        ),
+    ] = ""
+    video: Annotated[str, Parameter("Path of an .mp4 of the first episode.", is_path=True)] = ""
+    contract: ContractPath = ""
+    lockstep: Annotated[
+        bool,
+        Parameter(
+            "Wait for the command of each observation. If false, time runs on as on a robot."
+        ),
+    ] = True
+    rate: Annotated[
+        float,
+        Parameter(
+            "Simulated seconds per second. 0 means as fast as possible in lockstep, otherwise 1.",
+            minimum=0,
+        ),
+    ] = 0.0
+    cmd_vel_stamped: StampedBaseCommands = True
+    policy_node: Annotated[
+        str, Parameter("Name of the node whose memory is reset before each episode.")
+    ] = "policy_node"
+    startup_timeout_s: Annotated[
+        float, Parameter("Longest wait for the policy, in wall time.", unit="s", positive=True)
+    ] = 120.0
+    command_timeout_s: Annotated[
+        float,
+        Parameter("Longest wait for a command in lockstep, in wall time.", unit="s", positive=True),
+    ] = 30.0
+
+
+def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:
+    """Return the parameters that a dataclass declares, in its order."""
+    hints = get_type_hints(node_parameters, include_extras=True)
+    declared = []
+    for item in fields(node_parameters):  # type: ignore[arg-type]
+        kind, about = get_args(hints[item.name])
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        assert item.default is not MISSING
+        declared.append(
+            DeclaredParameter(item.name, str if choices else kind, item.default, choices, about)
+        )
+    return tuple(declared)
+
+
+LIMITS = tuple(p.name for p in parameters_of(PolicyParameters) if p.about.is_limit)
+"""Names of the parameters that limit actions; a robot contract says which one limits what."""
+
+
+def markdown_table(node_parameters: type[NodeParameters]) -> str:
+    """Return the table of `ros2_ws/README.md` with a row for each parameter."""
+    rows = ["| parameter | default | unit | range | meaning |", "|---|---|---|---|---|"]
+    for parameter in parameters_of(node_parameters):
+        summary = parameter.about.help.split(". ")[0].rstrip(".")
+        cells = (f"`{parameter.name}`", parameter.default_text, parameter.about.unit)
+        rows.append(f"| {' | '.join((*cells, parameter.range_text, summary))} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(f"`policy_node`:\n\n{markdown_table(PolicyParameters)}\n")
+    print(f"`sim_node`:\n\n{markdown_table(SimParameters)}")

@@ -1,0 +1,128 @@
+"""The parameters of both nodes: what the dataclasses declare is what ROS users and readers see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rclpy
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from ttm.policy.errors import UserError
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.parameters import (
+    LIMITS,
+    NodeParameters,
+    PolicyParameters,
+    SimParameters,
+    markdown_table,
+    parameters_of,
+)
+from ttm_policy.policy_node import PolicyNode
+from ttm_policy.simulator.robot_node import SimNode
+
+NODES = {PolicyParameters: PolicyNode, SimParameters: SimNode}
+README = Path(__file__).parents[2] / "ros2_ws" / "README.md"
+
+
+@pytest.fixture(autouse=True)
+def ros() -> Iterator[None]:
+    rclpy.init()
+    yield
+    rclpy.shutdown()
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_nodes_declare_every_parameter_with_description_and_range(
+    kind: type[NodeParameters],
+) -> None:
+    node = NODES[kind]()
+    for parameter in parameters_of(kind):
+        descriptor = node.describe_parameter(parameter.name)
+        assert node.get_parameter(parameter.name).value == parameter.default
+        assert descriptor.description == parameter.about.help
+        assert parameter.range_text in descriptor.additional_constraints
+        assert parameter.about.unit in descriptor.additional_constraints
+        ranges = [*descriptor.integer_range, *descriptor.floating_point_range]
+        assert bool(ranges) == (parameter.type in (int, float))
+    node.destroy_node()
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_help_texts_are_whole_sentences_and_numbers_have_ranges(
+    kind: type[NodeParameters],
+) -> None:
+    for parameter in parameters_of(kind):
+        assert re.fullmatch(r"[A-Z].*\.", parameter.about.help), parameter.name
+        if parameter.type in (int, float):
+            assert parameter.range_text, parameter.name
+        if parameter.name.endswith(("_s", "_m", "_rad")):
+            assert parameter.about.unit, parameter.name
+
+
+def _node(**overrides: Any) -> Node:
+    """A node whose parameters were given at the start, as on a command line."""
+    given = [Parameter(name, value=value) for name, value in overrides.items()]
+    return Node("test_node", parameter_overrides=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_age_s", 0.0),
+        ("max_age_s", float("nan")),
+        ("stop_after_s", -1.0),
+        ("max_yaw_rad_s", 0.0),
+        ("max_forward_m_s", float("nan")),
+        ("threads", 0),
+        ("engine", "tensorrt"),
+        ("threads", "two"),
+    ],
+)
+def test_values_out_of_range_are_refused_at_the_start_and_later(name: str, value: Any) -> None:
+    node = _node(**{name: value})
+    with pytest.raises(UserError, match=name):
+        declare_parameters(node, PolicyParameters)
+    node.destroy_node()
+
+    node = _node()
+    declare_parameters(node, PolicyParameters)
+    before = read_parameters(node, PolicyParameters)
+    result = node.set_parameters([Parameter(name, value=value)])[0]
+    assert not result.successful
+    assert result.reason
+    assert read_parameters(node, PolicyParameters) == before == PolicyParameters()
+    node.destroy_node()
+
+
+def test_given_values_are_read_back() -> None:
+    node = _node(threads=2, max_age_s=0.25, engine="torch", instruction="yes")
+    declare_parameters(node, PolicyParameters)
+    expected = PolicyParameters(threads=2, max_age_s=0.25, engine="torch", instruction="yes")
+    assert read_parameters(node, PolicyParameters) == expected
+    node.destroy_node()
+
+
+def test_the_dataclasses_refuse_values_out_of_range() -> None:
+    with pytest.raises(UserError, match="episodes is 0; give 1 or more"):
+        SimParameters(episodes=0)
+    with pytest.raises(UserError, match="max_age_s is nan; give a number above 0"):
+        PolicyParameters(max_age_s=float("nan"))
+
+
+def test_every_limit_of_the_shipped_contract_is_a_parameter() -> None:
+    used = {limit for sink in load_contract().actions for limit in sink.limits}
+    assert used == set(LIMITS)
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_the_readme_shows_the_parameters(kind: type[NodeParameters]) -> None:
+    """If this fails, put the output of `python -m ttm_policy.parameters` into the page."""
+    table = markdown_table(kind)
+    assert table in README.read_text()
+    assert all(len(line) <= 100 for line in table.splitlines())

@@ -1,0 +1,113 @@
+"""The options of `ttm robot`: one for each parameter, and mistakes are found at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.training.cli import parse
+from ttm.training.robot.command import RobotCommand
+from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
+from ttm_policy.parameters import (
+    NodeParameters,
+    PolicyParameters,
+    SimParameters,
+    parameters_of,
+)
+
+KINDS = [PolicyParameters, SimParameters]
+
+
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    """What `ttm robot --help` prints, in one line."""
+    from contextlib import redirect_stdout, suppress
+    from io import StringIO
+
+    with redirect_stdout(StringIO()) as printed, suppress(SystemExit):
+        parse(["robot", "--help"])
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", printed.getvalue()).split())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(
+    kind: type[NodeParameters], help_text: str
+) -> None:
+    options = {item.name for item in fields(RobotCommand)}
+    names = {parameter.name for parameter in parameters_of(kind)}
+    assert set(WITHOUT_OPTION[kind]) <= names
+    for parameter in parameters_of(kind):
+        if parameter.name in WITHOUT_OPTION[kind]:
+            continue
+        assert option_of(parameter.name) in options
+        flag = f"--{option_of(parameter.name).replace('_', '-')}"
+        assert f" {flag} " in help_text or f" {flag}, " in help_text
+        assert parameter.about.help.split()[0] in help_text
+
+
+def test_without_options_the_nodes_get_their_defaults() -> None:
+    command = parse(["robot"])
+    assert read_options(command, PolicyParameters) == PolicyParameters()
+    assert read_options(command, SimParameters) == SimParameters()
+
+
+def test_options_become_parameters_of_the_nodes() -> None:
+    line = (
+        "robot --instruction yes --contract my.yaml --threads 2 --max-age-s 0.25 --engine torch "
+        "--max-forward-m-s 0.2 --no-cmd-vel-stamped --seed 7 --out runs/ros --episodes 3"
+    )
+    command = parse(line.split())
+    assert read_options(command, PolicyParameters) == PolicyParameters(
+        instruction="yes", contract="my.yaml", threads=2, max_age_s=0.25, max_forward_m_s=0.2,
+        engine="torch", cmd_vel_stamped=False,
+    )  # fmt: skip
+    assert read_options(command, SimParameters) == SimParameters(
+        instruction="yes", contract="my.yaml", cmd_vel_stamped=False, first_seed=7,
+        out="runs/ros", episodes=3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"instruction": "fold the towel"},
+            "no task 'fold the towel'; it knows: 'pick up the red can'",
+        ),
+        ({"task": "pick", "instruction": "open the top drawer"}, "no task 'open the top drawer'"),
+        ({"task": "fold"}, "--task is 'fold'; give one of pick, open_drawer"),
+        ({"env": "no_such/Env-v0"}, "no environment 'no_such/Env-v0'"),
+        ({"episodes": 0}, "--episodes is 0; give 1 or more"),
+        ({"seed": -1}, "--seed is -1; give 0 or more"),
+        ({"rate": float("nan")}, "--rate is nan; give 0 or more"),
+        ({"max_yaw_rad_s": 0.0}, r"--max-yaw-rad-s is 0\.0; give a number above 0"),
+        ({"contract": Path("nowhere.yaml")}, r"no contract at nowhere\.yaml"),
+    ],
+)
+def test_mistakes_are_found_before_anything_starts(
+    options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a process was started")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: name)
+    with pytest.raises(UserError, match=words):
+        RobotCommand(**{"sim": True, **options}).run()
+
+
+def test_a_missing_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: name)
+    with pytest.raises(UserError, match=r"nowhere.*: no such checkpoint"):
+        RobotCommand(checkpoint=Path("nowhere")).run()
+
+
+def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
+        RobotCommand().run()

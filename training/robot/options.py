@@ -1,0 +1,121 @@
+"""Converts between the parameters of the ROS nodes and the options of `ttm robot`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from tyro.conf import arg
+
+from ttm_policy.parameters import (
+    DeclaredParameter,
+    NodeParameters,
+    PolicyParameters,
+    SimParameters,
+    parameters_of,
+)
+
+Parameters = TypeVar("Parameters", bound=NodeParameters)
+
+WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
+    PolicyParameters: {
+        "autostart": "the command starts the node in order to run it",
+        "lockstep": "--sim and --free-running decide it",
+    },
+    SimParameters: {
+        "task": "the command has its own, whose default follows from the instruction",
+        "lockstep": "--free-running decides it",
+        "policy_node": "the command starts both nodes and knows their names",
+    },
+}
+"""The parameters that no option is made for, and why."""
+
+RENAMED = {"first_seed": "seed"}
+"""Parameter -> option, where the names differ."""
+
+
+def option_of(parameter: str) -> str:
+    """Return the name of the option (with underscores) that sets a parameter."""
+    return RENAMED.get(parameter, parameter)
+
+
+def parameter_options() -> list[tuple[str, Any, Field[Any]]]:
+    """Return the fields for `dataclasses.make_dataclass`: one for each parameter that has an
+    option.
+
+    A parameter that both nodes have becomes one option.
+    """
+    policy, sim = _with_option(PolicyParameters), _with_option(SimParameters)
+    options = []
+    for name, parameter in {**sim, **policy}.items():
+        about = arg(help=_help(policy.get(name), sim.get(name)))
+        options.append(
+            (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
+        )
+    return sorted(options, key=lambda option: option[0] not in policy)
+
+
+def check_options(command: object) -> None:
+    """Raise `UserError` that names the first option of `command` whose value is out of range."""
+    for node_parameters in WITHOUT_OPTION:
+        for name, parameter in _with_option(node_parameters).items():
+            parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+
+
+def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:
+    """Return the parameters of a node as the options of `command` set them.
+
+    others: those without an option.
+    """
+    values = {
+        parameter.name: _value(command, name)
+        for name, parameter in _with_option(node_parameters).items()
+    }
+    return node_parameters(**values, **others)
+
+
+def _with_option(node_parameters: type[NodeParameters]) -> dict[str, DeclaredParameter]:
+    """Return the parameters that have an option, by the name of the option."""
+    return {
+        option_of(parameter.name): parameter
+        for parameter in parameters_of(node_parameters)
+        if parameter.name not in WITHOUT_OPTION[node_parameters]
+    }
+
+
+def _value(command: object, option: str) -> Any:
+    """Return an option's value as a node takes it: "" for None, and text for paths."""
+    value = getattr(command, option)
+    return str(value or "") if value is None or isinstance(value, Path) else value
+
+
+def _type(parameter: DeclaredParameter) -> Any:
+    if parameter.choices:
+        return Literal[parameter.choices]
+    kind: Any = Path if parameter.about.is_path else parameter.type
+    return kind | None if parameter.default == "" else kind
+
+
+def _default(parameter: DeclaredParameter) -> Any:
+    if parameter.default == "":
+        return None
+    return Path(parameter.default) if parameter.about.is_path else parameter.default
+
+
+def _help(policy: DeclaredParameter | None, sim: DeclaredParameter | None) -> str:
+    """Return the help text of a parameter.
+
+    Of those that both nodes have, both texts if they differ.
+    """
+    texts = [_sentence(policy)] if policy is not None else []
+    if sim is not None and (policy is None or sim.about.help != policy.about.help):
+        texts.append(f"With --sim: {_sentence(sim)}")
+    return " ".join(texts)
+
+
+def _sentence(parameter: DeclaredParameter) -> str:
+    """Return the help text with the unit, which the options' names do not tell."""
+    unit = parameter.about.unit
+    return f"{parameter.about.help} In {unit}." if unit else parameter.about.help

@@ -1,0 +1,96 @@
+"""Starts the nodes of the ROS package as processes, as a launch file would, and stops them in
+order.
+
+It needs no ROS install. The nodes stop the robot when they are stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+STOP_TIMEOUT_S = 10.0
+"""A node that has not ended this long after SIGINT is killed."""
+
+
+def simulation_environment() -> dict[str, str]:
+    """Return an environment that keeps commands from real robots and other simulations."""
+    environment = dict(os.environ)
+    environment.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    # Ports of domains above 101 may be in use (ROS documentation).
+    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    names = ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")
+    settings = " ".join(f"{name}={environment[name]}" for name in names)
+    print(f"to look in: export {settings}", flush=True)
+    return environment
+
+
+def wait_for_episodes(policy: subprocess.Popen[bytes], sim: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of the simulator, or that of the policy if it ends before."""
+    while sim.poll() is None:
+        if policy.poll() is not None:
+            return policy.returncode or 1
+        time.sleep(0.05)
+    return sim.returncode
+
+
+@contextmanager
+def running_nodes(
+    parameters: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Start nodes of `ttm_policy`, and stop those that still run at the end, in the same order.
+
+    parameters: name of the node -> its ROS parameters. Yields name -> process.
+    """
+    before = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    nodes: dict[str, subprocess.Popen[bytes]] = {}
+    with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
+        try:
+            for name, values in parameters.items():
+                file = _write_parameters(Path(folder) / f"{name}.yaml", values)
+                command = [sys.executable, "-m", f"ttm_policy.{name}"]
+                command += ["--ros-args", "--params-file", str(file)]
+                nodes[name] = subprocess.Popen(command, env=environment)
+            yield nodes
+        finally:
+            for node in nodes.values():
+                _stop(node)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _write_parameters(path: Path, values: Mapping[str, Any]) -> Path:
+    """Write a parameter file, since ROS reads `yes` on a command line as a boolean."""
+    text = yaml.safe_dump(
+        {"/**": {"ros__parameters": dict(values)}}, allow_unicode=True, width=10_000
+    )
+    path.write_text(text)
+    return path
+
+
+def _stop(node: subprocess.Popen[bytes]) -> None:
+    if node.poll() is not None:
+        return
+    node.send_signal(signal.SIGINT)
+    try:
+        node.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

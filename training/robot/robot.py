@@ -1,0 +1,76 @@
+"""Runs a policy on a robot or in simulation, after checks that need no node."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from ttm.policy.checks import require_choice
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.sim.environment import EnvFacts, inspect_env
+from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_episodes
+from ttm_policy.parameters import PolicyParameters, SimParameters
+
+
+def drive_robot(policy: PolicyParameters) -> int:
+    """Run `policy_node` until it ends, and return its exit code.
+
+    Raises `UserError` before any process starts if ROS or the checkpoint are missing.
+    """
+    _require_rclpy()
+    policy = replace(policy, checkpoint=str(_checkpoint(policy)))
+    with running_nodes({"policy_node": asdict(policy)}, os.environ) as nodes:
+        return nodes["policy_node"].wait()
+
+
+def drive_simulation(policy: PolicyParameters, sim: SimParameters, task: str | None) -> int:
+    """Run both nodes until the last episode, and return the exit code.
+
+    `task` takes the place of `sim.task`; for None it is the task of the instruction, or without an
+    instruction the first one of the environment. Raises `UserError` before any process starts if
+    ROS, checkpoint, environment or task are missing or do not fit together.
+    """
+    _require_rclpy()
+    checkpoint = _checkpoint(policy)
+    facts = inspect_env(sim.env)
+    trained, _ = load_checkpoint(checkpoint)
+    trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
+    policy = replace(policy, checkpoint=str(checkpoint))
+    sim = replace(sim, task=_task(facts, task, sim.instruction))
+    parameters = {
+        "policy_node": {**asdict(policy), "use_sim_time": True},
+        "sim_node": asdict(sim),
+    }
+    with running_nodes(parameters, simulation_environment()) as nodes:
+        return wait_for_episodes(nodes["policy_node"], nodes["sim_node"])
+
+
+def _task(facts: EnvFacts, named: str | None, instruction: str) -> str:
+    """Return the named task or the first one, or the one among these that gives the instruction."""
+    if named is not None:
+        require_choice("--task", named, facts.tasks)
+    candidates = list(facts.tasks) if named is None else [named]
+    if not instruction:
+        return candidates[0]
+    for task in candidates:
+        if instruction in facts.tasks[task]:
+            return task
+    known = ", ".join(f"'{text}'" for task in candidates for text in facts.tasks[task])
+    raise UserError(f"{facts.name} has no task '{instruction}'; it knows: {known}")
+
+
+def _require_rclpy() -> None:
+    if find_spec("rclpy") is None:
+        raise UserError(
+            'ROS 2 is missing; run: pip install "ttm-policy-stack[ros]" '
+            "or source a ROS 2 install: source /opt/ros/<distro>/setup.bash"
+        )
+
+
+def _checkpoint(policy: PolicyParameters) -> Path:
+    """Return the absolute path of the named checkpoint or of the shipped one."""
+    return checkpoint_path(policy.checkpoint or SHIPPED).resolve()
