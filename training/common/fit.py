@@ -1,5 +1,4 @@
-"""The training loop of the studies: Adam with clipped gradients, on batches that the caller
-makes."""
+"""The training loop of the studies: Adam with clipped gradients, on given batches."""
 
 from __future__ import annotations
 
@@ -75,8 +74,10 @@ def fit(
 
 
 def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
-    """Yield from `batches` until the time since the first was asked for is up; at least one is
-    yielded."""
+    """Yield from `batches` until the time is up, but at least once.
+
+    The time begins when the first batch is asked for.
+    """
     end = time.perf_counter() + seconds
     for batch in batches:
         yield batch

@@ -49,6 +49,35 @@ def test_fit_trains_in_training_mode_whatever_happens_in_between() -> None:
     assert modes == [True] * 4
 
 
+def test_fit_follows_a_schedule() -> None:
+    asked: list[int] = []
+
+    def rate(step: int) -> float:
+        asked.append(step)
+        return 0.1 if step == 1 else 0.0
+
+    model, batch = nn.Linear(2, 1), (torch.ones(4, 2),)
+    weights = [
+        model.weight.tolist()
+        for _ in fit(model, [batch] * 3, squared, learning_rate=rate, report_every=1)
+    ]
+    assert weights[0] != weights[1] == weights[2]
+    assert asked[-3:] == [0, 1, 2]
+
+
+def test_fit_reports_the_newest_loss_and_the_mean_since_the_last_report() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+
+    def loss(model: nn.Module, target: Tensor) -> Tensor:
+        value: Tensor = (model(torch.zeros(1, 1)) + target).sum()
+        return value
+
+    batches = [(torch.tensor(float(n)),) for n in range(5)]
+    reports = list(fit(model, batches, loss, learning_rate=0.1, report_every=2))
+    assert [(r.loss, r.mean_loss) for r in reports] == [(1.0, 0.5), (3.0, 2.5), (4.0, 4.0)]
+
+
 def test_fit_clips_gradients() -> None:
     model = nn.Linear(2, 1)
     norms = [

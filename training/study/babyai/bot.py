@@ -1,6 +1,4 @@
-"""Demonstrations by minigrid's BabyAI bot, which on some seeds plans without end and is stopped
-here.
-"""
+"""minigrid's BabyAI bot as a demonstrator; it is stopped where it would plan without end."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class BoundedPlan(list[Any]):
     reads = 0
 
     def __getitem__(self, index: Any) -> Any:
-        """Raise `PlanningTooLong` at more than `LONGEST_PLANNING` reads since `reads` was set to 0."""
+        """Count the read. Raises `PlanningTooLong` if `reads` exceeds `LONGEST_PLANNING`."""
         self.reads += 1
         if self.reads > LONGEST_PLANNING:
             raise PlanningTooLong
@@ -74,9 +72,7 @@ class BoundedBot(BabyAIBot):
         return int(self.replan(previous_action))
 
     def _process_obs(self) -> None:
-        """Mark the tiles of the map that are visible, from the view; the original renders the view
-        again.
-        """
+        """Mark the visible tiles of the map from the view, which the original renders again."""
         world = self.mission.unwrapped
         across, ahead = np.nonzero(self._image[..., 0])  # object 0: not visible
         forward, right = (

@@ -1,5 +1,4 @@
-"""Behaviour cloning on whole episodes; episodes of similar length share a batch, so that there is
-little padding.
+"""Behaviour cloning on whole episodes, in batches of episodes of similar length.
 
 A batch has about the same number of ticks, whatever the lengths of its episodes. Every core gets
 the same batches in the same order.
@@ -47,7 +46,7 @@ class EpisodeSampler:
     """Cuts demonstrations into batches."""
 
     def __init__(self, demonstrations: Demonstrations, vocabulary: Vocabulary, ticks: int) -> None:
-        """ticks: most ticks of a batch, padding included; a longer episode has a batch of its own."""
+        """ticks: most ticks of a batch with its padding; a longer episode has its own batch."""
         missions = sorted(set(demonstrations.missions))
         number = {mission: i for i, mission in enumerate(missions)}
         self._sentences = vocabulary.sentences(missions)

@@ -1,6 +1,4 @@
-"""`ttm study babyai`: which memory learns a level of BabyAI (Chevalier-Boisvert et al. 2019) from
-its bot?
-"""
+"""`ttm study babyai`: which memory learns a level of BabyAI from its bot?"""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from ttm.training.study.babyai.options import BabyaiOptions
 
 @dataclass(frozen=True)
 class StudyBabyaiCommand(BabyaiOptions):
-    """Clone the bot of a BabyAI level with every core, and count the successes over the same new
-    episodes.
+    """Clone the bot of a BabyAI level with every core, and count successes in new episodes.
 
     Needs minigrid: pip install 'minigrid>=3,<4'. All cores have the same number of parameters
     (within 1 %), learn from the same demonstrations in the same batches, and train for the same
@@ -21,9 +18,7 @@ class StudyBabyaiCommand(BabyaiOptions):
     """
 
     def run(self) -> int:
-        """Train and evaluate the cores one after another, print the tables, and return the exit
-        code.
-        """
+        """Train and evaluate the cores, print the tables, and return the exit code."""
         self.check()
         from ttm.training.study.babyai.study import run  # loads torch, which `ttm --help` must not
 

@@ -1,6 +1,4 @@
-"""The sizes of the cores in `ttm study babyai`: all have the same number of parameters, and differ
-in their memory.
-"""
+"""The sizes of the cores in `ttm study babyai`: all have the same number of parameters."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ SOLVED = "mlp_size"
 
 
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
-    """Return the core called `name` with MLPs so wide that it has about as many parameters as the
-    LSTM.
+    """Return the core called `name` with about as many parameters as the LSTM.
+
+    The width of its MLPs is chosen for that.
 
     A core without an `mlp_size`, or with one among `options`, keeps its own number of parameters.
     Raises `UserError` for options that do not fit, and if the core is larger than the LSTM even
@@ -61,9 +60,9 @@ def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig
     each = num_parameters(replace(config, **{SOLVED: 2}), width) - least
     if least > wanted:
         raise UserError(
-            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that all "
-            f"are to have; give smaller --core-options, or an mlp_size among them, with which it has a "
-            f"size of its own"
+            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that "
+            f"all are to have; give smaller --core-options, or an mlp_size among them, "
+            f"with which it has a size of its own"
         )
     return replace(config, **{SOLVED: 1 + round((wanted - least) / each)})
 

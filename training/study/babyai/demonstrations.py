@@ -40,9 +40,7 @@ LEAST_SOLVED = 0.05
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Episodes one after another: the first `lengths[0]` ticks belong to the first episode, and so
-    on.
-    """
+    """Episodes one after another: the first `lengths[0]` ticks are those of the first episode."""
 
     images: NDArray[np.uint8]
     """(ticks, 7, 7, 3)."""
@@ -143,8 +141,9 @@ def write(path: Path, recorded: Demonstrations) -> None:
 
 
 def read(path: Path) -> Demonstrations | None:
-    """Read a file that `write` wrote; None if it does not exist or is damaged, which is printed on
-    stderr.
+    """Read a file that `write` wrote; return None if it does not exist or is damaged.
+
+    Prints on stderr if it is damaged.
     """
     try:
         with np.load(path) as stored:
@@ -169,8 +168,8 @@ def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> li
         known[number] = part
         elapsed = time.perf_counter() - begun
         print_progress(
-            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds of {level}, "
-            f"{elapsed:.0f} s"
+            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
+            f"of {level}, {elapsed:.0f} s"
         )
     return [part for part in known.values() if part is not None]
 

@@ -1,6 +1,4 @@
-"""The levels of BabyAI (Chevalier-Boisvert et al. 2019), which the optional package `minigrid`
-provides.
-"""
+"""The levels of BabyAI (Chevalier-Boisvert et al. 2019) from the optional package `minigrid`."""
 
 from __future__ import annotations
 

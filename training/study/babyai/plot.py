@@ -52,8 +52,9 @@ def read_panels(path: Path) -> list[Panel]:
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:
-    """Draw the panels beside each other to an SVG or PNG file, the cores in the order of the first
-    panel's rates.
+    """Draw the panels side by side to an SVG or PNG file.
+
+    The cores are sorted by their rates in the first panel.
 
     Raises `UserError` if the file cannot be written.
     """

@@ -36,9 +36,7 @@ WORD_WIDTH = 32
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words and the kinds of tiles of the demonstrations, numbered from 1; for others see
-    `UNKNOWN`.
-    """
+    """The words and kinds of tiles of demonstrations, numbered from 1; others are `UNKNOWN`."""
 
     words: tuple[str, ...]
     codes: tuple[int, ...]
@@ -58,9 +56,7 @@ class Vocabulary:
         return tiles
 
     def sentences(self, missions: Sequence[str]) -> Tensor:
-        """Return the numbers of the words, (M, words) int64, padded to the longest of the M
-        missions.
-        """
+        """Return the numbers of the words of M missions, padded: (M, words) int64."""
         numbers = {word: number for number, word in enumerate(self.words, start=1)}
         rows = [torch.tensor([numbers.get(word, UNKNOWN) for word in split(m)]) for m in missions]
         return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=UNKNOWN)
@@ -157,7 +153,7 @@ class InstructionReader(nn.Module):
         self.gru = nn.GRU(WORD_WIDTH, width, batch_first=True)
 
     def forward(self, sentences: Tensor) -> Tensor:
-        """sentences: (M, words) int64, padded at the end -> (M, D), the outputs at the last words."""
+        """sentences: (M, words) int64, padded at the end -> (M, D), after the last words."""
         outputs, _ = self.gru(self.embedding(sentences))
         place = torch.arange(sentences.shape[1], device=sentences.device)
         last = torch.where(sentences != UNKNOWN, place, 0).amax(dim=1)

@@ -38,8 +38,9 @@ def heading(settings: BabyaiSettings, demonstrations: Demonstrations) -> str:
     return (
         f"BabyAI {settings.level} (minigrid {settings.minigrid}): cloning of its bot, "
         f"{settings.episodes} episodes\n"
-        f"{count:,} demonstrations, mean length {demonstrations.lengths.mean():.1f}; the bot solves "
-        f"{count:,} of {tried:,} seeds; one core records {demonstrations.per_second:.0f} a second\n"
+        f"{count:,} demonstrations, mean length {demonstrations.lengths.mean():.1f}; "
+        f"the bot solves {count:,} of {tried:,} seeds; "
+        f"one core records {demonstrations.per_second:.0f} a second\n"
         f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
         f"seed {settings.seed}"
     )

@@ -1,5 +1,6 @@
-"""Results of `ttm study babyai` on disk: one file for each core, so that several commands fill one
-table.
+"""Results of `ttm study babyai` on disk, one file for each core.
+
+Several commands, at any time, can so fill one table.
 
 The fields of `BabyaiSettings`, `CoreResult` and `ActingResult`, their names and their order are the
 format of these files; a change would make the files unreadable that users already have.
@@ -44,7 +45,7 @@ class BabyaiSettings:
 
 @dataclass(frozen=True)
 class ActingResult:
-    """The results of the episodes in which a policy acted in one way, in the order of their seeds."""
+    """The results of episodes in which a policy acted in one way, in the order of seeds."""
 
     success: list[bool]
     lengths: list[int]

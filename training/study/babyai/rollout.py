@@ -28,8 +28,7 @@ def roll_out(
     seeds: Sequence[int],
     sample: int | None = None,
 ) -> list[EpisodeResult]:
-    """Let the policy act in one episode for each seed until all are over; return the results in
-    order.
+    """Let the policy act in one episode for each seed; return the results in order.
 
     Episodes that are over take no more computation.
 

@@ -1,6 +1,4 @@
-"""Runs `ttm study babyai`: demonstrations, then every core trained and evaluated, then tables of
-all results.
-"""
+"""Runs `ttm study babyai`: demonstrations, training and evaluation of every core, tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The models of `ttm study chunks`: cores in the sizes of the study, with the highest accuracy that
-each can reach.
-"""
+"""The models of `ttm study chunks`, and the highest accuracy that each can reach."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from ttm.policy.cores.configs import core_name
 from ttm.policy.cores.hourglass.hierarchy import parse_hierarchy
 from ttm.policy.cores.hourglass.hourglass import HourglassConfig
-from ttm.policy.cores.configs import core_name
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.training.common.core_sizes import study_core
 from ttm.training.study.chunks.task import (
@@ -39,8 +37,9 @@ class ChunkModel:
     config: CoreConfig
 
     def limit(self, letters: int) -> float | None:
-        """Return the highest accuracy that the model can reach for V = `letters`; None where we do
-        not know it.
+        """Return the highest accuracy that the model can reach; None where we do not know it.
+
+        letters: V.
         """
         if core_name(self.config) == "none":
             return best_with_one_tick(letters)

@@ -1,6 +1,4 @@
-"""Runs `ttm study chunks`: trains every model on every vocabulary with every seed, and prints the
-results.
-"""
+"""Runs `ttm study chunks`: trains every model on every vocabulary with every seed."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from ttm.training.study.symbol_study import prepare_process
 
 
 def run(options: ChunksOptions) -> int:
-    """Run the study and return the exit code. Raises `UserError` for hierarchies or core options
-    that do not fit.
+    """Run the study and return the exit code.
+
+    Raises `UserError` for hierarchies or core options that do not fit.
     """
     models = chunk_models(options.core, options.hierarchies, options.core_options)
     prepare_process(options.threads)

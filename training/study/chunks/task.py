@@ -27,15 +27,14 @@ EVALUATION_BATCH = 100
 
 
 def num_symbols(letters: int) -> int:
-    """Return the number of symbols: V letters, #, and the symbol before the first, numbered in this
-    order.
-    """
+    """Return the number of symbols: V letters, #, and the symbol before the first."""
     return letters + 2
 
 
 def sequences(count: int, letters: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw `count` (B) sequences with V = `letters`: the inputs and the targets of each tick, both
-    (B, T) int64.
+    """Draw `count` (B) sequences with V = `letters`.
+
+    Returns the inputs and the targets of each tick, both (B, T) int64.
 
     The input of a tick is the target of the tick before.
     """
@@ -60,8 +59,7 @@ def chunk_loss(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the portion of a sequence's chunks in which the first, second and third symbol are
-    right.
+    """Return the accuracy on the first, second and third symbol of the chunks of each sequence.
 
     The shape is (B, 3), the type float64.
     """
@@ -77,15 +75,15 @@ def best_with_two_ticks(letters: int) -> float:
 
 
 def best_without_vanilla_layers(letters: int) -> float:
-    """Return the highest accuracy of a model that remembers only whole chunks, and knows the place
-    within a chunk.
+    """Return the highest accuracy with a memory of whole chunks and knowledge of the place.
+
+    The place is which symbol of a chunk comes next.
     """
     return (1 + 2 / letters) / 3
 
 
 def best_with_one_tick(letters: int) -> float:
-    """Return the highest accuracy of a model that sees only the newest symbol, or whole chunks but
-    not the place.
+    """Return the highest accuracy with the newest symbol, or with whole chunks but not the place.
 
     A letter then may be the first of a chunk, which # follows, or the last. The best prediction
     after every letter is #, which is wrong for the first symbol of every chunk except that of the

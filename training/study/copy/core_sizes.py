@@ -26,7 +26,5 @@ OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def copy_core(name: str, options: Sequence[str] = ()) -> CoreConfig:
-    """Return the core called `name` in the sizes of this study, changed by `options`; see
-    `study_core`.
-    """
+    """Return the core called `name` in the sizes of this study; see `study_core`."""
     return study_core(name, COMMON, OWN, options)

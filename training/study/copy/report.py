@@ -21,8 +21,8 @@ PAPER_SAMPLES: Mapping[tuple[str, int], str] = MappingProxyType({("tlb", 100): "
 paper."""
 
 NOTES = f"""\
-Copying: {NUM_DIGITS} digits from 1 to 8, T zeros, a 9, {NUM_DIGITS} zeros. The model has to repeat the
-digits at the last {NUM_DIGITS} symbols. By chance 1 of 8 digits is right (12.5 %), and no sequence.
+Copying: {NUM_DIGITS} digits from 1 to 8, T zeros, a 9, {NUM_DIGITS} zeros. At the last symbols the
+digits are to be repeated. By chance 1 of 8 digits is right (12.5 %), and no sequence.
 
   size       thousands of weights.
   sees       how many ticks back the last output depends on, by its gradient before training;
@@ -30,7 +30,7 @@ digits at the last {NUM_DIGITS} symbols. By chance 1 of 8 digits is right (12.5 
   digits     held-out digits that are right, and
   whole      held-out sequences without an error, when all 200 were right or the time was up.
   samples    sequences presented until then; ">" where not all were right.
-  s          seconds, evaluations included, of {{minutes:g}} minutes at most; CPU threads: {{threads}}.
+  s          seconds with evaluations, at most {{minutes:g}} minutes; CPU threads: {{threads}}.
   paper      unique sequences until all were right (Didolkar et al. 2022); — where not known.
 """
 COLUMNS = ("core", "size", "T", "seed", "sees", "digits\n%", "whole\n%", "samples", "s", "paper")

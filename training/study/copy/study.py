@@ -1,4 +1,4 @@
-"""Runs `ttm study copy`: trains every core at every length with every seed, and prints the results."""
+"""Runs `ttm study copy`: trains every core at every length with every seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ttm.training.study.symbol_study import prepare_process
 
 
 def run(options: CopyOptions) -> int:
-    """Run the study and return the exit code. Raises `UserError` for core options that do not fit."""
+    """Run the study and return the exit code.
+
+    Raises `UserError` for core options that do not fit.
+    """
     configs = {name: copy_core(name, options.core_options) for name in options.core}
     prepare_process(options.threads)
     results = [

@@ -1,5 +1,4 @@
-"""The copying task (Hochreiter & Schmidhuber 1997) in the form of the Temporal Latent Bottleneck
-paper.
+"""The copying task (Hochreiter & Schmidhuber 1997) as in the TLB paper (Didolkar et al. 2022).
 
 A sequence has T + 21 symbols: ten digits from 1 to 8, T zeros, a 9, and ten zeros. At the last ten
 symbols the model has to repeat the digits, so it must keep each of them for T + 11 ticks. By chance
@@ -25,15 +24,14 @@ NUM_SYMBOLS = 10
 
 
 def lag(blanks: int) -> int:
-    """Return the number of ticks from a digit to the tick at which it is to be repeated, for T =
-    `blanks`.
-    """
+    """Return the number of ticks from a digit to its repetition, for T = `blanks`."""
     return blanks + NUM_DIGITS + 1
 
 
 def sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw `count` (B) sequences with T = `blanks`: symbols (B, T + 21) and the digits to repeat
-    (B, 10), int64.
+    """Draw `count` (B) sequences with T = `blanks`.
+
+    Returns the symbols (B, T + 21) and the digits to repeat (B, 10), both int64.
     """
     digits = torch.randint(1, LARGEST + 1, (count, NUM_DIGITS), generator=generator)
     waiting = digits.new_full((count, blanks), BLANK)
@@ -59,9 +57,7 @@ def copy_loss(model: SequenceModel, symbols: Tensor, digits: Tensor) -> Tensor:
 def copy_accuracy(
     model: SequenceModel, symbols: Tensor, digits: Tensor, batch_size: int
 ) -> tuple[float, float]:
-    """Return the portion of digits and the portion of whole sequences that the model repeats
-    correctly.
-    """
+    """Return the portions of digits and of whole sequences that the model repeats correctly."""
     model.eval()
     repeated = torch.cat(
         [model(part)[:, -NUM_DIGITS:].argmax(dim=2) for part in symbols.split(batch_size)]

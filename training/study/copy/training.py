@@ -1,6 +1,4 @@
-"""One training on the copying task, until all held-out sequences are copied correctly or the time
-is up.
-"""
+"""One training on the copying task, until everything is copied correctly or the time is up."""
 
 from __future__ import annotations
 

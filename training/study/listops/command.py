@@ -9,8 +9,9 @@ from ttm.training.study.listops.options import ListopsOptions
 
 @dataclass(frozen=True)
 class StudyListopsCommand(ListopsOptions):
-    """Train memories to predict the value of ListOps expressions such as `[MAX 2 9 [MIN 4 7 ] 0 ]`,
-    scaled down.
+    """Train memories to predict the value of ListOps expressions, scaled down.
+
+    For example, the value of `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9.
 
     The core reads one token in each tick and predicts the value at the last one. The expressions
     are made as in Long Range Arena, but they are much shorter, and the models are small, so that

@@ -28,8 +28,7 @@ COVERING = ("transformer", "hourglass")
 
 
 def listops_core(name: str, max_length: int, options: Sequence[str] = ()) -> CoreConfig:
-    """Return the core called `name` in the sizes of this study, changed by `options`; see
-    `study_core`.
+    """Return the core called `name` in the sizes of this study; see `study_core`.
 
     max_length: number of tokens that the windows of the cores in `COVERING` cover.
     """

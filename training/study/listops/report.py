@@ -29,8 +29,8 @@ ListOps, scaled down: these figures are not comparable with published ones.
   TLB                   {bottleneck:<31}  — (we do not know the figure in the TLB paper)
 
 An example: {example}
-is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The most
-frequent value, {most}, is that of {frequent:.1f} % of them.
+is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The value
+of {frequent:.1f} % of them is {most}, the most frequent one.
 
   size       thousands of weights.
   accuracy   held-out values that are right (%), after {steps} steps of {batch_size} expressions.
@@ -44,9 +44,7 @@ frequent value, {most}, is that of {frequent:.1f} % of them.
 
 
 def guesses(train: Sequence[Expression], held_out: Sequence[Expression]) -> dict[str, Tally]:
-    """Return the accuracy of guesses that use nothing of an expression, and of those that use its
-    first token.
-    """
+    """Return the accuracy of guesses that use nothing, or only the first token."""
     return {
         "guess": tally(held_out, guessed_values(train, held_out, lambda e: "")),
         "guess by 1st": tally(held_out, guessed_values(train, held_out, lambda e: e.tokens[0])),
@@ -59,9 +57,7 @@ def notes(
     options: ListopsOptions,
     results: Sequence[ListopsResult],
 ) -> str:
-    """Return the text above the table: the task, how it differs from the papers', and what the
-    columns hold.
-    """
+    """Return the text above the table: the task, the differences to the papers, the columns."""
     values = [e.value for e in held_out]
     most = max(set(values), key=lambda value: (values.count(value), -value))
     shown = min(held_out, key=lambda e: abs(len(e.tokens) - 15))

@@ -100,8 +100,9 @@ class ListopsTask:
         return length
 
     def make(self, count: int, seed: int) -> list[Expression]:
-        """Draw `count` different expressions. Raises `UserError` if too few are found in a bounded
-        number of draws.
+        """Draw `count` different expressions.
+
+        Raises `UserError` if too few are found in a bounded number of draws.
         """
         rng = random.Random(seed)
         # Tokens -> number of the draw. A dictionary keeps the order of the draws; a set does not.
@@ -128,9 +129,7 @@ class ListopsTask:
         )
 
     def _draw_operator(self, rng: random.Random, tokens: list[str], level: int) -> None:
-        """Append an operator and its arguments to `tokens`, or a part of them as soon as there are
-        too many tokens.
-        """
+        """Append an operator and its arguments to `tokens`, but stop when there are too many."""
         tokens.append(rng.choice(tuple(OPERATORS)))
         for _ in range(rng.randint(FEWEST_ARGUMENTS, self.arguments)):
             if len(tokens) > self.max_length:
@@ -143,10 +142,11 @@ class ListopsTask:
 
 
 def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
-    """Return the value and the depth of an expression. Raises `ValueError` if the tokens are not
-    one expression.
+    """Return the value and the depth of an expression.
+
+    Raises `ValueError` if the tokens are not one expression.
     """
-    # Operators that are not closed yet, with their arguments so far; the first stands for the whole.
+    # Operators that are not closed yet, with their arguments so far; the first is the whole.
     open_operators: list[tuple[str, list[int]]] = [("", [])]
     depth = 0
     for token in tokens:

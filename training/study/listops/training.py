@@ -178,9 +178,7 @@ def guessed_values(
     expressions: Sequence[Expression],
     feature: Callable[[Expression], str],
 ) -> list[int]:
-    """Guess each value without a network: the most frequent value of training expressions with the
-    same feature.
-    """
+    """Guess each value by the most frequent one of training expressions with the same feature."""
     values: dict[str, Counter[int]] = {}
     for expression in train:
         values.setdefault(feature(expression), Counter())[expression.value] += 1

@@ -1,4 +1,4 @@
-"""The policy and the training of `ttm study babyai`, how it acts, and the command itself."""
+"""The policy of `ttm study babyai`, its training, its roll-outs, and the command itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ttm.training.study.babyai.results import (
 from ttm.training.study.babyai.rollout import EpisodeResult, roll_out
 
 LEVEL = "GoToObjS4"
-"""The smallest: a room of four tiles and one object."""
+"""The smallest level: a room of four tiles and one object."""
 WIDTH = 16
 
 
@@ -163,7 +163,7 @@ def test_acting_follows_the_scores_until_every_episode_is_over(recorded: Demonst
 
 
 def test_acting_with_others_is_as_acting_alone(recorded: Demonstrations) -> None:
-    """Episodes that end drop out of the batch, and the others keep their own state and instruction."""
+    """Episodes that end leave the batch; the others keep their own state and instruction."""
     policy, vocabulary = build("lstm", recorded)
     batches = EpisodeSampler(recorded, vocabulary, ticks=200).endless(0)
     for _ in clone(policy, batches, steps=40, learning_rate=3e-3, report_every=40):
@@ -179,7 +179,7 @@ def test_acting_with_others_is_as_acting_alone(recorded: Demonstrations) -> None
 def test_acting_carries_the_memory_from_tick_to_tick(
     core: str, recorded: Demonstrations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each episode's scores are those of the whole episode at once, whoever drops out of the batch meanwhile."""
+    """The scores of an episode are those of one pass over it, even if others leave the batch."""
     policy, vocabulary = build(core, recorded)
     real, ticks = policy.forward, []
 
@@ -223,11 +223,11 @@ def test_no_episode_has_the_seed_of_a_demonstration(
         return [EpisodeResult(True, 1) for _ in seeds]
 
     monkeypatch.setattr(babyai_train_and_evaluate, "roll_out", noted)
-    small = "--demonstrations 4 --steps 1 --batch-ticks 16 --episodes 3 --width 16 --workers 1 --core lstm"
+    small = "--demonstrations 4 --steps 1 --batch-ticks 16 --episodes 3 --width 16 --workers 1"
     command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path), "--actions", "best"]
-    assert cli.main([*command, *small.split()]) == 0
+    assert cli.main([*command, *small.split(), "--core", "lstm"]) == 0
     assert asked == [10**8, 10**8 + 1, 10**8 + 2]
-    # Demonstrations are of the seeds from 0 on, and the bot solves most of them.
+    # The seeds of demonstrations begin at 0, and the bot solves most of them.
     assert (
         max(babyai_options.EFFORTS[level].demonstrations for level in babyai_options.EFFORTS)
         < min(asked) / 100

@@ -22,7 +22,7 @@ from ttm.training.study.babyai.demonstrations import (
 from ttm.training.study.babyai.environment import BabyaiEnvironment
 
 LEVEL = "GoToObjS4"
-"""The smallest: a room of four tiles and one object."""
+"""The smallest level: a room of four tiles and one object."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_demonstration_can_be_replayed(recorded: Demonstrations) -> None:
 
 
 def same(first: Demonstrations, second: Demonstrations) -> bool:
-    """But for the time that recording took."""
+    """Return whether two recordings are equal, except for the time that they took."""
     pairs = [
         (getattr(first, name), getattr(second, name)) for name in vars(first) if name != "seconds"
     ]

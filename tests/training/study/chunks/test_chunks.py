@@ -52,8 +52,9 @@ def test_other_seeds_give_other_sequences_and_the_same_seed_the_same() -> None:
 
 
 def best_share(letters: int, known: list[int], chunks: int = 3) -> float:
-    """What a table of the commonest next symbol reaches; known: by how many ticks what is known
-    lies back.
+    """Return the accuracy of always predicting the most frequent next symbol.
+
+    known: how many ticks back the symbols are that the prediction may depend on.
 
     Over all sequences of `chunks` chunks, at the ticks of those after the first.
     """
@@ -82,7 +83,7 @@ def test_limits_are_what_the_commonest_next_symbol_reaches(letters: int) -> None
 def test_the_limit_without_vanilla_layers_is_that_of_groups_and_the_place_in_a_chunk(
     letters: int,
 ) -> None:
-    """Known are the newest symbol, the three of the chunk before, and the place."""
+    """The prediction knows the newest symbol, the previous chunk, and the place in the chunk."""
     right, ticks = 0.0, 0
     for place in range(CHUNK):
         counts: dict[tuple[int, ...], dict[int, int]] = {}
@@ -122,7 +123,7 @@ def test_models_and_their_limits() -> None:
 def test_without_vanilla_layers_the_third_symbol_does_not_depend_on_the_first(
     hierarchy: str,
 ) -> None:
-    """What the study shows by training holds by construction."""
+    """The result of the study follows from the construction of the network."""
     torch.manual_seed(0)
     (model,) = chunk_models(["hourglass"], [hierarchy], [])
     network = SequenceModel(model.config, num_symbols(4), num_symbols(4), 16)

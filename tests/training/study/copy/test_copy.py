@@ -57,7 +57,7 @@ def test_every_digit_is_asked_for_after_the_same_number_of_ticks() -> None:
 
 
 def test_the_last_output_falls_into_a_partial_chunk() -> None:
-    """So carrying over a chunk's end is part of the task at the sizes of the study."""
+    """Carrying digits over the end of a chunk is thus a part of the task."""
     symbols, _ = sequences(2, 100, generator())
     core = copy_core("tlb").build(16, 1)
     _, state = core(torch.randn(*symbols.shape, 1, 16))
@@ -89,9 +89,7 @@ def test_accuracy_counts_digits_and_whole_sequences() -> None:
 
 
 def test_a_bottleneck_learns_to_copy_over_chunks() -> None:
-    """Two digits' worth of the task in seconds: what was said in the chunks before is told from the
-    latents alone.
-    """
+    """A small task, learned in seconds; only the latents carry digits over the end of a chunk."""
     torch.manual_seed(0)
     config = copy_core("tlb", ["num_layers=1", "chunk_size=3", "num_latents=2", "mlp_size=32"])
     model, (symbols, digits) = SequenceModel(config, 4, 4, 32), _short(200, generator(99))

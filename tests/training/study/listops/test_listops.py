@@ -1,6 +1,4 @@
-"""`ttm study listops`: the expressions and their values, batches that padding does not change, and
-the command.
-"""
+"""`ttm study listops`: expressions and their values, batches, training, and the command."""
 
 from __future__ import annotations
 
@@ -99,7 +97,7 @@ def test_expressions_keep_within_the_bounds_and_reach_them() -> None:
 
 
 def _arguments_of_first(expression: Expression) -> list[int]:
-    """The values of the outermost operator's arguments."""
+    """Return the values of the outermost operator's arguments."""
     arguments, inner = [], []
     for token in expression.tokens[1:-1]:
         inner.append(token)
@@ -138,7 +136,7 @@ def test_bounds_that_nothing_meets_are_refused(change: dict[str, float], message
 
 
 def test_more_expressions_than_there_are_end_in_an_error() -> None:
-    """Four operators on two digits: 400 expressions."""
+    """There are 400 expressions: four operators on two digits."""
     assert len(TINY.make(390, seed=0)) == 390
     with pytest.raises(
         UserError, match="gave 400 different expressions of 4 to 4 tokens, and 401 are needed"
@@ -233,7 +231,7 @@ def test_without_a_memory_there_is_but_one_value_to_tell() -> None:
 
 
 def _accuracy_on_two_digits(name: CoreName, steps: int) -> float:
-    """On the quarter of the 400 expressions that is not trained on."""
+    """Return the accuracy on the quarter of the 400 expressions that is held out."""
     made = TINY.make(400, seed=0)
     options = ListopsOptions(width=32, batch_size=50, learning_rate=1e-2, steps=steps)
     result = train_listops(
