@@ -1,52 +1,69 @@
-"""Checks of numbers that users give: sizes in configurations, options of commands.
+"""Checks of values that users give: sizes in configurations, options of commands.
 
-Every check raises a `UserError` that names the number, its value and what to give instead. None stands for a
-value that was left out and passes every check.
+Every check raises a `UserError` that names the value, the rule and what to give instead. None
+stands for a value that was left out, and passes every check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ttm.policy.errors import UserError
 
 
 def require_at_least(least: float, values: Mapping[str, Any]) -> None:
-    """values: name -> number; each must be `least` or more. NaN is not."""
+    """Check that each number of `values` (name -> number) is `least` or more. NaN is not."""
     for name, value in values.items():
         if value is not None and not value >= least:
             raise UserError(f"{name} is {value}; give {least:g} or more")
 
 
 def require_above_0(values: Mapping[str, Any]) -> None:
-    """values: name -> number; each must be greater than 0. NaN is not."""
+    """Check that each number of `values` (name -> number) is greater than 0. NaN is not."""
     for name, value in values.items():
         if value is not None and not value > 0:
             raise UserError(f"{name} is {value}; give a number above 0")
 
 
 def require_portion(values: Mapping[str, Any]) -> None:
-    """values: name -> number; each must lie in [0, 1]."""
+    """Check that each number of `values` (name -> number) lies in [0, 1]."""
     for name, value in values.items():
         if value is not None and not 0 <= value <= 1:
             raise UserError(f"{name} is {value}; give a portion from 0 to 1")
 
 
 def require_some(values: Mapping[str, Any]) -> None:
-    """values: name -> sequence; none may be empty."""
+    """Check that no sequence of `values` (name -> sequence) is empty."""
     for name, value in values.items():
         if value is not None and not value:
             raise UserError(f"{name} is empty; give one value or more")
 
 
 def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """`value` must be one of `choices`."""
+    """Check that `value` is one of `choices`."""
     known = tuple(choices)
     if value not in known:
         raise UserError(f"{name} is '{value}'; give one of {', '.join(known)}")
 
 
+def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
+    """Check the choices and the sizes of a dataclass by the types of its fields.
+
+    A `Literal` field must have one of the values that its type lists. An `int` field must be at
+    least `smallest[name]`, or at least 1 if `smallest` does not name it.
+    """
+    types = get_type_hints(type(config))
+    names = [field.name for field in fields(config)]
+    for name in names:
+        if get_origin(types[name]) is Literal:
+            require_choice(name, getattr(config, name), get_args(types[name]))
+    for name in names:
+        if types[name] is int:
+            require_at_least(smallest.get(name, 1), {name: getattr(config, name)})
+
+
 def options(command: object, *fields: str) -> dict[str, Any]:
-    """The values of a command's fields under the names that the command line gives them, such as `--batch-size`."""
+    """Return the values of `fields` under their command-line names, such as `--batch-size`."""
     return {f"--{field.replace('_', '-')}": getattr(command, field) for field in fields}

@@ -1,1 +1,1 @@
-"""Temporal cores: what carries the past from tick to tick."""
+"""Temporal cores: the part of the policy that carries information from tick to tick."""

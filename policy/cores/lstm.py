@@ -1,4 +1,4 @@
-"""LSTM (Hochreiter & Schmidhuber 1997; with a forget gate, Gers et al. 2000) as a temporal core.
+"""LSTM (Hochreiter and Schmidhuber 1997; with a forget gate, Gers et al. 2000) as a temporal core.
 
 i, f, g, o = W x + U h        c' = sigmoid(f) c + sigmoid(i) tanh(g)        h' = sigmoid(o) tanh(c')
 """
@@ -14,62 +14,59 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.sequence_core import SequenceConfig, SequenceCore
 from ttm.policy.cores.temporal_core import CoreState, reset_where
-from ttm.policy.layers.token_learner import LAYER_NORM_EPS
+from ttm.policy.layers.norms import layer_norm
 
 
 @dataclass(frozen=True)
 class LstmConfig(SequenceConfig):
-    """Sizes of the LSTM; its hidden width is the tokens' width D."""
+    """The sizes of the LSTM. Its hidden width is the width D of the tokens."""
 
     def build(self, width: int, num_inputs: int) -> LstmCore:
-        """See `CoreConfig`."""
+        """See `CoreConfig.build`."""
         return LstmCore(width, num_inputs, self)
 
 
 class LstmCore(SequenceCore):
-    """L layers, whose weights the r token slots share. Its state is {"hidden", "cell"}, (B, L, r, D) each.
+    """An LSTM of L layers for each of the r token slots, with shared weights.
 
-    The slots do not see one another here; a learned embedding tells the shared weights which slot it is.
+    The state is {"hidden", "cell"}, (B, L, r, D) each. The slots do not exchange information here;
+    a learned embedding tells the shared weights which slot they process.
     """
 
     def __init__(self, width: int, num_inputs: int, config: LstmConfig) -> None:
         super().__init__(width, num_inputs, config)
         self.state_shape = (config.num_layers, config.process_size, width)
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm = layer_norm(width)
         self.lstm = nn.LSTM(width, width, config.num_layers, batch_first=True)
-        self.output_norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.output_norm = layer_norm(width)
         for _, _, input_bias, _ in self.lstm.all_weights:
-            # An LSTM that begins by keeping its cell learns over longer times (Jozefowicz et al. 2015).
+            # An LSTM that starts by keeping its cell learns over longer times (Jozefowicz et al. 2015).
             nn.init.ones_(input_bias.data[width : 2 * width])
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Zeros."""
+        """Return zeros."""
         return {name: self.zeros(batch_size, *self.state_shape) for name in ("hidden", "cell")}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore`. Plain matrix products: they cost less to call than `nn.LSTM` for one tick."""
+        """Run one tick by plain matrix products, which are faster than `nn.LSTM` for one tick."""
         x = self.norm(self.read(tokens) + self.slot)  # (B, r, D)
         hidden, cell = [], []
-        for layer, (h, c) in enumerate(
-            zip(state["hidden"].unbind(1), state["cell"].unbind(1), strict=True)
-        ):
+        layers = zip(state["hidden"].unbind(1), state["cell"].unbind(1), strict=True)
+        for layer, (h, c) in enumerate(layers):
             x, c = self._cell(layer, x, h, c)
             hidden.append(x)
             cell.append(c)
-        return self.output_norm(x), {
-            "hidden": torch.stack(hidden, dim=1),
-            "cell": torch.stack(cell, dim=1),
-        }
+        state = {"hidden": torch.stack(hidden, dim=1), "cell": torch.stack(cell, dim=1)}
+        return self.output_norm(x), state
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore`. One call of `nn.LSTM` for each stretch of ticks in which no episode begins."""
+        """Call `nn.LSTM` once for each stretch of ticks in which no episode starts."""
         batch, ticks = tokens.shape[:2]
-        x = (
-            self.norm(self.read_all(tokens) + self.slot).transpose(1, 2).flatten(0, 1)
-        )  # (B * r, T, D)
+        x = self.norm(self.read_all(tokens) + self.slot)  # (B, T, r, D)
+        x = x.transpose(1, 2).flatten(0, 1)  # (B * r, T, D)
         initial = self.initial_state(batch)
         state = initial if state is None else state
         outputs = []
@@ -82,24 +79,22 @@ class LstmCore(SequenceCore):
         return self.output_norm(joined.transpose(1, 2)), state
 
     def _cell(self, layer: int, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """One layer's h' and c'. All (B, r, D)."""
+        """Return h' and c' of one layer. All tensors are (B, r, D)."""
         input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.all_weights[layer]
         gates = F.linear(x, input_weight, input_bias) + F.linear(h, hidden_weight, hidden_bias)
-        write, keep, value, show = gates.chunk(4, dim=-1)  # i, f, g, o
-        c = keep.sigmoid() * c + write.sigmoid() * value.tanh()
-        return show.sigmoid() * c.tanh(), c
+        i, f, g, o = gates.chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
 
     def _run(self, x: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """x: (B * r, T, D) -> (B * r, T, D) and the state."""
-        given = (
-            state[name].transpose(0, 1).flatten(1, 2) for name in ("hidden", "cell")
-        )  # (L, B * r, D)
-        output, made = self.lstm(x, tuple(part.contiguous() for part in given))
+        """Run `nn.LSTM` on x, (B * r, T, D). Returns outputs of that shape, and the new state."""
+        given = (state[name].transpose(0, 1).flatten(1, 2) for name in ("hidden", "cell"))
+        output, made = self.lstm(x, tuple(part.contiguous() for part in given))  # (L, B * r, D)
         hidden, cell = (part.unflatten(1, (-1, self.num_outputs)).transpose(0, 1) for part in made)
         return output, {"hidden": hidden, "cell": cell}
 
 
 def _stretches(episode_start: Tensor | None, ticks: int) -> list[tuple[int, int]]:
-    """First tick, and first tick no more, of the stretches that episodes' starts cut the window into."""
+    """Return first tick and end of the stretches of a window that episode starts separate."""
     starts = [] if episode_start is None else episode_start.any(dim=0).nonzero().flatten().tolist()
     return list(pairwise(sorted({0, *starts, ticks})))

@@ -1,54 +1,86 @@
-"""What every temporal core offers: the part of the policy that carries something from tick to tick.
+"""The interface of temporal cores, which carry information from one control tick to the next.
 
-Policy, trainer, runner and evaluator use these three calls and never ask which core they hold.
+Policy, trainer, runner and evaluator use the three calls of `TemporalCore` alone, so that they work
+with every core.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ttm.policy.checks import require_valid_fields
+
 CoreState = dict[str, Tensor]
-"""A core's memory: tensors by name, (B, ...), of sizes that never change."""
+"""The memory of a core: name -> tensor of shape (B, ...). The sizes never change."""
 
 
 @dataclass(frozen=True)
 class CoreConfig(ABC):
-    """Sizes and choices of one kind of core: a frozen dataclass of plain values, listed in `cores.CORES`."""
+    """Base of the configurations of cores: frozen dataclasses of plain values with defaults.
+
+    Construction raises `UserError` if a size is too small, or if the value of a `Literal` field is
+    not one of those that it lists.
+    """
+
+    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"window": 2})
+    """Field -> its smallest value, where that is not 1. A window of one tick remembers nothing."""
+
+    def __post_init__(self) -> None:
+        require_valid_fields(self, self.smallest)
 
     @abstractmethod
     def build(self, width: int, num_inputs: int) -> TemporalCore:
-        """The core for `num_inputs` (N) tokens of `width` (D) a tick; `UserError` if the choices do not go together."""
+        """Build the core for ticks of `num_inputs` (N) tokens of `width` (D) channels.
+
+        Raises `UserError` if the values do not fit each other or the width.
+        """
 
 
 class TemporalCore(nn.Module, ABC):
-    """N input tokens of width D a tick -> `num_outputs` (R) output tokens of width D, and the next state."""
+    """Map the N input tokens of each tick to `num_outputs` (R) output tokens, and update a state.
+
+    All tokens have D channels. The state is a value that the caller passes and receives; the module
+    itself keeps nothing.
+    """
 
     num_outputs: int
     memory_names: tuple[str, ...] = ()
-    """Those tensors of the state that are its memory, where there are others beside, such as cached keys and values.
+    """The tensors of the state that are shown as the memory; see `memory_norms`.
 
-    () if all are, save counts and masks. For those who look into a memory; a snapshot always has the whole state.
+    Cores whose state also holds caches, such as keys and values, name the others here. () stands
+    for all floating-point tensors of more than two axes. Snapshots always hold the whole state.
     """
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> CoreState:
-        """The state at an episode's start, on the module's device."""
+        """Return the state at the start of an episode, on the device of the module."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """One control tick. tokens: (B, N, D) -> outputs (B, R, D) and the new state; `state` is not changed."""
+        """Run one control tick.
+
+        tokens: (B, N, D). Returns the outputs, (B, R, D), and the new state. Does not change
+        `state`.
+        """
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Training: T ticks at once, equal to T calls of `step`.
+        """Run T ticks, as in training. The result equals that of T calls of `step`.
 
-        tokens: (B, T, N, D); state: None for an episode's start; episode_start: (B, T) bool, True where the
-        tick is the first of an episode, so that the state is reset before it. Returns (B, T, R, D) and the state.
+        tokens: (B, T, N, D).
+        state: None for the start of an episode.
+        episode_start: (B, T) bool, True at the first tick of an episode, before which the state is
+        reset.
+
+        Returns the outputs, (B, T, R, D), and the state after the last tick.
         """
         initial = self.initial_state(tokens.shape[0])
         state = initial if state is None else state
@@ -61,17 +93,20 @@ class TemporalCore(nn.Module, ABC):
         return torch.stack(outputs, dim=1), state
 
     def memory_norms(self, state: CoreState) -> Tensor:
-        """(B, vectors): Euclidean norms of the memory's vectors, of D channels each (cached pairs have 2 D)."""
+        """Return the Euclidean norms of the vectors of the memory, (B, vectors).
+
+        A vector is one row of the last axis: D channels, or 2 D for cached pairs of key and value.
+        """
         of_vectors = (
             name for name, value in state.items() if value.dim() > 2 and value.is_floating_point()
         )
         vectors = [state[name].flatten(1, -2) for name in self.memory_names or of_vectors]
-        # In double precision: squares of a memory that runs away overflow long before its values do.
+        # In double precision: the squares of a diverging memory overflow long before its values.
         return torch.cat([part.double().norm(dim=-1) for part in vectors], dim=1)
 
 
 def reset_where(mask: Tensor, state: CoreState, initial: CoreState) -> CoreState:
-    """Elements of the batch where `mask` (B,) is True take `initial`, the others keep `state`."""
+    """Return `initial` for the elements of the batch where `mask` (B,) is True, else `state`."""
     return {
         name: torch.where(mask.view(-1, *[1] * (value.dim() - 1)), initial[name], value)
         for name, value in state.items()

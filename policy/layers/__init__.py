@@ -1,1 +1,1 @@
-"""Layers that several cores are made of."""
+"""The layers that the temporal cores and the policy network are built from."""

@@ -1,4 +1,4 @@
-"""Two dense layers with the tanh approximation of GELU between them, as in the TTM authors' code."""
+"""A multi-layer perceptron with one hidden layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from torch.nn import functional as F
 
 
 class Mlp(nn.Module):
-    """Dense(in, hidden), gelu, Dense(hidden, out), on the last axis."""
+    """Apply Dense(in, hidden), GELU and Dense(hidden, out) to the last axis.
+
+    GELU is computed by its tanh approximation, as in the code of the TTM authors.
+    """
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int) -> None:
         super().__init__()
@@ -18,6 +21,6 @@ class Mlp(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in) -> (..., out)."""
+        """Map x of shape (..., in) to (..., out)."""
         out: Tensor = self.out(F.gelu(self.hidden(x), approximate="tanh"))
         return out

@@ -1,4 +1,7 @@
-"""Token summarisation by learned importance weights (TokenLearner, Ryoo et al. 2021; version 1.1 of the code)."""
+"""Token summarisation by learned importance weights (TokenLearner, Ryoo et al. 2021).
+
+The module follows version 1.1 of the authors' code.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,37 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from ttm.policy.layers.mlp import Mlp
-
-LAYER_NORM_EPS = 1e-6
+from ttm.policy.layers.norms import layer_norm
 
 
 class Summarizer(nn.Module, ABC):
-    """Summarises P tokens into K: TTM's S_k (Ryoo et al. 2022, section 3.1). There is no output projection.
+    """Summarise P tokens into K: S_k of the TTM paper (Ryoo et al. 2022, section 3.1).
 
-    K is fixed at construction, P is free.
+    K is fixed at construction and P is free. There is no output projection.
     """
 
     @abstractmethod
     def weights(self, tokens: Tensor) -> Tensor:
-        """tokens: (B, P, D) -> (B, P, K): how much each token counts for each summary; sums to one over P."""
+        """Return the weight of each token in each summary.
+
+        tokens: (B, P, D). Returns (B, P, K), which sums to one over P.
+        """
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: (B, P, D) -> (B, K, D), the sums of the tokens weighted by `weights`."""
+        """Return the sums of the tokens (B, P, D) weighted by `weights`, (B, K, D)."""
         return self.weights(tokens).transpose(1, 2) @ tokens
 
 
 class TokenSummarizer(Summarizer):
-    """Weights by an MLP of each token (TTM, eq. 1 and 3)."""
+    """Compute the weights by an MLP of each token (TTM, eq. 1 and 3)."""
 
     def __init__(self, width: int, num_tokens: int, bottleneck: int = 64) -> None:
+        """`num_tokens` is K, and `bottleneck` the hidden width of the MLP."""
         super().__init__()
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm = layer_norm(width)
         self.mlp = Mlp(width, bottleneck, num_tokens)
 
     def weights(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer`."""
+        """See `Summarizer.weights`."""
         logits: Tensor = self.mlp(self.norm(tokens))  # (B, P, K)
         return logits.softmax(dim=1)

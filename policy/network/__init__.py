@@ -1,1 +1,1 @@
-"""The policy network around the temporal core."""
+"""The policy network: everything around the temporal core."""

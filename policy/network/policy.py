@@ -1,138 +1,31 @@
-"""Configuration and assembly of the policy: FiLM-EfficientNet -> tokens -> temporal core -> action head."""
+"""The policy network: FiLM-EfficientNet, tokens, temporal core, action head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.registry import core_from_dict, core_to_dict
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.layers.mlp import Mlp
-from ttm.policy.network.action_head import ActionHeadConfig, build_action_head
-from ttm.policy.network.film_efficientnet import FilmEfficientNet, VisionConfig
-from ttm.policy.network.language import EMBEDDING_SIZE, LANGUAGE_MODEL
+from ttm.policy.network.action_head import build_action_head
+from ttm.policy.network.film_efficientnet import FilmEfficientNet
+from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.vision_tokens import CameraTokens
-from ttm.policy.spec import PolicySpec
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """Everything that, beside the spec, is needed to build the network."""
-
-    width: int = 128
-    """D, width of all tokens."""
-    tokens_per_camera: int = 6
-    language_size: int = 128
-    """Width of the instruction's code that FiLM sees."""
-    image_size: int = 64
-    """Pixels; a hint for the size of frames where data and robot leave it open. The spec decides."""
-    language_model: str = LANGUAGE_MODEL
-    embedding_size: int = EMBEDDING_SIZE
-    """L, values in an instruction's embedding."""
-    vision: VisionConfig = field(default_factory=VisionConfig)
-    core: CoreConfig = field(default_factory=TokenTuringConfig)
-    head: ActionHeadConfig = field(default_factory=ActionHeadConfig)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; `from_dict` reads it back."""
-        return {**asdict(self), "core": core_to_dict(self.core)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
-        """Raises `TypeError` or `KeyError` if `data` is of another version."""
-        parts = {
-            "vision": VisionConfig(**data["vision"]),
-            "core": core_from_dict(data["core"]),
-            "head": ActionHeadConfig(**data["head"]),
-        }
-        return cls(**{**data, **parts})
-
-
-PRESETS: Mapping[str, PolicyConfig] = MappingProxyType(
-    {
-        "tiny": PolicyConfig(
-            vision=VisionConfig(
-                width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"
-            ),
-        ),
-        "base": PolicyConfig(
-            width=256,
-            tokens_per_camera=8,
-            language_size=256,
-            image_size=224,
-            vision=VisionConfig(reduction=32),
-            core=TokenTuringConfig(
-                memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
-            ),
-            head=ActionHeadConfig(hidden_size=512),
-        ),
-        "paper": PolicyConfig(
-            width=512,
-            tokens_per_camera=44,
-            language_size=512,
-            image_size=300,
-            vision=VisionConfig(model="efficientnet-b3", reduction=32),
-            core=TokenTuringConfig(
-                memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
-            ),
-            head=ActionHeadConfig(hidden_size=512),
-        ),
-    }
-)
-"""tiny: for CPUs, about 1 million parameters. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
+from ttm.policy.spec import CameraSpec, PolicySpec
 
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
-"""Names of the two sources of tokens, beside cameras and proprioception; see `Policy.token_sources`."""
-
-
-@dataclass(frozen=True)
-class PolicyInputs:
-    """What the network sees at T ticks of B windows, in the spec's units."""
-
-    images: Mapping[str, Tensor]
-    """Camera -> (B, T, 3, H, W) uint8, or float in [0, 1]."""
-    proprioception: Mapping[str, Tensor]
-    """Name -> (B, T, K) float32."""
-    previous_action: Tensor
-    """(B, T, A) float32; zeros at an episode's first tick."""
-    previous_action_valid: Tensor
-    """(B, T) bool; False at an episode's first tick, or to hide it: a learned vector stands in."""
-    language: Tensor
-    """(B, L) float32, the instruction's embedding."""
-    proprioception_valid: Tensor | None = None
-    """(B, T) bool; False to hide it. None: all valid."""
-
-    def to(self, device: torch.device | str) -> PolicyInputs:
-        """The same on `device`."""
-        return PolicyInputs(
-            {name: value.to(device) for name, value in self.images.items()},
-            {name: value.to(device) for name, value in self.proprioception.items()},
-            self.previous_action.to(device),
-            self.previous_action_valid.to(device),
-            self.language.to(device),
-            None if self.proprioception_valid is None else self.proprioception_valid.to(device),
-        )
-
-
-@dataclass(frozen=True)
-class ActionPrediction:
-    """`raw` (B, T, F): what the action head gives, F = A for the continuous head; see `Policy.decode`."""
-
-    raw: Tensor
+"""The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 
 
 class OptionalVector(nn.Module):
-    """A vector -> one token, by an MLP; where it is not valid, a learned token stands in."""
+    """Map a vector to one token by an MLP. A learned token replaces it where it is not valid."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -140,7 +33,10 @@ class OptionalVector(nn.Module):
         self.none = nn.Parameter(torch.randn(width) * 0.02)
 
     def forward(self, vector: Tensor, valid: Tensor | None) -> Tensor:
-        """vector: (B, T, K), valid: (B, T) bool or None for all -> (B, T, 1, D)."""
+        """Return the token, (B, T, 1, D).
+
+        vector: (B, T, K); valid: (B, T) bool, or None for True everywhere.
+        """
         token: Tensor = self.mlp(vector)
         if valid is not None:
             token = torch.where(valid.unsqueeze(-1), token, self.none)
@@ -148,7 +44,10 @@ class OptionalVector(nn.Module):
 
 
 class Policy(nn.Module):
-    """A language-conditioned visual policy with memory. The memory is a value that callers pass and receive."""
+    """A language-conditioned visual policy with a temporal core of any kind.
+
+    The memory is a value that the caller passes and receives; the module itself keeps none.
+    """
 
     lowest_action: Tensor
     highest_action: Tensor
@@ -159,24 +58,20 @@ class Policy(nn.Module):
             raise UserError("the policy needs at least one camera; this spec has none")
         self.spec, self.config = spec, config
         self.known_instructions: dict[str, npt.NDArray[np.float32]] = {}
-        """Embeddings that checkpoints carry, so that known instructions run without the language model."""
-        width, sizes = config.width, {(camera.height, camera.width) for camera in spec.cameras}
+        """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
+        the language model."""
+        width = config.width
         self.normalizer = Normalizer(spec)
         self.language = nn.Sequential(
             Mlp(config.embedding_size, 2 * config.language_size, config.language_size),
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        self.vision = FilmEfficientNet(
-            config.vision, config.language_size, next(iter(sizes)) if len(sizes) == 1 else None
-        )
+        self.vision = FilmEfficientNet(config.vision, config.language_size, _common_size(spec))
         self.camera_tokens = nn.ModuleList(
             CameraTokens(
                 self.vision.num_channels,
-                (
-                    -(-camera.height // config.vision.reduction),
-                    -(-camera.width // config.vision.reduction),
-                ),
+                _feature_map_size(camera, config.vision.reduction),
                 width,
                 config.tokens_per_camera,
             )
@@ -188,12 +83,13 @@ class Policy(nn.Module):
         self.action_token = OptionalVector(spec.action_size, width)
         self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(spec, self.core.num_outputs, width, config.head)
-        for name, limit in zip(("lowest_action", "highest_action"), _limits(spec), strict=True):
-            self.register_buffer(name, limit, persistent=False)
+        lowest, highest = spec.action_limits
+        self.register_buffer("lowest_action", torch.from_numpy(lowest), persistent=False)
+        self.register_buffer("highest_action", torch.from_numpy(highest), persistent=False)
 
     @property
     def num_tokens(self) -> int:
-        """N, tokens that the temporal core gets at a tick."""
+        """N, the tokens that the temporal core receives at each tick."""
         return (
             self.config.tokens_per_camera * len(self.spec.cameras)
             + len(self.spec.proprioception)
@@ -202,9 +98,9 @@ class Policy(nn.Module):
 
     @property
     def token_sources(self) -> dict[str, slice]:
-        """Where the tokens of each input lie among the N of `encode`, in their order.
+        """The tokens of each input among the N of `encode`, in their order.
 
-        Named after cameras and proprioception, then `PREVIOUS_ACTION` and `INSTRUCTION`.
+        The names are those of cameras and proprioception, `PREVIOUS_ACTION` and `INSTRUCTION`.
         """
         sizes = {camera.name: self.config.tokens_per_camera for camera in self.spec.cameras}
         sizes |= {vector.name: 1 for vector in self.spec.proprioception}
@@ -215,12 +111,12 @@ class Policy(nn.Module):
         return sources
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """The memory at an episode's start."""
+        """Return the memory at the start of an episode."""
         return self.core.initial_state(batch_size)
 
     def encode(self, inputs: PolicyInputs) -> Tensor:
-        """-> (B, T, N, D) tokens: of the cameras, of proprioception, of the previous action, of the instruction."""
-        # Embeddings have length 1; scaled so that their values are of order 1.
+        """Return the input tokens of the core, (B, T, N, D); see `token_sources`."""
+        # Embeddings have length 1. Scaled so, their values are of order 1.
         code = self.language(inputs.language * self.config.embedding_size**0.5)
         vectors = self.normalizer.normalize_proprioception(inputs.proprioception)
         tokens = [
@@ -243,18 +139,28 @@ class Policy(nn.Module):
         inputs: PolicyInputs,
         state: CoreState | None = None,
         episode_start: Tensor | None = None,
-    ) -> tuple[ActionPrediction, CoreState]:
-        """All ticks of the windows at once. episode_start: (B, T) bool, True resets the memory before the tick."""
-        outputs, state = self.core(self.encode(inputs), state, episode_start)
-        return ActionPrediction(self.action_head(outputs)), state
+    ) -> tuple[Tensor, CoreState]:
+        """Run all ticks of the windows at once.
 
-    def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[ActionPrediction, CoreState]:
-        """One control tick: `inputs` with T = 1. Equals one tick of `forward`."""
+        state: None for the start of an episode; episode_start: (B, T) bool, True where the memory
+        is reset before the tick. Returns the raw predictions of the action head, (B, T, F), for
+        `decode` and `loss`, and the new state.
+        """
+        outputs, state = self.core(self.encode(inputs), state, episode_start)
+        raw: Tensor = self.action_head(outputs)
+        return raw, state
+
+    def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
+        """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
         outputs, state = self.core.step(self.encode(inputs)[:, 0], state)
-        return ActionPrediction(self.action_head(outputs.unsqueeze(1))), state
+        raw: Tensor = self.action_head(outputs.unsqueeze(1))
+        return raw, state
 
     def decode(self, raw: Tensor) -> Tensor:
-        """raw (B, T, F) -> (B, T, A) in the spec's units, within its limits; binary dims are probabilities."""
+        """Return the actions, (B, T, A), in the units of the spec and within its limits.
+
+        raw: (B, T, F). Binary dimensions are probabilities.
+        """
         actions = self.normalizer.denormalize_actions(self.action_head.decode(raw))
         return actions.clamp(self.lowest_action, self.highest_action)
 
@@ -266,32 +172,36 @@ class Policy(nn.Module):
         valid: Tensor | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """Part name -> scalar loss. actions: (B, T, A) in the spec's units; the rest as in `ActionHead.losses`."""
+        """Return action part -> scalar loss.
+
+        actions: (B, T, A) in the units of the spec. For the other arguments see
+        `ActionHead.losses`.
+        """
         targets = self.normalizer.normalize_actions(actions)
         return self.action_head.losses(raw, targets, valid=valid, weights=weights)
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:
-        """(B, T, K, D) for each camera. Cameras of one size pass through the network together."""
+        """Return (B, T, K, D) for each camera. Cameras of equal size share one forward pass."""
         by_size: dict[tuple[int, ...], list[int]] = {}
         for index, camera in enumerate(self.spec.cameras):
             by_size.setdefault((camera.height, camera.width), []).append(index)
         tokens: dict[int, Tensor] = {}
         for indices in by_size.values():
-            stack = torch.stack(
-                [images[self.spec.cameras[i].name] for i in indices], dim=1
-            )  # (B, n, T, 3, H, W)
+            names = [self.spec.cameras[index].name for index in indices]
+            stack = torch.stack([images[name] for name in names], dim=1)  # (B, n, T, 3, H, W)
             features = self.vision(stack.flatten(0, 2), code).unflatten(0, stack.shape[:3])
             for place, index in enumerate(indices):
-                of_camera = self.camera_tokens[index](
-                    features[:, place].flatten(0, 1)
-                )  # (B * T, K, D)
-                tokens[index] = of_camera.unflatten(0, (stack.shape[0], stack.shape[2]))
+                of_camera = features[:, place].flatten(0, 1)  # (B * T, C, h, w)
+                summary = self.camera_tokens[index](of_camera)  # (B * T, K, D)
+                tokens[index] = summary.unflatten(0, (stack.shape[0], stack.shape[2]))
         return [tokens[index] for index in range(len(tokens))]
 
 
-def _limits(spec: PolicySpec) -> tuple[Tensor, Tensor]:
-    """(A,) each: the least and the greatest command of every dimension."""
-    parts = [part for part in spec.actions for _ in range(part.size)]
-    low = [0.0 if part.kind == "binary" else part.low for part in parts]
-    high = [1.0 if part.kind == "binary" else part.high for part in parts]
-    return torch.tensor(low, dtype=torch.float32), torch.tensor(high, dtype=torch.float32)
+def _common_size(spec: PolicySpec) -> tuple[int, int] | None:
+    """Return (height, width) of the cameras, or None if they differ."""
+    sizes = {(camera.height, camera.width) for camera in spec.cameras}
+    return next(iter(sizes)) if len(sizes) == 1 else None
+
+
+def _feature_map_size(camera: CameraSpec, reduction: int) -> tuple[int, int]:
+    return -(-camera.height // reduction), -(-camera.width // reduction)

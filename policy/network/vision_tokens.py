@@ -1,4 +1,7 @@
-"""Feature maps -> a few tokens for each camera that still say where things are (TokenLearner after RT-1's FiLM net)."""
+"""Summarise the feature map of each camera to a few tokens that hold where things are.
+
+TokenLearner (Ryoo et al. 2021) after a FiLM network, as in RT-1.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.layers.mlp import Mlp
-from ttm.policy.layers.token_learner import LAYER_NORM_EPS, TokenSummarizer
+from ttm.policy.layers.norms import layer_norm
+from ttm.policy.layers.token_learner import TokenSummarizer
 
 
 class CameraTokens(nn.Module):
-    """One camera's map (C, h, w) -> K tokens of width D.
+    """Map the feature map of one camera, (C, h, w), to K tokens of D channels.
 
-    The position embedding is part of what is summed: a token whose weights rest on an object carries the
-    mean position of that object (a spatial softmax in D dimensions).
+    A position embedding is part of the cells that are summed. So a token whose weights lie on an
+    object holds the mean position of that object (a spatial softmax in D dimensions).
     """
 
     def __init__(
@@ -26,11 +30,11 @@ class CameraTokens(nn.Module):
         self.camera = nn.Parameter(torch.randn(width) * 0.02)
         self.position = nn.Parameter(position_waves(grid, width))
         self.summarizer = TokenSummarizer(width, num_tokens)
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm = layer_norm(width)
         self.mlp = Mlp(width, 2 * width, width)
 
     def forward(self, features: Tensor) -> Tensor:
-        """features: (B, C, h, w) -> (B, K, D)."""
+        """Map features, (B, C, h, w), to tokens, (B, K, D)."""
         tokens = self.project(features.flatten(2).transpose(1, 2))  # (B, h * w, D)
         summary = self.summarizer(tokens + self.position + self.camera)
         out: Tensor = summary + self.mlp(self.norm(summary))
@@ -38,9 +42,10 @@ class CameraTokens(nn.Module):
 
 
 def position_waves(grid: tuple[int, int], width: int) -> Tensor:
-    """(h * w, D): sines and cosines of the row in one half and of the column in the other.
+    """Return the position embedding of the cells of a map, (h * w, D).
 
-    From a quarter wave over the map, which orders all positions, to a wave of two cells.
+    One half of the channels are sines and cosines of the row, the other half of the column. The
+    waves range from a quarter wave over the map, which orders all positions, to one of two cells.
     """
     rows, columns = torch.meshgrid(*(torch.arange(size) + 0.5 for size in grid), indexing="ij")
     axes = []

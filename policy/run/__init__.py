@@ -1,1 +1,1 @@
-"""Running a policy: runner, engines, checkpoints, snapshots."""
+"""What runs a policy: checkpoints, engines, the runner, snapshots and a look into the memory."""

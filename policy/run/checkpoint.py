@@ -1,12 +1,13 @@
-"""A policy in one safetensors file: weights, normalisation, spec and configuration. Data, never code (no pickle).
+"""Checkpoints: a policy in one safetensors file. They are data, never code (no pickle).
 
-String metadata: ttm_format, spec (JSON), config (JSON), language_model, instructions (JSON list), info (JSON).
+The file holds the weights, the normalisation and the embeddings of known instructions. Its metadata
+are strings: ttm_format, spec (JSON), config (JSON), language_model, instructions (JSON list),
+info (JSON).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +21,21 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy, PolicyConfig
+from ttm.policy.files import write_atomically
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.spec import PolicySpec
 
 FORMAT = "1"
 WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
-"""Prefixes of the arrays' names."""
+"""Prefixes of the names of the arrays."""
 
 
 def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -> None:
-    """Writes `path` at once or not at all. `info` is plain data about the training: steps, data, command, date."""
-    path = Path(path)
+    """Write `path` atomically; see `write_atomically`.
+
+    `info` is plain data about the training, such as steps, data, command and date.
+    """
     known = policy.known_instructions
     arrays = {
         WEIGHTS + name: value.detach().cpu().contiguous()
@@ -45,13 +50,16 @@ def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -
         "instructions": json.dumps(list(known)),
         "info": json.dumps(dict(info)),
     }
-    _write_atomically(path, save(arrays, metadata))
+    write_atomically(Path(path), save(arrays, metadata))
 
 
 def load_checkpoint(
     path: Path | str, device: torch.device | str = "cpu"
 ) -> tuple[Policy, dict[str, Any]]:
-    """The policy in evaluation mode, and its info. `UserError` if it is missing, cut short or something else."""
+    """Return the policy, in evaluation mode, and the `info` that it was saved with.
+
+    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
+    """
     arrays, metadata = _read(Path(path))
     try:
         spec = PolicySpec.from_json(metadata["spec"])
@@ -69,7 +77,7 @@ def load_checkpoint(
 
 
 def build_empty(spec: PolicySpec, config: PolicyConfig) -> Policy:
-    """A policy to load weights into: without ImageNet's, which would be downloaded only to be overwritten."""
+    """Return a policy to load weights into. It does not download ImageNet weights to replace them."""
     policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
     policy.config = config
     policy.vision.weights_used = "checkpoint"
@@ -109,17 +117,6 @@ def _instructions(
     arrays: Mapping[str, Tensor], texts: list[str]
 ) -> dict[str, npt.NDArray[np.float32]]:
     return {text: arrays[f"{INSTRUCTIONS}{i}"].numpy() for i, text in enumerate(texts)}
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    """A kill at any moment leaves the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
-"""PolicyRunner: observations in, actions out, and the memory in between.
+"""PolicyRunner: maps observations to actions, and holds the memory between ticks.
 
-The one place that holds memory. Evaluator and ROS node drive the same runner. One `step`:
-exactly one memory write, from the observation given, or an `ObservationError` and no change at all.
+It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
+writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -18,28 +19,30 @@ from torch import Tensor
 
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
+from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.language import embed_instruction
-from ttm.policy.network.policy import Policy, PolicyInputs
+from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.engine import EngineName, Precision, make_engine
+from ttm.policy.run.engine_choice import make_engine
+from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.freshness import require_fresh
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
 STATE = "state."
-"""Prefix of the names under which a snapshot keeps the core's tensors."""
+"""The prefix of the core's tensors in a snapshot."""
 
 
 class PolicyRunner:
-    """Runs one policy in closed loop, one episode at a time. Cost and memory are the same at every tick.
+    """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
 
-    `engine` runs the network. Unless it is PyTorch's (`engine.name` is "torch"), it runs a copy of `policy` that was
-    made at construction: hooks on `policy`, and changes to it, then have no effect.
+    `engine` runs the network. Unless `engine.name` is "torch", it is a compiled copy of `policy` from
+    the time of construction; later hooks on `policy` and changes of it then have no effect.
     """
 
     spec: PolicySpec
     instruction: str | None
     tick: int
-    """Ticks taken, and so memory writes, since the memory was last reset."""
+    """The number of ticks, and so of memory writes, since the last reset of the memory."""
 
     def __init__(
         self,
@@ -50,9 +53,10 @@ class PolicyRunner:
         engine: EngineName = "auto",
         precision: Precision = "float32",
     ) -> None:
-        """Takes over `policy` (evaluation mode) and warms it up. max_age_s: older observations are refused.
+        """Move `policy` to `device`, set it to evaluation mode, and prepare the engine.
 
-        engine and precision: see `make_engine`. On a CPU, preparing takes a second or more, and
+        max_age_s: the greatest age of an observation, in seconds; None to accept any age.
+        engine and precision: see `make_engine`. On a CPU the preparation takes a second or more, and
         `torch.get_num_threads()` threads run the ticks.
         """
         if max_age_s is not None and not max_age_s > 0:
@@ -80,7 +84,7 @@ class PolicyRunner:
         engine: EngineName = "auto",
         precision: Precision = "float32",
     ) -> PolicyRunner:
-        """From a file. spec: the robot's or the data's; `UserError` if the checkpoint was made for another."""
+        """Load a checkpoint. Raises `UserError` if it was made for another spec than `spec`."""
         policy, _ = load_checkpoint(path, device)
         if spec is not None:
             policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
@@ -88,9 +92,10 @@ class PolicyRunner:
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
-        """Euclidean norms of the vectors of the core's memory; of a Token Turing Machine, of its memory tokens, (m,).
+        """The Euclidean norms of the vectors of the memory; see `TemporalCore.memory_norms`.
 
-        Zeros after a reset, unless the start is learned. Which they are, `TemporalCore.memory_names` says.
+        For a Token Turing Machine these are its memory tokens, (m,). They are zero after a reset,
+        unless the initial memory is learned.
         """
         return _to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
@@ -101,9 +106,11 @@ class PolicyRunner:
         embedding: npt.NDArray[Any] | None = None,
         keep_memory: bool = False,
     ) -> None:
-        """Begins an episode. embedding: (L,) of the instruction, else the checkpoint's or the language model's.
+        """Start an episode.
 
-        keep_memory: only the instruction changes; memory, tick and previous action go on.
+        embedding: of the instruction, (L,). None to take it from the checkpoint, or else to compute it
+        by the language model. keep_memory: change the instruction only, and keep memory, tick count
+        and previous action.
         """
         language = self._embed(instruction, embedding)
         if not keep_memory:
@@ -114,9 +121,11 @@ class PolicyRunner:
     def step(
         self, observation: Observation, *, stamp_s: float | None = None, now_s: float | None = None
     ) -> Action:
-        """One tick. stamp_s: when the observation was captured, now_s: the time on the same clock (seconds).
+        """Run one tick.
 
-        Raises an `ObservationError` for what must not enter the memory; the runner is then as before the call.
+        stamp_s and now_s: the time of capture and the current time, in seconds of the same clock.
+        Raises an `ObservationError` for an observation that must not enter the memory; the runner is
+        then as it was before the call.
         """
         if self.instruction is None:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
@@ -134,7 +143,10 @@ class PolicyRunner:
         return Action(self.spec, values.copy(), probabilities)
 
     def snapshot(self) -> dict[str, Array]:
-        """All that the next action depends on beside the weights and the observation, as plain arrays."""
+        """Return the whole state of the runner as plain arrays.
+
+        The next action depends on these, the weights and the observation alone.
+        """
         if self.instruction is None:
             raise UserError("there is nothing to save before reset(instruction)")
         return {
@@ -147,7 +159,7 @@ class PolicyRunner:
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Goes on where `snapshot` was taken: the next action is the same to the last bit, on the same machine."""
+        """Continue from `snapshot`. On the same machine, the next actions are bit-identical."""
         self._require_restorable(snapshot)
         self._state = {
             n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
@@ -190,20 +202,20 @@ class PolicyRunner:
         require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
 
     def _inputs(self, observation: Observation) -> PolicyInputs:
-        """One tick of one robot, (1, 1, …), on the device."""
-        # Copied by numpy, since torch would set its threads to work and they would go on waiting for more beside
-        # the engine's. A copy, since frames may be read-only or flipped views.
+        """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
+        # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
+        # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
+        frames = {camera.name: np.array(observation[camera.name]) for camera in self.spec.cameras}
+        vectors = {
+            vector.name: np.array(observation[vector.name], np.float32)
+            for vector in self.spec.proprioception
+        }
         images = {
-            camera.name: torch.from_numpy(np.array(observation[camera.name])).permute(2, 0, 1)[
-                None, None
-            ]
-            for camera in self.spec.cameras
+            name: torch.from_numpy(frame).permute(2, 0, 1)[None, None]
+            for name, frame in frames.items()
         }
         proprioception = {
-            vector.name: torch.from_numpy(np.array(observation[vector.name], np.float32))[
-                None, None
-            ]
-            for vector in self.spec.proprioception
+            name: torch.from_numpy(values)[None, None] for name, values in vectors.items()
         }
         return PolicyInputs(
             images=images,
@@ -234,12 +246,12 @@ class PolicyRunner:
                 )
 
     def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
-        """(1, …), of the type and on the device of `like`."""
+        """Return a tensor (1, ...) of the type and on the device of `like`."""
         return torch.tensor(np.asarray(values)).to(like)[None]
 
 
 def _to_numpy(values: Tensor) -> Array:
-    """A copy."""
+    """Return a copy as an array."""
     copy: Array = values.detach().cpu().numpy().copy()
     return copy
 

@@ -1,4 +1,4 @@
-"""A runner's snapshot as bytes, for a file or a message, and back."""
+"""Snapshots of a runner as bytes, for a file or a message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from ttm.policy.spec import Array
 
 
 def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
-    """What `PolicyRunner.snapshot` gave, in numpy's .npz format."""
+    """Encode the result of `PolicyRunner.snapshot` in NumPy's .npz format."""
     file = io.BytesIO()
     np.savez(file, **snapshot)  # type: ignore[arg-type]
     return file.getvalue()
 
 
 def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
-    """What `PolicyRunner.restore` takes. Never unpickles; `UserError` for anything but a whole snapshot."""
+    """Decode a snapshot for `PolicyRunner.restore`. This never unpickles.
+
+    Raises `UserError` for anything but a whole snapshot.
+    """
     file = io.BytesIO(data)
     try:
         if not zipfile.is_zipfile(file):

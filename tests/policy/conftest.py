@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
-from ttm.policy.network.action_head import ActionHeadConfig
-from ttm.policy.network.film_efficientnet import VisionConfig
-from ttm.policy.network.policy import Policy, PolicyConfig, PolicyInputs
+from ttm.policy.network.config import ActionHeadConfig, VisionConfig
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
 
 

@@ -1,8 +1,9 @@
-"""Which elements of a scale of a hierarchy a window of ticks holds, and what is kept of those before the window.
+"""Which elements of each scale a window of ticks holds, and what is kept of those before it.
 
-A scale k has one element for every k ticks, counted from the episode's start, so elements of a batch that began at
-different ticks, and episodes that begin within a window, have theirs at different ticks. Everything here is
-worked out by index, with no loop over ticks and no branch on a value: a single tick runs through it as a window does.
+A scale k has one element for every k ticks, counted from the start of the episode. So elements of a
+batch whose episodes start at different ticks, within the window or before it, have their coarse
+elements at different ticks. All of this is computed by index, without loops over ticks and without
+branches on values: a single tick takes the same path as a window.
 """
 
 from __future__ import annotations
@@ -13,31 +14,31 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.cores.temporal_core import CoreState
-from ttm.policy.cores.tlb.window_pieces import pick
+from ttm.policy.layers.gather import pick
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The E elements of one scale; in a batch some have fewer, and fillers at the end."""
+    """The E elements of one scale. Elements of a batch that have fewer end with padding."""
 
     index: Tensor
-    """(B, E) int64: how many of this scale came before in the same episode; fillers have any such number."""
+    """(B, E) int64: the number of earlier elements of this scale in the episode; any for padding."""
     count: Tensor
-    """(B,) int64: how many are no fillers."""
+    """(B,) int64: how many are not padding."""
     last: Tensor
-    """(B,) int64: `index` of the newest element, in the window or, if it has none, before it."""
+    """(B,) int64: `index` of the newest element, which lies before the window if it holds none."""
     regular: bool
-    """Whether no episode begins after the window's first tick, so that coarser elements are evenly spaced."""
+    """Whether no episode starts after the window's first tick: coarse elements are evenly spaced."""
 
     @property
     def place(self) -> Tensor:
-        """(1, E): where each stands in the window."""
+        """The place of each element in the window, (1, E)."""
         return torch.arange(self.index.shape[1], device=self.index.device).unsqueeze(0)
 
     def newest(self, x: Tensor, size: int) -> Tensor:
-        """x: (B, size + E, ...), of elements before the window and in it -> (B, size, ...): the newest of them.
+        """Return the newest `size` elements of x, with zeros for those before the episode.
 
-        Zeros for what was before the episode's start.
+        x: (B, size + E, ...), elements before the window and in it. Returns (B, size, ...).
         """
         place = torch.arange(size, device=x.device)
         kept = pick(x, self.count[:, None] + place)
@@ -45,7 +46,7 @@ class Elements:
         return torch.where(of_episode.view(*of_episode.shape, *[1] * (x.dim() - 2)), kept, 0)
 
     def shortened(self, factor: int) -> Shortened:
-        """The elements of the scale `factor` times coarser: one where `index` is a multiple of `factor`."""
+        """Return the elements of the next scale: one where `index` is a multiple of `factor`."""
         size = self.index.shape[1]
         phase = self.index % factor
         slot = ((phase == 0) & (self.place < self.count[:, None])).cumsum(dim=1)  # (B, E)
@@ -61,47 +62,55 @@ class Elements:
 
 @dataclass(frozen=True)
 class Shortened:
-    """J coarse elements, and how E fine ones belong to them."""
+    """J coarse elements, and their relation to the E fine ones."""
 
     elements: Elements
     source: Tensor
-    """(B, J) int64: the fine element at which each is computed."""
+    """(B, J) int64: the place of the fine element at which each is computed."""
     slot: Tensor
-    """(B, E) int64: which is the newest at a fine element, 1 for the window's first, 0 for the one from before."""
+    """(B, E) int64: the newest coarse element at each fine one.
+
+    0 stands for the newest from before the window, and 1 for the first of the window.
+    """
     index: Tensor
-    """(B, E) int64: that one's number in its episode."""
+    """(B, E) int64: the number of that coarse element in its episode."""
     phase: Tensor
-    """(B, E) int64: how many fine elements ago that was computed."""
+    """(B, E) int64: how many fine elements ago it was computed."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What queries see of keys, by token: each of S or P elements is r of them."""
+    """Which keys the queries see, and where both are, by token.
+
+    S elements of queries and P elements of keys have r tokens each.
+    """
 
     mask: Tensor
-    """(B, 1, S r, P r) bool, True where seen."""
+    """(B, 1, S r, P r) bool, True where a query sees a key."""
     age: Tensor
-    """(B or 1, S r, P r) int64: by how many elements of the finer scale the query is later."""
+    """(B or 1, S r, P r) int64: how much later the query is, in elements of the finer scale."""
     query_at: Tensor
-    """(B or 1, S r) int64, where each is, so counted."""
+    """(B or 1, S r) int64: the positions of the queries, in the same unit."""
     key_at: Tensor
-    """(1, P r) int64."""
+    """(1, P r) int64: the positions of the keys."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Which keys a query sees: those of the same episode that are at most window - 1 elements older."""
+    """The rule for what a query sees: keys of its episode, at most window - 1 elements older."""
 
     window: int
     tokens: int
     """r, tokens of an element."""
     spacing: int = 1
-    """Elements of the queries' scale for one of the keys'."""
+    """The number of elements of the queries' scale for one of the keys' scale."""
 
     def sight(self, at: Tensor, index: Tensor, num_keys: int, phase: Tensor | None = None) -> Sight:
-        """at: (B or 1, S), the newest of `num_keys` (P) keys that is not in a query's future; index: (B, S), of it.
+        """Apply the rule.
 
-        phase: (B, S), by how much the query is later than that key; None for not at all.
+        at: (B or 1, S), the newest of the `num_keys` (P) keys that is not later than each query.
+        index: (B, S), the number of that key in its episode.
+        phase: (B, S), how much later the query is, in elements of its scale; None for 0.
         """
         key = torch.arange(num_keys, device=at.device)
         age = at[..., None] - key  # (B or 1, S, P)
@@ -115,21 +124,24 @@ class Reach:
 
 @dataclass(frozen=True)
 class Carried:
-    """A core's state before a window, and the state after it as it is being made."""
+    """The state of the core before a window, and the state after it, which grows part by part."""
 
     before: CoreState
     after: CoreState = field(default_factory=dict)
 
 
 class Recent(nn.Module):
-    """The newest `size` elements of something, kept in the state under a name: (B, size, r, channels)."""
+    """Keeps the newest `size` elements of a sequence in the state: name -> (B, size, r, channels)."""
 
     def __init__(self, name: str, size: int, channels: int) -> None:
         super().__init__()
         self.name, self.size, self.channels = name, size, channels
 
     def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """x: (B, E, r, channels) of `elements` -> (B, size + E, r, channels), those from before first."""
+        """Put the kept elements before those of the window, and keep the newest.
+
+        x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
+        """
         joined = torch.cat([carried.before[self.name], x], dim=1)
         carried.after[self.name] = elements.newest(joined, self.size)
         return joined

@@ -1,8 +1,9 @@
-"""Hourglass (Nawrot et al. 2021) for control: layers on a sequence of ticks that is shortened and brought to length.
+"""Hourglass (Nawrot et al. 2021) for control: a Transformer that shortens its sequence in the middle.
 
-A coarse element is made of k ticks, computed at every k-th one and held until the next, so that a layer at scale k
-sees k times as far back for the same cost and state. The paper's model for language shifts the whole sequence by one
-tick more, since there the output at t must not see the input at t; a robot's action may.
+A coarse element represents k ticks. It is computed at every k-th tick and held until the next one,
+so a layer at scale k sees k times as far back, for the same cost and state. The paper's language
+model shifts the whole sequence by one more tick, because there the output at t must not see the input
+at t. A robot's action may see it.
 """
 
 from __future__ import annotations
@@ -15,75 +16,64 @@ from torch import Tensor, nn
 
 from ttm.policy.cores.hourglass.elements import Carried, Elements, Reach, Recent
 from ttm.policy.cores.hourglass.hierarchy import Stage, parse_hierarchy
-from ttm.policy.cores.hourglass.positioned_attention import (
-    POSITIONS,
-    AttentionSizes,
-    CarriedAttention,
-)
+from ttm.policy.cores.hourglass.positioned_attention import AttentionSizes, CarriedAttention
 from ttm.policy.cores.hourglass.resampling import SHORTENINGS, UPSAMPLINGS, Shortening, Upsampling
-from ttm.policy.cores.sequence_core import SMALLEST, SequenceCore
+from ttm.policy.cores.sequence_core import SequenceCore
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState
-from ttm.policy.errors import UserError
-from ttm.policy.layers.token_learner import LAYER_NORM_EPS
-
-CHOICES = {"pooling": SHORTENINGS, "upsampling": UPSAMPLINGS, "position": POSITIONS}
-SIZES = ("process_size", "bottleneck", "window", "num_heads", "mlp_size")
+from ttm.policy.layers.norms import layer_norm
 
 
 @dataclass(frozen=True)
 class HourglassConfig(CoreConfig):
-    """Sizes and choices. `UserError` for a hierarchy or a choice that does not exist, and for sizes too small."""
+    """The hierarchy, its kinds of layers and their sizes."""
 
     process_size: int = 8
-    """r, tokens that a tick's inputs are summarised to, and as many output tokens for the action head.
+    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
 
-    They are one element of the sequence: they see each other, and are shortened each with its like. With 1 the
-    model is the paper's.
+    They form one element of the sequence: they see each other, and each is shortened together with
+    its counterparts of other ticks. With 1, the model is the paper's.
     """
     bottleneck: int = 64
     """Hidden width of the summariser's MLP."""
     hierarchy: str = "2@1 4@4 2@1"
-    """Layers@scale from the input to the output; see `hierarchy.parse_hierarchy`."""
+    """Layers@scale from the input to the output; see `parse_hierarchy`."""
     pooling: Literal["average", "linear", "attention"] = "attention"
     upsampling: Literal["repeat", "linear", "attention"] = "attention"
-    """The defaults are those of the authors' code."""
+    """How groups of elements become one, and one becomes a group. Defaults as in the authors' code."""
     position: Literal["relative", "rotary"] = "relative"
-    """What attention knows of ages: Transformer-XL's way, which is the authors', or RoFormer's."""
+    """How attention sees ages: as in Transformer-XL, which the authors use, or as in RoFormer."""
     window: int = 8
-    """Elements that each attention sees of its scale: 8 ticks at scale 1, 32 at scale 4."""
+    """The elements of its scale that each attention sees: 8 are 8 ticks at scale 1, 32 at scale 4."""
     num_heads: int = 4
     mlp_size: int = 512
     """Hidden width of the MLP that follows each attention."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parse_hierarchy(self.hierarchy)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UserError(
-                    f"{name} is '{getattr(self, name)}'; give one of {', '.join(choices)}"
-                )
-        for name in SIZES:
-            value, least = getattr(self, name), SMALLEST.get(name, 1)
-            if value < least:
-                raise UserError(f"{name} is {value}; give {least} or more")
 
     def build(self, width: int, num_inputs: int) -> Hourglass:
-        """See `CoreConfig`. `UserError` if the heads do not share the width as they must."""
+        """See `CoreConfig.build`. Heads must have the same number of channels, even for "rotary"."""
         return Hourglass(width, num_inputs, self)
 
 
 class Hourglass(SequenceCore):
-    """Layers around a valley of shorter sequences. Elements of its sequence are ticks, r tokens each.
+    """A Transformer whose elements are ticks of r tokens each, shortened towards the middle.
 
-    Its state: "tick" (B,) int64, ticks since the episode's start, which does not grow beyond some periods of the
-    hierarchy; and at each scale s, of r tokens each,
-    - "scale<s>.before<i>", "scale<s>.after<i>": keys and values of the layers, window - 1 elements of 2 D;
-    - "scale<s>.rows": the last k - 1 elements, of D; "scale<s>.held": the newest coarse element, D;
-    - "scale<s>.shorten": attention pooling's fine keys and values, window - 1 elements of 2 D;
-    - "scale<s>.upsample": attention upsampling's coarse keys and values, window elements of 2 D.
-    `2@1 4@4 2@1` at window W so has r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats, however long the episode. Every
-    tick costs the same: coarse elements are computed at each, and kept where it is their turn. As its memory it shows
-    the coarse elements held; a hierarchy of one scale has caches alone.
+    The state holds "tick", (B,) int64, the ticks since the start of the episode; from where all
+    windows are full it counts the phase alone, and so stays small. At each scale s it also holds,
+    for elements of r tokens each:
+
+    - "scale<s>.before<i>" and "scale<s>.after<i>": keys and values of the layers, window - 1
+      elements of 2 D channels;
+    - "scale<s>.rows": the last k - 1 elements, of D channels;
+    - "scale<s>.held": the newest coarse element, of D channels;
+    - "scale<s>.shorten": the fine keys and values of attention pooling, window - 1 elements of 2 D;
+    - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
+
+    With `2@1 4@4 2@1` and window W these are r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats. Every
+    tick costs the same: it computes the coarse elements, and keeps them where it is their turn. The
+    held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -95,11 +85,11 @@ class Hourglass(SequenceCore):
             width, config.num_heads, config.mlp_size, config.window, config.position
         )
         self.scales = build_scales(hierarchy.stages, config, sizes)
-        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm = layer_norm(width)
         self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Zeros."""
+        """Return zeros."""
         kept = [module for module in self.modules() if isinstance(module, Recent)]
         tick = torch.zeros(batch_size, dtype=torch.int64, device=self.slot.device)
         rows = {x.name: self.zeros(batch_size, x.size, self.num_outputs, x.channels) for x in kept}
@@ -108,7 +98,7 @@ class Hourglass(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore`. All ticks at once, whatever the phases and wherever episodes begin."""
+        """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         ticks = _tick_numbers(state["tick"], tokens.shape[1], episode_start)
         count = torch.full_like(state["tick"], tokens.shape[1])
@@ -119,12 +109,12 @@ class Hourglass(SequenceCore):
         return self.norm(x), {name: carried.after[name] for name in state}
 
     def _bounded(self, tick: Tensor) -> Tensor:
-        """From where all windows are full on, only the phase matters."""
+        """Bound a count of ticks: once all windows are full, only its phase matters."""
         return torch.where(tick < self.full, tick, self.full + tick % self.period)
 
 
 class Scale(nn.Module):
-    """The layers of one scale, and the valley between those before and those after."""
+    """The layers of one scale, with the coarser scales between the first and the second half."""
 
     def __init__(
         self,
@@ -138,7 +128,7 @@ class Scale(nn.Module):
         self.valley, self.window = valley, window
 
     def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """x: (B, E, r, D) of `elements` -> the same."""
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
         past = self.window - 1
         reach = Reach(self.window, x.shape[2])
         sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
@@ -152,7 +142,7 @@ class Scale(nn.Module):
 
 
 class Valley(nn.Module):
-    """Shortens k times, runs the scale within, and upsamples."""
+    """Shorten the sequence k times, run the next scale on it, and upsample."""
 
     def __init__(
         self, factor: int, shorten: Shortening, inner: Scale, upsample: Upsampling
@@ -161,7 +151,7 @@ class Valley(nn.Module):
         self.factor, self.shorten, self.inner, self.upsample = factor, shorten, inner, upsample
 
     def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """x: (B, E, r, D) of `elements` -> the same."""
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
         shortened = elements.shortened(self.factor)
         coarse = self.shorten(x, elements, shortened, carried)
         coarse = self.inner(coarse, shortened.elements, carried)
@@ -172,7 +162,7 @@ class Valley(nn.Module):
 def build_scales(
     stages: tuple[Stage, ...], config: HourglassConfig, sizes: AttentionSizes
 ) -> Scale:
-    """stages: from the outermost to be built."""
+    """Build the first of `stages`, with all others within it."""
     outer, *within = stages
     name = f"scale{outer.scale}"
 
@@ -197,7 +187,10 @@ def build_scales(
 
 
 def _tick_numbers(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:
-    """before: (B,) int64, ticks of the episode before the window -> (B, T), how many there were before each."""
+    """Return the number of ticks of the episode before each tick of a window, (B, T).
+
+    before: (B,) int64, the ticks of the episode before the window.
+    """
     tick = torch.arange(num_ticks, device=before.device)
     numbers = before[:, None] + tick
     if episode_start is None:

@@ -1,8 +1,8 @@
-"""How Hourglass (Nawrot et al. 2021, section 2) shortens a sequence k times, and how it brings it to length again.
+"""How Hourglass shortens a sequence k times, and how it upsamples (Nawrot et al. 2021, section 2).
 
-Causal: the group of a coarse element ends at the element at which it is computed, which is what the paper's shift to
-the right by k - 1 does to a whole sequence. Shapes have letters E and J for fine and coarse elements, r for the
-tokens of one, which go the same way side by side.
+Both are causal: the group of a coarse element ends at the element at which it is computed, which is
+the effect of the paper's shift to the right by k - 1 on a whole sequence. In shapes, E stands for
+fine and J for coarse elements, and r for the tokens of an element, which are treated alike.
 """
 
 from __future__ import annotations
@@ -16,49 +16,52 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.hourglass.elements import Carried, Elements, Reach, Recent, Shortened
 from ttm.policy.cores.hourglass.positioned_attention import AttentionSizes, CarriedAttention
-from ttm.policy.cores.tlb.window_pieces import pick
+from ttm.policy.layers.gather import pick
 
 Resampling = Callable[[int, int], nn.Module]
-"""Made from the width and the factor k."""
+"""A constructor that takes the width D and the factor k."""
 
 
 class AveragePooling(nn.Module):
-    """The mean of a group."""
+    """Return the mean of each group."""
 
     def __init__(self, width: int, factor: int) -> None:
         super().__init__()
 
     def forward(self, groups: Tensor) -> Tensor:
-        """groups: (B, J, k, r, D) -> (B, J, r, D)."""
+        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
         return groups.mean(dim=2)
 
 
 class LinearPooling(nn.Module):
-    """A linear map of a group's elements side by side."""
+    """Apply a linear map to the concatenated elements of each group."""
 
     def __init__(self, width: int, factor: int) -> None:
         super().__init__()
         self.linear = nn.Linear(factor * width, width)
 
     def forward(self, groups: Tensor) -> Tensor:
-        """groups: (B, J, k, r, D) -> (B, J, r, D)."""
+        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
         out: Tensor = self.linear(groups.transpose(2, 3).flatten(-2))
         return out
 
 
 class Repeating(nn.Module):
-    """The coarse element, whatever the phase."""
+    """Repeat the coarse element at every phase."""
 
     def __init__(self, width: int, factor: int) -> None:
         super().__init__()
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """coarse: (B, E, r, D), the newest at each fine element; phase: (B, E) -> (B, E, r, D)."""
+        """Return the upsampled elements, (B, E, r, D).
+
+        coarse: (B, E, r, D), the newest coarse element at each fine one; phase: (B, E).
+        """
         return coarse
 
 
 class LinearUpsampling(nn.Module):
-    """One linear map of the coarse element for each phase."""
+    """Apply to the coarse element a linear map of its own for each phase."""
 
     def __init__(self, width: int, factor: int) -> None:
         super().__init__()
@@ -66,27 +69,27 @@ class LinearUpsampling(nn.Module):
         self.linear = nn.Linear(width, factor * width)
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """See `Repeating`."""
+        """See `Repeating.forward`."""
         parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
         by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
         return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
 
 
 class Shortening(nn.Module):
-    """S: groups of k elements by a pooling. The state has the k - 1 newest elements, zeros at first."""
+    """Pool groups of k elements to one. The state keeps the k - 1 newest elements, zeros at first."""
 
     def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
-        """name: what its part of the state begins with; sizes: of attention, where a subclass has some."""
+        """`name` is the prefix of its part of the state, `sizes` those of a subclass's attention."""
         super().__init__()
         self.factor, self.pooling = factor, pooling
         self.rows = Recent(f"{name}.rows", factor - 1, sizes.width)
         self.shift = factor - 1
-        """The paper's shift to the right. With a smaller one outputs see the future: to show that it is needed."""
+        """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
 
     def forward(
         self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
     ) -> Tensor:
-        """x: (B, E, r, D) -> (B, J, r, D)."""
+        """Map x, (B, E, r, D), to (B, J, r, D)."""
         ahead = self.factor - 1 - self.shift
         rows = F.pad(self.rows(x, elements, carried), (0, 0, 0, 0, 0, ahead))
         back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
@@ -98,7 +101,10 @@ class Shortening(nn.Module):
 
 
 class AttentionShortening(Shortening):
-    """S(x) + Attention(S(x); x), then a feed-forward. Attention reaches over the window, not only over the group."""
+    """Compute S(x) + Attention(S(x); x), then an MLP, where S is a pooling.
+
+    Attention sees the whole window and not only the group.
+    """
 
     def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
         super().__init__(name, factor, pooling, sizes)
@@ -108,7 +114,7 @@ class AttentionShortening(Shortening):
     def forward(
         self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
     ) -> Tensor:
-        """See `Shortening`."""
+        """See `Shortening.forward`."""
         pooled = super().forward(x, elements, shortened, carried)
         kept, new = self.window - 1, x.shape[1]
         index = pick(elements.index, shortened.source)
@@ -118,23 +124,26 @@ class AttentionShortening(Shortening):
 
 
 class Upsampling(nn.Module):
-    """Gives each fine element the newest coarse one, by repeating or a linear map. The state has that one."""
+    """Upsample the newest coarse element, which the state keeps, to each fine one."""
 
     def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
-        """See `Shortening`."""
+        """See `Shortening.__init__`."""
         super().__init__()
         self.spread = spread
         self.held = Recent(f"{name}.held", 1, sizes.width)
 
     def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
-        """x: (B, E, r, D), coarse: (B, J, r, D) -> (B, E, r, D)."""
+        """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
         held = self.held(coarse, shortened.elements, carried)
         out: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
         return out
 
 
 class AttentionUpsampling(Upsampling):
-    """U + Attention(U; coarse), U = x + linear, then a feed-forward, over the window's coarse elements."""
+    """Compute U + Attention(U; coarse), then an MLP, where U = x + upsampled coarse elements.
+
+    Attention sees all coarse elements of the window.
+    """
 
     def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
         super().__init__(name, factor, spread, sizes)
@@ -144,7 +153,7 @@ class AttentionUpsampling(Upsampling):
         )
 
     def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
-        """See `Upsampling`."""
+        """See `Upsampling.forward`."""
         spread = x + super().forward(x, coarse, shortened, carried)
         reach = Reach(self.window, x.shape[2], self.factor)
         newest = self.window - 1 + shortened.slot
@@ -160,7 +169,10 @@ SHORTENINGS: Mapping[str, tuple[type[Shortening], Resampling]] = MappingProxyTyp
         "attention": (AttentionShortening, AveragePooling),
     }
 )
-"""What a configuration's `pooling` means. The authors' code has averages for S in attention pooling."""
+"""The value of `HourglassConfig.pooling` -> module and its pooling.
+
+Attention pooling takes averages for S, as the authors' code does.
+"""
 
 UPSAMPLINGS: Mapping[str, tuple[type[Upsampling], Resampling]] = MappingProxyType(
     {
@@ -169,4 +181,4 @@ UPSAMPLINGS: Mapping[str, tuple[type[Upsampling], Resampling]] = MappingProxyTyp
         "attention": (AttentionUpsampling, LinearUpsampling),
     }
 )
-"""What a configuration's `upsampling` means."""
+"""The value of `HourglassConfig.upsampling` -> module and its upsampling."""

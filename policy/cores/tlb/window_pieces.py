@@ -1,8 +1,8 @@
-"""Cuts a training window into pieces that lie within one chunk of ticks and one episode, for each of the batch.
+"""Cut a training window into pieces that lie within one chunk of ticks and one episode.
 
-The elements of a batch begin their episodes, and so their chunks, at different ticks. Their first pieces run
-together, then their second ones, and so on, whatever ticks these are: a window takes as many rounds as the
-element with the most pieces has.
+The elements of a batch start their episodes, and so their chunks, at different ticks. The first
+pieces of all elements run together, then their second pieces, and so on, whichever ticks these are:
+a window takes as many rounds as the element with the most pieces has.
 """
 
 from __future__ import annotations
@@ -14,42 +14,46 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ttm.policy.layers.gather import pick
+
 
 @dataclass(frozen=True)
 class Round:
-    """One piece of each element; those that are shorter than the longest, or none at all, are filled up."""
+    """One piece of each element, padded to the length S of the longest."""
 
     ticks: Tensor
-    """(B, S) int64: which ticks of the window. Fillers come last and are any ticks."""
+    """(B, S) int64: the ticks of the window. Padding comes last and is any tick."""
     count: Tensor
-    """(B,) int64: how many of the S count."""
+    """(B,) int64: how many of the S ticks are not padding."""
     begins_episode: Tensor
-    """(B,) bool."""
+    """(B,) bool: whether the first tick of the piece is the first of an episode."""
     any_begins: bool
-    """Whether that holds for any."""
+    """Whether `begins_episode` is True for any element."""
     all_whole: bool
-    """Whether every element has a whole chunk, from its first tick to its last."""
+    """Whether the piece of every element is a whole chunk, from its first tick to its last."""
 
 
 class WindowPieces:
-    """The pieces of T ticks. Iterates over the rounds; `cut` gives what a window has for each, `in_order` brings their
-    outputs back into the window's order. Where all elements are cut alike, as in most training, neither looks up
-    anything by index, which with its gradient would cost a good part of a step.
+    """The pieces of a window of T ticks. Iterating yields the rounds.
+
+    `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
+    Where all elements are cut alike, as in most training, both are plain slices; indexing and its
+    gradient would take a good part of a training step.
     """
 
     def __init__(
         self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
     ) -> None:
-        """phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool."""
+        """Prepare the pieces.
+
+        phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool.
+        """
         tick = torch.arange(num_ticks, device=phase.device)
         if episode_start is None:
-            episode_start = torch.zeros(
-                len(phase), num_ticks, dtype=torch.bool, device=phase.device
-            )
+            episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)
         began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-        age = torch.where(
-            began >= 0, tick - began, phase[:, None] + tick
-        )  # (B, T), of the chunk or the episode
+        # (B, T): ticks since the start of the chunk before the window, or of the episode.
+        age = torch.where(began >= 0, tick - began, phase[:, None] + tick)
         cut = (age % chunk_size == 0) | (tick == 0)
         self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
         self._count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
@@ -75,20 +79,14 @@ class WindowPieces:
             )
 
     def cut(self, window: Tensor) -> Sequence[Tensor]:
-        """window: (B, T, ...) -> (B, S, ...) for every round."""
+        """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""
         if self._cut_alike:
             return window.split_with_sizes(self._lengths, dim=1)
         return [pick(window, piece.ticks) for piece in self]
 
     def in_order(self, outputs: list[Tensor]) -> Tensor:
-        """outputs: (B, S, ...) of every round -> (B, T, ...)."""
+        """Join the outputs of the rounds, (B, S, ...) each, to a window (B, T, ...)."""
         if self._cut_alike:
             return torch.cat(outputs, dim=1)
         lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
         return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)
-
-
-def pick(x: Tensor, index: Tensor) -> Tensor:
-    """x: (B, T, ...), index: (B, S) int64 -> (B, S, ...), of each element the entries that its row of `index` says."""
-    index = index.reshape(*index.shape, *[1] * (x.dim() - 2))
-    return x.gather(1, index.expand(-1, -1, *x.shape[2:]))

@@ -1,1 +1,1 @@
-"""The Token Turing Machine (Ryoo et al. 2022)."""
+"""Token Turing Machines (Ryoo et al. 2022)."""

@@ -1,251 +1,60 @@
-"""Loads weights of the TTM authors' JAX code (Scenic, projects/token_turing) into our unit, equal to rounding.
+"""Load weights of the TTM authors' JAX code (Scenic, projects/token_turing) into our unit.
 
-Flax keeps a dense layer's kernel as (in, out), and those of attention as (D, heads, D / heads) and
-(heads, D / heads, D); torch wants (out, in).
+The results of the loaded unit equal theirs up to rounding.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from ttm.policy.cores.ttm.machine import TokenTuringConfig, TokenTuringUnit, build_unit
-from ttm.policy.cores.ttm.memory_write import WRITE_HIDDEN, WRITE_TOKENS
+from ttm.policy.cores.ttm.scenic_layout import Array, Kinds, Source, kinds_of, sources_of
+from ttm.policy.cores.ttm.unit import TokenTuringUnit, build_unit
+from ttm.policy.cores.ttm.unit_config import UnitConfig
 from ttm.policy.errors import UserError
 from ttm.policy.layers.summarizers import NUM_HEADS as MHA_HEADS
 
-Array = npt.NDArray[Any]
 Sizes = dict[str, int]
-"""D width, r process size, m memory size, H heads, and so on: the sizes that shapes tell."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where one parameter of ours comes from."""
-
-    target: str
-    """Name within `TokenTuringUnit`."""
-    keys: tuple[str, ...]
-    """Flax paths of the arrays that make it, joined along the output channels."""
-    shape: tuple[int | str, ...]
-    """Of each array: numbers, and names of sizes."""
-    input_axes: int = 0
-    """Leading axes over which a kernel sums; 0 for what is no kernel."""
-
-    def read(self, arrays: Mapping[str, Array]) -> Tensor:
-        """The parameter, as torch lays it out; embeddings keep their shape."""
-        parts = [arrays[key] for key in self.keys]
-        if self.input_axes:
-            inputs = int(np.prod(parts[0].shape[: self.input_axes]))
-            parts = [part.reshape(inputs, -1).T for part in parts]
-        elif self.target.endswith(".bias"):
-            parts = [part.reshape(-1) for part in parts]
-        return torch.tensor(np.concatenate(parts)).contiguous()
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """What the names of the keys tell."""
-
-    summarizer: Literal["mlp", "mha"]
-    processor: Literal["transformer", "mixer", "mlp"]
-    write: Literal["summarize", "erase_add"]
-    positional_embedding: bool
-    num_layers: int
+"""Name -> size that the shapes of the arrays agree on: D width, r process size, m memory size, ..."""
 
 
 def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringUnit:
-    """The unit that `params` are the weights of, in evaluation mode and in the arrays' own precision.
+    """Return the unit of which `params` are the weights, in evaluation mode.
 
-    params: flax path without the leading `params/` -> array, float32 or float64, for example
-    "TokenLearnerModuleV11_0/LayerNorm_0/scale": those of one `TokenTuringMachineUnit`, of any kind.
-    num_heads: of the Transformer; the other processors have none and leave it aside.
+    Parameters
+    ----------
+    params
+        Flax path without the leading `params/` -> array, float32 or float64, for example
+        "TokenLearnerModuleV11_0/LayerNorm_0/scale". These are the arrays of exactly one
+        `TokenTuringMachineUnit`, of any kind; names and shapes determine the configuration.
+    num_heads
+        The heads of the Transformer. The other processors have none and ignore it.
 
-    `memory, outputs = unit(memory, tokens)` with memory (B, m, D) and tokens (B, N, D) then does one step.
-    The authors' memory starts at zero, and at something else for weights of erase-and-add.
+    Call the result as `memory, outputs = unit(memory, tokens)`, with memory (B, m, D) and tokens
+    (B, N, D). It has the precision of the arrays. The authors' memory starts at zero, except for
+    weights of erase-and-add.
 
-    `UserError` names all keys that are missing, unknown, or of a wrong shape or type.
+    Raises `UserError`, which names all arrays that are missing, unknown, or of a wrong shape or type.
     """
     arrays = {key: np.asarray(value) for key, value in params.items()}
-    kinds = _kinds(arrays)
-    sources = _sources(kinds)
+    kinds = kinds_of(arrays)
+    sources = sources_of(kinds)
     _require_keys(arrays, sources, kinds)
     _require_floats(arrays)
     sizes = _sizes(arrays, sources)
     _require_heads(sizes, num_heads)
     _require_shapes(arrays, sources, sizes)
-    with torch.device("meta"):  # neither memory nor random numbers are spent on what is replaced
+    with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
         unit = _empty_unit(kinds, sizes)
     doubles = any(array.dtype == np.float64 for array in arrays.values())
     dtype = torch.float64 if doubles else torch.float32
     values = {source.target: source.read(arrays).to(dtype) for source in sources if source.target}
     unit.load_state_dict(values, assign=True)
     return unit.eval()
-
-
-def _kinds(keys: Collection[str]) -> Kinds:
-    """From the modules that are there at all, so that a key that is missing does not change the kind."""
-    modules = {key.split("/")[0] for key in keys}
-    blocks = {key.split("/")[1] for key in keys if key.startswith("Encoder_0/")}
-    mha = bool(modules & {"TokenLearnerMHA_0", "TokenLearnerMHA_1"})
-    layers = {
-        "mixer": _count("MixerBlock_", modules),
-        "transformer": _count("encoderblock_", blocks),
-        "mlp": max(_count("MlpBlock_", modules), _count("LayerNorm_", modules) - 1),
-    }
-    processor: Literal["transformer", "mixer", "mlp"] = "transformer"
-    if layers["mixer"]:
-        processor = "mixer"
-    elif "Encoder_0" not in modules and modules & {"MlpBlock_0", "LayerNorm_0"}:
-        processor = "mlp"
-    return Kinds(
-        summarizer="mha" if mha else "mlp",
-        processor=processor,
-        write="erase_add" if "TokenAddEraseWrite_0" in modules else "summarize",
-        positional_embedding=bool(modules & {"read_pos_embed", "write_pos_embed"}),
-        num_layers=layers[processor],
-    )
-
-
-def _count(prefix: str, names: Iterable[str]) -> int:
-    """Names that are `prefix` and a number: one more than the greatest number."""
-    matches = (re.fullmatch(prefix + r"(\d{1,3})", name) for name in names)
-    return max((int(match[1]) + 1 for match in matches if match), default=0)
-
-
-def _sources(kinds: Kinds) -> list[Source]:
-    """All parameters of such a unit. What the authors' unit has but never uses has no target."""
-    summarizer = {"mlp": _mlp_summarizer, "mha": _mha_summarizer}[kinds.summarizer]
-    process = {"transformer": _transformer, "mixer": _mixer, "mlp": _mlps}[kinds.processor]
-    sources = summarizer("read.summarizer", 0, "r") + process(kinds.num_layers)
-    written = kinds.write == "summarize"
-    sources += summarizer("write.summarizer", 1, "m") if written else _erase_add()
-    if kinds.positional_embedding:
-        sources += [
-            Source("read.position", ("read_pos_embed/pos_embedding",), (1, "m+n", "D")),
-            Source(
-                "write.position" if written else "",
-                ("write_pos_embed/pos_embedding",),
-                (1, "m+n+r", "D"),
-            ),
-        ]
-    return sources
-
-
-def _dense(target: str, key: str, inputs: int | str, outputs: int | str) -> list[Source]:
-    return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (inputs, outputs), input_axes=1),
-        Source(f"{target}.bias", (f"{key}/bias",), (outputs,)),
-    ]
-
-
-def _mlp(
-    target: str, key: str, inputs: int | str, hidden: int | str, outputs: int | str
-) -> list[Source]:
-    first = _dense(f"{target}.hidden", f"{key}/Dense_0", inputs, hidden)
-    return first + _dense(f"{target}.out", f"{key}/Dense_1", hidden, outputs)
-
-
-def _norm(target: str, key: str) -> list[Source]:
-    return [
-        Source(f"{target}.weight", (f"{key}/scale",), ("D",)),
-        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
-    ]
-
-
-def _projection(target: str, key: str, names: Iterable[str], heads: int | str) -> list[Source]:
-    """Query, key or value, or several of them in one matrix of ours."""
-    kernels, biases = (
-        tuple(f"{key}/{name}/{part}" for name in names) for part in ("kernel", "bias")
-    )
-    return [
-        Source(f"{target}.weight", kernels, ("D", heads, f"D/{heads}"), input_axes=1),
-        Source(f"{target}.bias", biases, (heads, f"D/{heads}")),
-    ]
-
-
-def _projection_back(target: str, key: str, heads: int | str) -> list[Source]:
-    return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (heads, f"D/{heads}", "D"), input_axes=2),
-        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
-    ]
-
-
-def _mlp_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
-    key = f"TokenLearnerModuleV11_{number}"
-    return _norm(f"{target}.norm", f"{key}/LayerNorm_0") + _mlp(
-        f"{target}.mlp", f"{key}/token_masking", "D", "bottleneck", num_tokens
-    )
-
-
-def _mha_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
-    key = f"TokenLearnerMHA_{number}"
-    return [
-        Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D")),
-        *_projection(f"{target}.query", f"{key}/attn", ["query"], MHA_HEADS),
-        *_projection(f"{target}.key_value", f"{key}/attn", ["key", "value"], MHA_HEADS),
-        *_projection_back(f"{target}.out", f"{key}/attn/out", MHA_HEADS),
-    ]
-
-
-def _transformer(num_layers: int) -> list[Source]:
-    position = Source(
-        "process.position", ("Encoder_0/posembed_input/pos_embedding",), (1, "r", "D")
-    )
-    sources = [position, *_norm("process.norm", "Encoder_0/encoder_norm")]
-    for i in range(num_layers):
-        block, key = f"process.blocks.{i}", f"Encoder_0/encoderblock_{i}"
-        attention = f"{key}/MultiHeadDotProductAttention_0"
-        sources += _norm(f"{block}.attention_norm", f"{key}/LayerNorm_0")
-        sources += _projection(f"{block}.attention.qkv", attention, ["query", "key", "value"], "H")
-        sources += _projection_back(f"{block}.attention.out", f"{attention}/out", "H")
-        sources += _norm(f"{block}.mlp_norm", f"{key}/LayerNorm_1")
-        sources += _mlp(f"{block}.mlp", f"{key}/MlpBlock_0", "D", "mlp size", "D")
-    return sources
-
-
-def _mixer(num_layers: int) -> list[Source]:
-    sources = _norm("process.norm", "LayerNorm_0")
-    for i in range(num_layers):
-        block, key = f"process.blocks.{i}", f"MixerBlock_{i}"
-        sources += _norm(f"{block}.token_norm", f"{key}/LayerNorm_0")
-        sources += _mlp(
-            f"{block}.token_mixing", f"{key}/token_mixing", "r", "token mixing size", "r"
-        )
-        sources += _norm(f"{block}.channel_norm", f"{key}/LayerNorm_1")
-        sources += _mlp(f"{block}.channel_mixing", f"{key}/channel_mixing", "D", "mlp size", "D")
-    return sources
-
-
-def _mlps(num_layers: int) -> list[Source]:
-    sources = _norm("process.norm", f"LayerNorm_{num_layers}")
-    for i in range(num_layers):
-        sources += _norm(f"process.layers.{i}.0", f"LayerNorm_{i}")
-        sources += _mlp(f"process.layers.{i}.1", f"MlpBlock_{i}", "D", "mlp size", "D")
-    return sources
-
-
-def _erase_add() -> list[Source]:
-    key = "TokenAddEraseWrite_0"
-    sources = _norm("write.norm", f"{key}/LayerNorm_0")
-    sources += _mlp("write.select", f"{key}/MlpBlock_0", "D", WRITE_HIDDEN, WRITE_TOKENS)
-    for target, norm, first in (("write.erase", 1, 1), ("write.add", 2, 3)):
-        sources += _norm(f"{target}.norm", f"{key}/LayerNorm_{norm}")
-        sources += _mlp(
-            f"{target}.token_mlp", f"{key}/MlpBlock_{first}", "r", WRITE_HIDDEN, WRITE_TOKENS
-        )
-        sources += _mlp(
-            f"{target}.channel_mlp", f"{key}/MlpBlock_{first + 1}", "D", WRITE_HIDDEN, "D"
-        )
-    return sources
 
 
 def _require_keys(arrays: Mapping[str, Array], sources: Iterable[Source], kinds: Kinds) -> None:
@@ -258,8 +67,8 @@ def _require_keys(arrays: Mapping[str, Array], sources: Iterable[Source], kinds:
     if found:
         raise UserError(
             f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
-            f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays and no "
-            f"others, by their paths within the unit (without 'params/' and the names of modules around it)"
+            f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays "
+            f"and no others, by their paths within the unit (without 'params/' and the names of modules around it)"
         )
 
 
@@ -276,7 +85,10 @@ def _require_floats(arrays: Mapping[str, Array]) -> None:
 
 
 def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
-    """Each size as most of the shapes have it, so that a wrong array is outvoted; none where the votes are equal."""
+    """Return each size as the majority of the shapes have it.
+
+    A single wrong array is thus outvoted, and can be reported. Sizes with a tie are left out.
+    """
     votes: dict[str, Counter[int]] = {}
     for source in sources:
         for key in source.keys:
@@ -292,11 +104,11 @@ def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
 
 
 def _require_heads(sizes: Sizes, num_heads: int) -> None:
-    """Only the Transformer's kernels have H heads."""
+    """Check `num_heads` against the Transformer's kernels, if there are any."""
     if sizes.get("H", num_heads) != num_heads:
         raise UserError(
-            f"num_heads is {num_heads}, but the kernels Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/"
-            f"{{query,key,value,out}} have {sizes['H']} heads; give num_heads={sizes['H']}"
+            f"num_heads is {num_heads}, but the kernels "
+            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} have {sizes['H']} heads; give num_heads={sizes['H']}"
         )
 
 
@@ -320,7 +132,7 @@ def _require_shapes(arrays: Mapping[str, Array], sources: Iterable[Source], size
 
 
 def _consistent(sizes: Sizes) -> Sizes:
-    """Without those that contradict each other; a head's size follows from the width."""
+    """Add the sizes of heads, and remove numbers of tokens that contradict each other."""
     known = dict(sizes)
     for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):
         known[f"D/{heads}"] = sizes.get("D", 0) // count
@@ -332,11 +144,9 @@ def _consistent(sizes: Sizes) -> Sizes:
 
 
 def _empty_unit(kinds: Kinds, sizes: Sizes) -> TokenTuringUnit:
-    """The unit without values. Sizes that its kind does not have stay at their defaults."""
-    memory_size = sizes.get(
-        "m", 1
-    )  # erase-and-add has no parameter that depends on m, and fits any
-    config = TokenTuringConfig(
+    """Build the unit without values. Sizes that its kind does not have are arbitrary."""
+    memory_size = sizes.get("m", 1)  # erase-and-add has no parameter of this size, and fits any
+    config = UnitConfig(
         memory_size=memory_size,
         process_size=sizes["r"],
         num_layers=kinds.num_layers,
@@ -347,7 +157,6 @@ def _empty_unit(kinds: Kinds, sizes: Sizes) -> TokenTuringUnit:
         summarizer=kinds.summarizer,
         processor=kinds.processor,
         write=kinds.write,
-        initial_memory="learned" if kinds.write == "erase_add" else "zeros",
         token_mixing_size=sizes.get("token mixing size", 1),
     )
     return build_unit(sizes["D"], sizes.get("m+n", memory_size) - memory_size, config)

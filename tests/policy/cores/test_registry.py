@@ -7,19 +7,19 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.cores.registry import (
-    CORES,
-    NAMES,
+from ttm.policy.cores.configs import (
+    config_class,
     core_from_dict,
     core_name,
     core_to_dict,
     sized_like,
     with_options,
 )
+from ttm.policy.cores.lstm import LstmConfig
+from ttm.policy.cores.registry import CORES, NAMES
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import PRESETS, PolicyConfig
+from ttm.policy.network.presets import PRESETS, PolicyConfig
 
 BASE = PRESETS["base"].core
 
@@ -100,7 +100,7 @@ def test_mistakes_in_options_are_told(option: str) -> None:
 @pytest.mark.parametrize("kind", CORES)
 def test_sizes_must_be_large_enough(kind: str) -> None:
     with pytest.raises(UserError, match="process_size is 0; give 1 or more"):
-        with_options(CORES[kind](), ["process_size=0"])
-    if hasattr(CORES[kind](), "window"):
+        with_options(config_class(kind)(), ["process_size=0"])
+    if hasattr(config_class(kind)(), "window"):
         with pytest.raises(UserError, match="window is 1; give 2 or more"):
-            with_options(CORES[kind](), ["window=1"])
+            with_options(config_class(kind)(), ["window=1"])

@@ -11,10 +11,11 @@ from ttm.policy.cores.causal_transformer import (
     CausalTransformer,
     CausalTransformerConfig,
 )
+from ttm.policy.cores.frame_stacking import FrameStackingConfig
 from ttm.policy.cores.lstm import LstmConfig, LstmCore
+from ttm.policy.cores.mixer import TemporalMixerConfig
 from ttm.policy.cores.recurrent_transformer import RecurrentTransformerConfig
 from ttm.policy.cores.temporal_core import CoreConfig, TemporalCore
-from ttm.policy.cores.windowed import FrameStackingConfig, TemporalMixerConfig
 from ttm.policy.errors import UserError
 
 WIDTH, NUM_INPUTS, TOKENS = 8, 5, 3

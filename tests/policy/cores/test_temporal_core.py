@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from ttm.policy.cores.causal_transformer import CausalTransformerConfig
+from ttm.policy.cores.configs import config_class, core_from_dict, core_to_dict
+from ttm.policy.cores.frame_stacking import FrameStackingConfig
 from ttm.policy.cores.hourglass.hourglass import HourglassConfig
 from ttm.policy.cores.lstm import LstmConfig
+from ttm.policy.cores.mixer import TemporalMixerConfig
 from ttm.policy.cores.recurrent_transformer import RecurrentTransformerConfig
 from ttm.policy.cores.registry import CORES as KINDS
-from ttm.policy.cores.registry import core_from_dict, core_to_dict
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore, reset_where
 from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
-from ttm.policy.cores.windowed import FrameStackingConfig, TemporalMixerConfig
 
 WIDTH, NUM_INPUTS = 8, 5
 SIZES = {"process_size": 3, "num_layers": 1, "bottleneck": 8}
@@ -109,7 +110,7 @@ def assert_states_close(one: CoreState, other: CoreState, atol: float) -> None:
 
 
 def test_all_kinds_are_tested() -> None:
-    assert {type(config) for config in CORES.values()} == set(KINDS.values())
+    assert {type(config) for config in CORES.values()} == {config_class(kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.film_efficientnet import FilmEfficientNet, VisionConfig
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.vision_tokens import CameraTokens, position_waves
 
 SMALL = VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8)

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.film_efficientnet import VisionConfig
-from ttm.policy.network.policy import PRESETS, Policy, PolicyConfig, PolicyInputs
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 Make = Callable[[int, int], PolicyInputs]
@@ -27,18 +29,18 @@ def test_forward_equals_steps(
     policy = Policy(spec, replace(config, vision=vision, head=head)).eval()
     inputs = make_inputs(2, 5)
     with torch.no_grad():
-        prediction, _ = policy(inputs)
+        raw, _ = policy(inputs)
         state = policy.initial_state(2)
         for tick in range(5):
             one, state = policy.step(at_tick(inputs, tick), state)
-            torch.testing.assert_close(one.raw[:, 0], prediction.raw[:, tick], rtol=0, atol=1e-5)
-    assert policy.decode(prediction.raw).shape == (2, 5, spec.action_size)
+            torch.testing.assert_close(one[:, 0], raw[:, tick], rtol=0, atol=1e-5)
+    assert policy.decode(raw).shape == (2, 5, spec.action_size)
 
 
 def test_every_parameter_learns(policy: Policy, make_inputs: Make) -> None:
     inputs = replace(make_inputs(4, 3), proprioception_valid=torch.rand(4, 3) > 0.5)
-    prediction, _ = policy(inputs)
-    losses = policy.loss(prediction.raw, torch.rand(4, 3, 4))
+    raw, _ = policy(inputs)
+    losses = policy.loss(raw, torch.rand(4, 3, 4))
     torch.stack(list(losses.values())).sum().backward()
     idle = [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()]
     assert idle == []
@@ -53,7 +55,7 @@ def test_hidden_inputs_do_not_count(policy: Policy, make_inputs: Make) -> None:
         previous_action=inputs.previous_action + 1,
         proprioception={name: value + 1 for name, value in inputs.proprioception.items()},
     )
-    assert torch.equal(policy(inputs)[0].raw, policy(other)[0].raw)
+    assert torch.equal(policy(inputs)[0], policy(other)[0])
 
 
 def test_cameras_of_different_sizes(
@@ -65,8 +67,8 @@ def test_cameras_of_different_sizes(
         c.name: torch.randint(0, 256, (2, 3, 3, c.height, c.width), dtype=torch.uint8)
         for c in wide.cameras
     }
-    prediction, _ = Policy(wide, config)(replace(inputs, images=images))
-    assert prediction.raw.shape == (2, 3, 4)
+    raw, _ = Policy(wide, config)(replace(inputs, images=images))
+    assert raw.shape == (2, 3, 4)
 
 
 def test_decoded_actions_keep_the_limits(policy: Policy) -> None:

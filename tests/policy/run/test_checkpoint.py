@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy, PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
@@ -30,7 +31,7 @@ def test_comes_back_whole(
 ) -> None:
     loaded, info = load_checkpoint(path)
     inputs = make_inputs(2, 3)
-    assert torch.equal(loaded(inputs)[0].raw, policy.eval()(inputs)[0].raw)
+    assert torch.equal(loaded(inputs)[0], policy.eval()(inputs)[0])
     assert (loaded.spec, loaded.config, info) == (policy.spec, policy.config, {"steps": 7})
 
 

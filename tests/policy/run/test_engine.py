@@ -13,19 +13,26 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.registry import CORES, sized_like
+from ttm.policy.cores.configs import sized_like
+from ttm.policy.cores.registry import CORES
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.errors import UserError
-from ttm.policy.network.action_head import ActionHeadConfig
-from ttm.policy.network.policy import Policy, PolicyConfig, PolicyInputs
-from ttm.policy.run.engine import CompiledTorchEngine, Engine, TorchEngine, make_engine
-from ttm.policy.run.openvino_engine import (
-    CompiledModule,
-    LayerNormGroups,
-    OpenVinoEngine,
-    require_agreement,
+from ttm.policy.network.config import ActionHeadConfig
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.run.engine import Engine
+from ttm.policy.run.engine_choice import make_engine
+from ttm.policy.run.openvino_engine import OpenVinoEngine, require_agreement
+from ttm.policy.run.openvino_module import CompiledModule, LayerNormGroups
+from ttm.policy.run.tick_module import (
+    CoreTickModule,
+    TickLayout,
+    TickModule,
+    example_tick,
+    random_tick,
 )
-from ttm.policy.run.tick import CoreTick, Tick, TickLayout, example_tick, random_tick
+from ttm.policy.run.torch_engine import CompiledTorchEngine, TorchEngine
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 CPU = torch.device("cpu")
@@ -119,7 +126,9 @@ def test_openvino_runs_every_core(name: str, config: PolicyConfig) -> None:
         parameter.add_(torch.randn_like(parameter) * 0.1)
     state = core.initial_state(1)
     names = list(state)
-    step = CompiledModule(CoreTick(core, names), [torch.zeros(1, 7, config.width), *state.values()])
+    step = CompiledModule(
+        CoreTickModule(core, names), [torch.zeros(1, 7, config.width), *state.values()]
+    )
     streamed = state
     for _ in range(12):
         tokens = torch.randn(1, 7, config.width)
@@ -283,7 +292,7 @@ def test_openvino_is_right_where_there_are_as_many_tokens_as_heads(
 
 def test_an_engine_that_computes_something_else_is_refused(policy: Policy) -> None:
     layout = TickLayout(policy.spec, ("memory",))
-    tick = Tick(policy.eval(), layout)
+    tick = TickModule(policy.eval(), layout)
 
     def other(*tensors: Tensor) -> list[Tensor]:
         action, memory = tick(*tensors)

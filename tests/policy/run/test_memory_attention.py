@@ -15,9 +15,13 @@ from torch import Tensor
 from ttm.policy.cores.temporal_core import CoreState, TemporalCore
 from ttm.policy.errors import UserError
 from ttm.policy.layers.token_learner import Summarizer
-from ttm.policy.network.film_efficientnet import FilmEfficientNet, VisionConfig
-from ttm.policy.network.policy import Policy, PolicyConfig, PolicyInputs
-from ttm.policy.run.memory_attention import MemoryAttention, Which, cell_centres, record_attention
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.film_efficientnet import FilmEfficientNet
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.run.attention_recorder import record_attention
+from ttm.policy.run.memory_attention import MemoryAttention, Which, cell_centres
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 

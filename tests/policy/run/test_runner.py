@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.registry import sized_like, with_options
+from ttm.policy.cores.configs import sized_like, with_options
 from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation, UserError
-from ttm.policy.network.policy import Policy, PolicyConfig, PolicyInputs
-from ttm.policy.run.engine import EngineName
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.run.engine_options import EngineName
 from ttm.policy.run.runner import STATE, PolicyRunner
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import Observation, PolicySpec
@@ -113,7 +115,7 @@ def test_streaming_equals_the_parallel_forward_pass(
         language=torch.from_numpy(embedding)[None],
     )
     with torch.no_grad():
-        parallel = policy.decode(policy(inputs)[0].raw)[0].numpy()
+        parallel = policy.decode(policy(inputs)[0])[0].numpy()
     streamed = np.stack([action.probabilities for action in taken])
     np.testing.assert_allclose(streamed, parallel, rtol=0, atol=1e-5)
 

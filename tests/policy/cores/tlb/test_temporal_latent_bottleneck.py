@@ -14,10 +14,11 @@ from ttm.policy.cores.tlb.temporal_latent_bottleneck import (
     TemporalLatentBottleneck,
     TemporalLatentBottleneckConfig,
 )
-from ttm.policy.cores.tlb.window_pieces import WindowPieces, pick
+from ttm.policy.cores.tlb.window_pieces import WindowPieces
 from ttm.policy.errors import UserError
-from ttm.policy.layers.attention_block import AttentionBlock
-from ttm.policy.run.openvino_engine import CompiledModule
+from ttm.policy.layers.attention import AttentionBlock
+from ttm.policy.layers.gather import pick
+from ttm.policy.run.openvino_module import CompiledModule
 
 WIDTH, NUM_INPUTS, CHUNK, TICKS = 8, 5, 5, 23
 SMALL: dict[str, Any] = {

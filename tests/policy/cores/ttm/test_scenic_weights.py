@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.ttm.machine import TokenTuringUnit
 from ttm.policy.cores.ttm.scenic_weights import load_scenic
+from ttm.policy.cores.ttm.unit import TokenTuringUnit
 from ttm.policy.errors import UserError
 
 Arrays = dict[str, np.ndarray]

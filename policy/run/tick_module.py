@@ -1,4 +1,4 @@
-"""One tick as a function of plain tensors in a fixed order: what compilers and exporters of networks take."""
+"""One tick as a module of plain tensors in a fixed order, which compilers and exporters need."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreState, TemporalCore
-from ttm.policy.network.policy import Policy, PolicyInputs
+from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.policy import Policy
 from ttm.policy.spec import PolicySpec
 
 
 @dataclass(frozen=True)
 class TickLayout:
-    """The order of a tick's tensors: images, proprioception, previous action, whether it is valid, language, state."""
+    """The order of the tensors of a tick.
+
+    Images, proprioception, previous action, whether it is valid, language, state.
+    """
 
     spec: PolicySpec
     state_names: tuple[str, ...]
 
     def flatten(self, inputs: PolicyInputs, state: CoreState) -> list[Tensor]:
-        """Views of the tensors, with B = T = 1. Images are (1, 1, H, W, 3), as cameras give them."""
+        """Return views of the tensors, with B = T = 1. Images are (1, 1, H, W, 3), as from cameras."""
         assert inputs.proprioception_valid is None, "a tick hides no proprioception"
         return [
             *(inputs.images[camera.name].permute(0, 1, 3, 4, 2) for camera in self.spec.cameras),
@@ -34,7 +38,7 @@ class TickLayout:
         ]
 
     def unflatten(self, tensors: Sequence[Tensor]) -> tuple[PolicyInputs, CoreState]:
-        """What `flatten` was given."""
+        """Return the arguments of `flatten`."""
         rest = iter(tensors)
         inputs = PolicyInputs(
             images={camera.name: next(rest).permute(0, 1, 4, 2, 3) for camera in self.spec.cameras},
@@ -46,8 +50,8 @@ class TickLayout:
         return inputs, dict(zip(self.state_names, rest, strict=True))
 
 
-class Tick(nn.Module):
-    """`Policy.step` under a `TickLayout`."""
+class TickModule(nn.Module):
+    """`Policy.step` with the tensors of a `TickLayout`."""
 
     def __init__(self, policy: Policy, layout: TickLayout) -> None:
         super().__init__()
@@ -55,14 +59,14 @@ class Tick(nn.Module):
         self.layout = layout
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """As laid out -> the raw prediction (1, 1, F), and the new state in the layout's order."""
+        """Return the raw prediction, (1, 1, F), and the new state in the order of the layout."""
         inputs, state = self.layout.unflatten(tensors)
-        prediction, state = self.policy.step(inputs, state)
-        return prediction.raw, *(state[name] for name in self.layout.state_names)
+        raw, state = self.policy.step(inputs, state)
+        return raw, *(state[name] for name in self.layout.state_names)
 
 
-class CoreTick(nn.Module):
-    """`TemporalCore.step` with the state's tensors in a fixed order."""
+class CoreTickModule(nn.Module):
+    """`TemporalCore.step` with the tensors of the state in a fixed order."""
 
     def __init__(self, core: TemporalCore, state_names: Sequence[str]) -> None:
         super().__init__()
@@ -70,13 +74,16 @@ class CoreTick(nn.Module):
         self.state_names = tuple(state_names)
 
     def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        """tokens: (B, N, D), and the state's tensors -> outputs (B, R, D), and the new state's."""
+        """Return the outputs, (B, R, D), and the tensors of the new state.
+
+        tokens: (B, N, D); values: the tensors of the state.
+        """
         outputs, state = self.core.step(tokens, dict(zip(self.state_names, values, strict=True)))
         return outputs, *(state[name] for name in self.state_names)
 
 
 def example_tick(policy: Policy) -> tuple[PolicyInputs, CoreState]:
-    """A tick at an episode's start before black cameras, on the policy's device."""
+    """Return the inputs of a first tick with black images, and the state, on the policy's device."""
     spec = policy.spec
     inputs = PolicyInputs(
         images={
@@ -95,7 +102,7 @@ def example_tick(policy: Policy) -> tuple[PolicyInputs, CoreState]:
 
 
 def random_tick(policy: Policy, seed: int) -> PolicyInputs:
-    """A tick of noise, for a policy on the CPU: the same for the same seed."""
+    """Return random inputs of one tick, determined by `seed`, for a policy on the CPU."""
     inputs, _ = example_tick(policy)
     generator = torch.Generator().manual_seed(seed)
 

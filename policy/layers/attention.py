@@ -1,0 +1,127 @@
+"""Multi-head attention: the size of a head, the projections and their initialisation, two modules.
+
+All projections of attention are square maps of the width D. Several of them may share one matrix
+product; each is initialised by itself, so that sharing does not change the distribution.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttm.policy.errors import UserError
+from ttm.policy.layers.mlp import Mlp
+from ttm.policy.layers.norms import layer_norm
+
+
+def head_size(width: int, num_heads: int, where: str) -> int:
+    """Return the number of channels of each head.
+
+    Raises `UserError`, which calls the module `where`, if `num_heads` does not divide `width`.
+    """
+    if width % num_heads:
+        raise UserError(
+            f"{where} has {num_heads} heads, which do not divide the width {width}; "
+            f"give a width that is a multiple of {num_heads}, or another number of heads"
+        )
+    return width // num_heads
+
+
+def initialize_projections(*layers: nn.Linear) -> None:
+    """Initialise each D x D map of `layers` by Xavier's uniform distribution, and set biases to 0.
+
+    A layer of shape (D, n D) holds n maps that share one matrix product.
+    """
+    for layer in layers:
+        for weight in layer.weight.chunk(layer.out_features // layer.in_features):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(layer.bias)
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Reshape (B, S, D) to (B, nh, S, hs)."""
+    return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Reshape (B, nh, S, hs) to (B, S, D)."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention without a mask."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
+        self.qkv = nn.Linear(width, 3 * width)  # one matrix product for query, key and value
+        self.out = nn.Linear(width, width)
+        initialize_projections(self.qkv, self.out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x of shape (B, N, D) to (B, N, D)."""
+        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        out: Tensor = self.out(merge_heads(mixed))  # (B, N, D)
+        return out
+
+
+class AttentionBlock(nn.Module):
+    """Compute x + Attention(LN x; keys, values), then x + MLP(LN x).
+
+    The caller passes keys and values, so that it can keep them from tick to tick, and decides what
+    the queries see: `block(x, *block.keys_values(context))` is cross-attention to `context`, and
+    `block(x, *block.keys_values(x))` is self-attention.
+    """
+
+    def __init__(
+        self, width: int, num_heads: int, mlp_size: int, where: str = "the attention block"
+    ) -> None:
+        """`where` names the module in the error for a `num_heads` that does not divide `width`."""
+        super().__init__()
+        self.num_heads, self.head_size = num_heads, head_size(width, num_heads, where)
+        self.query_norm = layer_norm(width)
+        self.query = nn.Linear(width, width)
+        self.context_norm = layer_norm(width)
+        self.key_value = nn.Linear(width, 2 * width)  # one matrix product for both
+        self.out = nn.Linear(width, width)
+        initialize_projections(self.query, self.key_value, self.out)
+        self.mlp_norm = layer_norm(width)
+        self.mlp = Mlp(width, mlp_size, width)
+
+    def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalise context of shape (..., D) and return its keys and values, (..., D) each."""
+        keys, values = self.key_value(self.context_norm(context)).chunk(2, dim=-1)
+        return keys, values
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Run the whole block.
+
+        x: (B, S, D); keys and values: (B, P, D); mask: (B or 1, 1, S, P) bool, True where a query
+        sees a key. Returns (B, S, D).
+        """
+        mixed = F.scaled_dot_product_attention(
+            self.queries(x), self.heads(keys), self.heads(values), attn_mask=mask
+        )
+        return self.finish(x, mixed)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Normalise x of shape (B, S, D) and return its queries, (B, nh, S, hs)."""
+        return self.heads(self.query(self.query_norm(x)))
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Run what follows attention.
+
+        x: (B, S, D); mixed: (B, nh, S, hs), the result of attention for the queries of x.
+        Returns (B, S, D).
+        """
+        x = x + self.out(merge_heads(mixed))
+        x = x + self.mlp(self.mlp_norm(x))
+        return x
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Reshape (B, S, D) to (B, nh, S, hs)."""
+        return split_heads(x, self.num_heads)

@@ -1,0 +1,51 @@
+"""The inputs of the policy network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PolicyInputs:
+    """What the network sees at T ticks of B windows, in the units of the spec."""
+
+    images: Mapping[str, Tensor]
+    """Camera -> (B, T, 3, H, W) uint8, or float in [0, 1]."""
+    proprioception: Mapping[str, Tensor]
+    """Name -> (B, T, K) float32."""
+    previous_action: Tensor
+    """(B, T, A) float32; zeros at the first tick of an episode."""
+    previous_action_valid: Tensor
+    """(B, T) bool; False at the first tick of an episode, or to hide it behind a learned vector."""
+    language: Tensor
+    """(B, L) float32, the embedding of the instruction."""
+    proprioception_valid: Tensor | None = None
+    """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
+
+    def to(self, device: torch.device | str) -> PolicyInputs:
+        """Return the inputs on `device`."""
+        valid = self.proprioception_valid
+        return PolicyInputs(
+            {name: value.to(device) for name, value in self.images.items()},
+            {name: value.to(device) for name, value in self.proprioception.items()},
+            self.previous_action.to(device),
+            self.previous_action_valid.to(device),
+            self.language.to(device),
+            None if valid is None else valid.to(device),
+        )
+
+    def at_ticks(self, ticks: slice) -> PolicyInputs:
+        """Return those ticks of all windows."""
+        valid = self.proprioception_valid
+        return PolicyInputs(
+            {name: value[:, ticks] for name, value in self.images.items()},
+            {name: value[:, ticks] for name, value in self.proprioception.items()},
+            self.previous_action[:, ticks],
+            self.previous_action_valid[:, ticks],
+            self.language,
+            None if valid is None else valid[:, ticks],
+        )

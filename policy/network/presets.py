@@ -1,0 +1,86 @@
+"""The configuration of the policy, and presets of three sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ttm.policy.cores.configs import core_from_dict, core_to_dict
+from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.network.config import ActionHeadConfig, VisionConfig
+from ttm.policy.network.language import EMBEDDING_SIZE, LANGUAGE_MODEL
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """All that is needed to build the network, except for the `PolicySpec`."""
+
+    width: int = 128
+    """D, the width of all tokens."""
+    tokens_per_camera: int = 6
+    """K, the tokens to which the feature map of each camera is summarised."""
+    language_size: int = 128
+    """Width of the code of the instruction that FiLM sees."""
+    image_size: int = 64
+    """Pixels a side of the frames where data and robot leave it open. The spec decides."""
+    language_model: str = LANGUAGE_MODEL
+    """The sentence-transformers model that embeds instructions."""
+    embedding_size: int = EMBEDDING_SIZE
+    """L, the values of an embedding of an instruction."""
+    vision: VisionConfig = field(default_factory=VisionConfig)
+    core: CoreConfig = field(default_factory=TokenTuringConfig)
+    head: ActionHeadConfig = field(default_factory=ActionHeadConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "core": core_to_dict(self.core)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
+        """Read the result of `to_dict`.
+
+        Raises `TypeError` or `KeyError` if another version of the code wrote `data`.
+        """
+        parts = {
+            "vision": VisionConfig(**data["vision"]),
+            "core": core_from_dict(data["core"]),
+            "head": ActionHeadConfig(**data["head"]),
+        }
+        return cls(**{**data, **parts})
+
+
+PRESETS: Mapping[str, PolicyConfig] = MappingProxyType(
+    {
+        "tiny": PolicyConfig(
+            vision=VisionConfig(
+                width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"
+            ),
+        ),
+        "base": PolicyConfig(
+            width=256,
+            tokens_per_camera=8,
+            language_size=256,
+            image_size=224,
+            vision=VisionConfig(reduction=32),
+            core=TokenTuringConfig(
+                memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
+            ),
+            head=ActionHeadConfig(hidden_size=512),
+        ),
+        "paper": PolicyConfig(
+            width=512,
+            tokens_per_camera=44,
+            language_size=512,
+            image_size=300,
+            vision=VisionConfig(model="efficientnet-b3", reduction=32),
+            core=TokenTuringConfig(
+                memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
+            ),
+            head=ActionHeadConfig(hidden_size=512),
+        ),
+    }
+)
+"""Name -> configuration. The names are those of `PresetName`."""

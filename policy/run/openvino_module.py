@@ -1,0 +1,155 @@
+"""PyTorch modules compiled by OpenVINO for this CPU.
+
+At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
+stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
+neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttm.policy.errors import UserError
+from ttm.policy.run.engine_options import Precision
+
+# OpenVINO's import sends usage reports to its makers and writes a file into the user's home, unless
+# this package is missing. A robot must do neither; None marks the package as missing.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+import openvino  # noqa: E402
+from openvino import frontend  # noqa: E402
+
+BFLOAT16 = "BF16"
+"""OpenVINO's name for the capability of a processor that has bfloat16 instructions."""
+
+FAILURES = (frontend.GeneralFailure, frontend.OpConversionFailure, frontend.NotImplementedFailure)
+"""The errors of OpenVINO's converter."""
+
+
+class CompiledModule:
+    """Any module that maps tensors of fixed shapes to tensors, compiled for this CPU."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        example: Sequence[Tensor],
+        *,
+        precision: Precision = "float32",
+        threads: int | None = None,
+    ) -> None:
+        """Compile `module`.
+
+        module: called as module(*example), returns a tuple of tensors. It is traced unless it is a
+        ScriptModule already; see `trace`. threads: None for the number of PyTorch's threads.
+        """
+        traced = module if isinstance(module, torch.jit.ScriptModule) else trace(module, example)
+        compiled = _compile(
+            _convert(traced, example), precision, threads or torch.get_num_threads()
+        )
+        self._request = compiled.create_infer_request()
+        # Bound once: to pass the arrays at every call takes a tenth of the tick of a small network.
+        self._inputs = [np.array(tensor.numpy(), order="C") for tensor in example]
+        for index, array in enumerate(self._inputs):
+            self._request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
+        self._num_outputs = len(compiled.outputs)
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """Return the outputs, as tensors that later calls do not change."""
+        for array, tensor in zip(self._inputs, inputs, strict=True):
+            np.copyto(array, tensor.numpy(), casting="no")
+        self._request.infer(share_outputs=True)
+        # Looked up at every call: the address of an output that equals an input changes.
+        outputs = (
+            self._request.get_output_tensor(index).data for index in range(self._num_outputs)
+        )
+        return [torch.from_numpy(array.copy()) for array in outputs]
+
+
+class LayerNormGroups(nn.Module):
+    """GroupNorm by means of `F.layer_norm`: OpenVINO 2026.4 crashes on GroupNorm itself."""
+
+    def __init__(self, norm: nn.GroupNorm) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x, (B, C, H, W), to the same shape."""
+        groups = x.reshape(x.shape[0], self.norm.num_groups, -1)  # (B, G, C / G * H * W)
+        normed = F.layer_norm(groups, groups.shape[-1:], eps=self.norm.eps).reshape(x.shape)
+        return normed * self.norm.weight[:, None, None] + self.norm.bias[:, None, None]
+
+
+def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModule:
+    """Trace a module to TorchScript, from which OpenVINO compiles it.
+
+    This takes a third of the time of `torch.export` and gives the same network. `module` itself is
+    changed where OpenVINO needs it; pass a copy.
+    """
+    _replace_group_norm(module)
+    with warnings.catch_warnings(), torch.no_grad():
+        # The warnings that sizes become constants, which is correct, and that TorchScript is deprecated.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
+        traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+            module, tuple(example), strict=False, check_trace=False
+        )
+    return traced
+
+
+def _convert(traced: torch.jit.ScriptModule, example: Sequence[Tensor]) -> Any:
+    try:
+        model = openvino.convert_model(traced, example_input=tuple(example))
+    except (RuntimeError, *FAILURES) as error:
+        why = (
+            str(error).strip().splitlines()[-1]
+        )  # the lines before name places in OpenVINO's source
+        raise UserError(f"OpenVINO cannot run this network ({why}); give engine torch") from error
+    model.reshape({index: list(tensor.shape) for index, tensor in enumerate(example)})
+    return model
+
+
+def _replace_group_norm(module: nn.Module) -> None:
+    for name, child in module.named_children():
+        if isinstance(child, nn.GroupNorm):
+            setattr(module, name, LayerNormGroups(child))
+        else:
+            _replace_group_norm(child)
+
+
+def supported_precisions() -> tuple[Precision, ...]:
+    """Return the precisions for which this CPU has instructions."""
+    found = _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return ("float32", "bfloat16") if BFLOAT16 in found else ("float32",)
+
+
+def _compile(model: Any, precision: Precision, threads: int) -> Any:
+    if precision not in supported_precisions():
+        raise UserError(f"this CPU has no instructions for {precision}; give precision float32")
+    properties = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
+        "ENABLE_CPU_PINNING": False,  # several processes would be pinned to the same cores
+        # OpenVINO 2026.4 fuses attention wrongly where the numbers of tokens and heads are equal.
+        # Without fusion a tick takes 6 % longer.
+        "SNIPPETS_MODE": "DISABLE",
+    }
+    return _core().compile_model(model, "CPU", properties)
+
+
+@functools.cache
+def _core() -> Any:
+    """Return the one core of the process.
+
+    Each core installs a stack for signals. With several, the last one to be destroyed restores a stack
+    that is gone, and Ctrl-C then crashes.
+    """
+    return openvino.Core()
