@@ -1,8 +1,8 @@
 """Drive a robot with a policy: a real robot, or with sim:=true the simulated one in lockstep.
 
-ros2 launch ttm_policy robot.launch.py sim:=true task:=pick ros2 launch ttm_policy robot.launch.py
-checkpoint:=/path/policy.safetensors contract:=/path/robot.yaml \
-    instruction:="open the top drawer" cmd_vel:=/base_controller/cmd_vel
+ros2 launch ttm_policy robot.launch.py sim:=true task:=pick
+ros2 launch ttm_policy robot.launch.py checkpoint:=/path/policy.safetensors \
+    contract:=/path/robot.yaml instruction:="open the top drawer" cmd_vel:=/base_controller/cmd_vel
 """
 
 # ruff: noqa: I001  (this folder's name makes ruff take ROS's launch for a module of ours)

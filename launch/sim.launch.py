@@ -1,5 +1,4 @@
-"""Start the simulated mobile manipulator behind the topics of a real one. The launch ends with its
-last episode.
+"""Start the simulated mobile manipulator. The launch ends with its last episode.
 
 ros2 launch ttm_policy sim.launch.py task:=open_drawer episodes:=20 out:=results
 """

@@ -36,14 +36,14 @@ _AllOptions: Any = make_dataclass(
 class RobotCommand(_AllOptions):
     """Drive a robot with a policy over ROS 2, keeping its memory from tick to tick.
 
-    With --sim the robot is the simulated one, in a process of its own behind the same topics;
-    without it only the policy's node starts, for the robot whose topics --contract names. Ctrl-C
-    stops the robot and all processes.
+    With --sim the robot is the simulated one, in a process of its own behind the same topics. Without
+    it only the policy's node starts, for the robot whose topics --contract names. Ctrl-C stops the
+    robot and all processes.
 
     For example:
-      ttm robot --sim --instruction "pick up the red can" ttm robot --sim --task open_drawer
-      --episodes 20 --out runs/ros ttm robot --checkpoint runs/mine/best.safetensors --contract
-      my_robot.yaml --instruction "open the drawer"
+      ttm robot --sim --instruction "pick up the red can"
+      ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
+      ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
     """
 
     def run(self) -> int:

@@ -42,19 +42,19 @@ def option_of(parameter: str) -> str:
 
 
 def parameter_options() -> list[tuple[str, Any, Field[Any]]]:
-    """Return the fields for `dataclasses.make_dataclass`: one for each parameter that has an
-    option.
+    """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
 
     A parameter that both nodes have becomes one option.
     """
     policy, sim = _with_option(PolicyParameters), _with_option(SimParameters)
     options = []
-    for name, parameter in {**sim, **policy}.items():
+    for name in {**policy, **sim}:
+        parameter = policy.get(name) or sim[name]
         about = arg(help=_help(policy.get(name), sim.get(name)))
         options.append(
             (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
         )
-    return sorted(options, key=lambda option: option[0] not in policy)
+    return options
 
 
 def check_options(command: object) -> None:
@@ -67,7 +67,7 @@ def check_options(command: object) -> None:
 def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:
     """Return the parameters of a node as the options of `command` set them.
 
-    others: those without an option.
+    others: the values of parameters that have no option.
     """
     values = {
         parameter.name: _value(command, name)
@@ -105,10 +105,7 @@ def _default(parameter: DeclaredParameter) -> Any:
 
 
 def _help(policy: DeclaredParameter | None, sim: DeclaredParameter | None) -> str:
-    """Return the help text of a parameter.
-
-    Of those that both nodes have, both texts if they differ.
-    """
+    """Return the help text of an option, with both nodes' texts if they differ."""
     texts = [_sentence(policy)] if policy is not None else []
     if sim is not None and (policy is None or sim.about.help != policy.about.help):
         texts.append(f"With --sim: {_sentence(sim)}")

@@ -1,7 +1,6 @@
-"""Starts the nodes of the ROS package as processes, as a launch file would, and stops them in
-order.
+"""Starts the nodes of the ROS package as processes, and stops them in order.
 
-It needs no ROS install. The nodes stop the robot when they are stopped.
+It does what a launch file does, and needs no ROS install. The nodes stop the robot when they are stopped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The parameters of both nodes: names, types, defaults, units, ranges and help texts, declared
-once.
+"""The parameters of both nodes: names, types, defaults, units, ranges and help, declared once.
 
 The nodes (`ttm_policy.declare`), the launch arguments (`ttm_policy.launch_arguments`), the options
 of `ttm robot` and the tables in `ros2_ws/README.md` are made from these dataclasses. This module
@@ -21,7 +20,7 @@ from ttm.sim.tasks.table import TASKS
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is known of a parameter beside its name, type and default.
+    """The description of a parameter, beside its name, type and default.
 
     The first sentence of `help` stands alone in tables.
     """

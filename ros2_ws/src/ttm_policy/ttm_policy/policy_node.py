@@ -1,13 +1,11 @@
-"""The policy as a managed (life-cycle) ROS 2 node: it receives observations, runs ticks and sends
-commands.
+"""The policy as a managed (life-cycle) ROS 2 node: observations in, ticks, commands out.
 
 configure loads the checkpoint and warms it up, activate starts the ticks, deactivate stops the
 policy and then the robot. The memory is kept on deactivation: only a different instruction or
 `~/reset_memory` empties it.
 
-    ros2 run ttm_policy policy_node --ros-args -p checkpoint:=policy.safetensors -p
-    instruction:="pick up the red can" python -m ttm_policy.policy_node --ros-args …
-    (the same without a ROS install)
+    ros2 run ttm_policy policy_node --ros-args -p checkpoint:=policy.safetensors
+    python -m ttm_policy.policy_node --ros-args …            (the same without a ROS install)
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What the service `~/reset_memory` answers when it succeeds: JSON in the message of its
-`Trigger.Response`.
+"""The answer of the service `~/reset_memory`: JSON in the message of its `Trigger.Response`.
 
 A simulator that begins an episode can thereby check that the memory was reset under its
 instruction, and not under an older one because the instruction had not arrived yet. This module is

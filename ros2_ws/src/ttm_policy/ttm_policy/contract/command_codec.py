@@ -1,5 +1,4 @@
-"""Converts actions to the command messages of a contract and back, and makes the command that stops
-the robot.
+"""Converts actions to the command messages of a contract and back, and makes stop commands.
 
 Parts of the action that share a topic share one message: arm translation and rotation are one twist
 for MoveIt Servo.

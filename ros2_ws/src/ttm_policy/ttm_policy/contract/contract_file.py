@@ -30,10 +30,10 @@ def default_contract() -> Path:
 
 
 def load_contract(path: str | Path | None = None) -> RobotContract:
-    """Read a contract from a YAML file. None or an empty string stands for the simulated Fetch's
-    contract.
+    """Read a contract from a YAML file.
 
-    Raises `UserError` that names the faulty entry.
+    None or an empty string stands for the simulated Fetch's contract. Raises `UserError` that names
+    the faulty entry.
     """
     file = Path(path) if path else default_contract()
     try:

@@ -92,8 +92,7 @@ class RobotContract:
     path: str
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
-        """Raise `UserError` at the first name, size or robot in which the contract and `spec`
-        differ.
+        """Raise `UserError` unless names, sizes and robot of contract and `spec` agree.
 
         whose: what `spec` belongs to, for the message.
         """

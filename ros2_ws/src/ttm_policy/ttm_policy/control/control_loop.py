@@ -1,5 +1,6 @@
-"""Decides at each tick whether the policy acts, holds or stops. It uses no ROS, so that tests can
-set the time.
+"""Decides at each tick whether the policy acts, holds or stops.
+
+It uses no ROS, so that tests can set the time.
 
 =============================  ===============================================================
 fresh observation              tick: one memory write, one command

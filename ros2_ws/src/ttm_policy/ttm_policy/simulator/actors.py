@@ -67,12 +67,11 @@ class RosActor:
         self._wait(lambda: self._call_reset() == wanted, limit_s, problem)
 
     def _call_reset(self) -> ResetReply | None:
-        """Call the service, and return None without an answer: a killed policy remains visible for
-        some seconds.
+        """Call the service, and return None if there is no answer.
 
-        A call that is given up may still be executed, but never after the answer to a later call,
-        since the policy executes them in order. No memory is therefore reset in the middle of an
-        episode.
+        A killed policy remains visible for some seconds, so that a call may stay unanswered. A call
+        that is given up may still be executed, but never after the answer to a later call, since
+        the policy executes them in order. No memory is therefore reset in the middle of an episode.
         """
         future = self._reset.call_async(Trigger.Request())
         until_s = time.monotonic() + ANSWER_TIMEOUT_S
