@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,10 +35,15 @@ def decimals(value: float | None, digits: int) -> str:
     return "—" if value is None else f"{value:.{digits}f}"
 
 
+def print_progress(line: str) -> None:
+    """Print a line on the progress to stderr at once, so that stdout holds nothing but results."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Report:
     """Prints the tables of a benchmark and collects the figures that `--json` writes."""
 
-    def __init__(self, json_path: Path | None, **figures: Any) -> None:
+    def __init__(self, json_path: Path | None = None, **figures: Any) -> None:
         """json_path: the file for the figures, None for no file; figures: the first ones in it."""
         self.console = Console(highlight=False)
         self.figures = dict(figures)

@@ -1,4 +1,4 @@
-"""The picture of `ttm bench drift`: the memory's norm and the action error against the tick number."""
+"""The chart of `ttm bench drift`: the norm of the memory and the action error against the tick number."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from ttm.training.bench.drift.summary import Bin, DriftSummary
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which the colour-blind can tell apart."""
+"""The palette of Okabe and Ito, whose colours colour-blind people can distinguish."""
 
-RUNS_AWAY = 100
+LOGARITHMIC_FROM = 100
 """Norms that differ by more than this factor are drawn on a logarithmic scale."""
 
 
 def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
-    """Writes a PNG. summaries: by the name that the legend shows."""
+    """Write a PNG. summaries: name in the legend -> summary."""
     figure = Figure(figsize=(11, 4.8), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     norm_axes, error_axes = figure.subplots(1, 2)
@@ -33,12 +33,12 @@ def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
     norm_axes.set_title("Does the memory grow?", loc="left")
     norm_axes.set_ylabel("mean norm of a memory token")
     error_axes.set_title("Do the actions get worse?", loc="left")
-    error_axes.set_ylabel("action error (deviations of the data's actions)")
+    error_axes.set_ylabel("action error (standard deviations of the data's actions)")
     norms = [
         found.norm for summary in summaries.values() for found in (*summary.kept, *summary.control)
     ]
-    runs_away = max(norms) > RUNS_AWAY * min(norms) > 0
-    norm_axes.set(yscale="log") if runs_away else norm_axes.set_ylim(bottom=0)
+    logarithmic = max(norms) > LOGARITHMIC_FROM * min(norms) > 0
+    norm_axes.set(yscale="log") if logarithmic else norm_axes.set_ylim(bottom=0)
     error_axes.set_ylim(bottom=0)
     for axes in (norm_axes, error_axes):
         axes.set_xlabel("ticks since the memory was empty")
@@ -50,7 +50,10 @@ def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
 
 
 def _line(axes: Axes, bins: list[Bin], what: str, colour: str, style: str) -> None:
-    """The means at the bins' middles; where the memory is kept, in a band of one standard error to either side."""
+    """Draw the means at the middles of the bins.
+
+    A solid line, for a memory that is kept, has a band of one standard error on either side.
+    """
     ticks = [(found.first + found.stop) / 2 for found in bins]
     means = [getattr(found, what) for found in bins]
     axes.plot(ticks, means, style, color=colour, linewidth=1.8 if style == "-" else 1.2)

@@ -1,1 +1,1 @@
-"""`ttm bench flops`."""
+"""`ttm bench flops`: the operations of one step of every temporal core."""

@@ -1,1 +1,1 @@
-"""`ttm bench sequence`."""
+"""`ttm bench sequence`: the cost of long sequences, and how well models predict a text."""

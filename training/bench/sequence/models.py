@@ -1,4 +1,4 @@
-"""What `ttm bench sequence` compares: the Temporal Latent Bottleneck by chunk size, Hourglass by hierarchy."""
+"""The models that `ttm bench sequence` compares: chunk sizes, hierarchies, a plain Transformer."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ttm.training.bench.sequence.plain_transformer import PlainTransformerConfig
 
 PLAIN = "plain Transformer"
 MLP_FACTOR = 4
-"""Hidden width of the MLPs, in widths."""
+"""Hidden width of the MLPs as a multiple of the width."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What is compared, and what all have in common. One token a tick, MLPs of four times the width."""
+    """The models that are compared, and the sizes that they share. There is one token a tick."""
 
     chunk_sizes: Sequence[int]
     """K of the Temporal Latent Bottleneck."""
     hierarchies: Sequence[str]
-    """Of Hourglass."""
+    """Hierarchies of Hourglass."""
     layers: int
-    """Of the plain Transformer, and of self-attention in the Temporal Latent Bottleneck."""
+    """Layers of the plain Transformer, and of the Temporal Latent Bottleneck's self-attention."""
     cross_every: int
     """R: the Temporal Latent Bottleneck attends to its latents after every R-th layer."""
     num_latents: int
-    """N."""
+    """N of the Temporal Latent Bottleneck."""
     window: int
-    """Elements of its own scale that each attention of Hourglass sees."""
+    """Number of elements, of its own scale, that each attention of Hourglass sees."""
     num_heads: int = 4
 
 
@@ -43,13 +43,16 @@ class Contender:
     name: str
     config: CoreConfig
     layers: str
-    """How many, in words: of self- and cross-attention, or at all scales together."""
+    """Number of layers as text: self-attention + cross-attention, or the sum over all scales."""
     linear_cost: float | None = None
-    """By Hourglass's linear model, in layers at full length."""
+    """Cost by Hourglass's linear model, in layers at full length."""
 
 
 def contenders(choices: Choices, width: int) -> list[Contender]:
-    """The plain Transformer, then all chunk sizes, then all hierarchies. `UserError` for what cannot be built."""
+    """Return the plain Transformer, then all chunk sizes, then all hierarchies.
+
+    Raises `UserError` for a model that cannot be built.
+    """
     sizes: dict[str, Any] = {
         "process_size": 1,
         "num_heads": choices.num_heads,
@@ -69,15 +72,12 @@ def _latent_bottleneck(choices: Choices, chunk_size: int, sizes: dict[str, Any])
         chunk_size=chunk_size,
         **sizes,
     )
-    return Contender(
-        f"TLB, K = {chunk_size}",
-        config,
-        f"{choices.layers}+{choices.layers // choices.cross_every}",
-    )
+    layers = f"{choices.layers}+{choices.layers // choices.cross_every}"
+    return Contender(f"TLB, K = {chunk_size}", config, layers)
 
 
 def _hourglass(choices: Choices, hierarchy: str, sizes: dict[str, Any]) -> Contender:
-    # Rotary, since the plain Transformer has such positions: they must not make the difference.
+    # Positions are rotary as in the plain Transformer, so that they do not make the difference.
     config = HourglassConfig(hierarchy=hierarchy, window=choices.window, position="rotary", **sizes)
     parsed = parse_hierarchy(hierarchy)
     *around, innermost = parsed.stages

@@ -1,4 +1,4 @@
-"""A causal Transformer without a window: what memories of bounded size are measured against."""
+"""A causal Transformer without a window, as the baseline for memories of bounded size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ttm.policy.cores.temporal_core import CoreState
 
 @dataclass(frozen=True)
 class PlainTransformerConfig(CausalTransformerConfig):
-    """Its sizes; `window` has no effect."""
+    """The sizes of the Transformer; `window` has no effect."""
 
     def build(self, width: int, num_inputs: int) -> PlainTransformer:
         """See `CoreConfig`."""
@@ -20,15 +20,19 @@ class PlainTransformerConfig(CausalTransformerConfig):
 
 
 class PlainTransformer(CausalTransformer):
-    """Tokens see all ticks before, so that the state, a cache of every key and value, and a tick's cost grow."""
+    """Tokens attend to all ticks before them.
+
+    The state is a cache of every key and value. It grows with every tick, and so does the cost of a
+    tick.
+    """
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """An empty cache."""
+        """Return an empty cache."""
         return self.empty_cache(batch_size)
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore`; the state has T ticks more than before."""
+        """See `TemporalCore`; the new state is T ticks longer."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         return self.extend(tokens, state, episode_start)

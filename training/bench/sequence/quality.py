@@ -1,9 +1,8 @@
-"""What the models make of a text in equal steps: bits for each byte that was held out."""
+"""How well the models predict a text after equal trainings: bits for each byte that was held out."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,25 +10,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.training.bench.sequence.byte_text import (
+from ttm.training.bench.report import print_progress
+from ttm.training.bench.sequence.cost import CostRow, CostSizes, measure_cost
+from ttm.training.bench.sequence.models import Contender
+from ttm.training.bench.sequence.python_help import (
     SYMBOLS,
     all_windows,
     help_text,
     random_windows,
     split_text,
 )
-from ttm.training.bench.sequence.cost import CostRow, CostSizes, measure_cost
-from ttm.training.bench.sequence.models import Contender
 from ttm.training.common.fit import fit
 from ttm.training.common.sequence_model import SequenceModel
 
 EVALUATED_AT_ONCE = 32
-"""Windows; results do not depend on it."""
+"""Number of windows in a batch of the evaluation; results do not depend on it."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Equal for all models."""
+    """The training, which is the same for all models."""
 
     steps: int
     learning_rate: float
@@ -41,15 +41,15 @@ class QualityRow:
     """One model, trained once for each seed."""
 
     cost: CostRow
-    """Of a pass of the training's sizes."""
+    """The cost of a pass at the sizes of the training."""
     bits: list[float]
-    """For each byte of the text held out, by seed. Every window begins with an empty memory."""
+    """Bits for each held-out byte, by seed. Every window begins with an empty memory."""
 
 
 def measure_quality(
     models: Sequence[Contender], sizes: CostSizes, training: Training
 ) -> list[QualityRow]:
-    """Trains all models. sizes: of the training's batches; `tick_blocks` is of no use here."""
+    """Measure the cost of all models, and train them. sizes: of the batches of the training."""
     costs = measure_cost(models, sizes)
     text, held_out = split_text(help_text())
     rows = []
@@ -60,11 +60,12 @@ def measure_quality(
 
 
 def single_byte_bits(ticks: int) -> float:
-    """What the frequencies of single bytes alone give on the bytes held out: what any memory must beat."""
+    """Return the bits for each held-out byte by the frequencies of single bytes.
+
+    This is the baseline that any memory must beat.
+    """
     text, held_out = split_text(help_text())
-    counts = (
-        torch.bincount(text, minlength=SYMBOLS) + 1.0
-    )  # a byte that was not met is not impossible
+    counts = torch.bincount(text, minlength=SYMBOLS) + 1.0  # so that no byte is impossible
     scores = (counts / counts.sum()).log()
     _, following = all_windows(held_out, ticks)
     return float(-scores[following].mean() / math.log(2))
@@ -78,29 +79,24 @@ def _train(
     training: Training,
     seed: int,
 ) -> float:
+    """Train one model, and return its bits for each held-out byte."""
     torch.manual_seed(seed)
     network = SequenceModel(model.config, SYMBOLS, SYMBOLS, sizes.width).to(sizes.device)
     batches = random_windows(text, sizes.ticks, sizes.batch, training.steps, seed)
-    moved = (
-        (symbols.to(sizes.device), following.to(sizes.device)) for symbols, following in batches
-    )
-    progress = list(
-        fit(
-            network, moved, _loss, learning_rate=training.learning_rate, report_every=training.steps
-        )
+    moved = ((symbols.to(sizes.device), next_.to(sizes.device)) for symbols, next_ in batches)
+    *_, last = fit(
+        network, moved, _loss, learning_rate=training.learning_rate, report_every=training.steps
     )
     bits = bits_per_byte(network, held_out, sizes.ticks)
-    print(
-        f"quality: {model.name}, seed {seed}: {bits:.3f} bits after {progress[-1].seconds:.0f} s",
-        file=sys.stderr,
-        flush=True,
+    print_progress(
+        f"quality: {model.name}, seed {seed}: {bits:.3f} bits after {last.seconds:.0f} s"
     )
     return bits
 
 
 @torch.no_grad()
 def bits_per_byte(network: nn.Module, text: Tensor, ticks: int) -> float:
-    """The mean over all windows of `ticks` bytes of `text`."""
+    """Return the mean over all windows of `ticks` bytes of `text`."""
     network.eval()
     symbols, following = all_windows(text, ticks)
     device = next(network.parameters()).device
@@ -110,5 +106,5 @@ def bits_per_byte(network: nn.Module, text: Tensor, ticks: int) -> float:
 
 
 def _loss(network: nn.Module, symbols: Tensor, following: Tensor) -> Tensor:
-    """symbols and those that follow them: (B, T) -> nats for each."""
+    """Return the mean negative log likelihood of `following`, in nats. symbols, following: (B, T)."""
     return F.cross_entropy(network(symbols).flatten(0, 1), following.flatten())

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from ttm.policy.cores.registry import CORES, sized_like
-from ttm.policy.run.openvino_engine import CompiledModule
-from ttm.policy.run.tick import CoreTick
+from ttm.policy.cores import registry
+from ttm.policy.cores.configs import sized_like
+from ttm.policy.network.config import PresetName
+from ttm.policy.run.openvino_module import CompiledModule
+from ttm.policy.run.tick_module import CoreTickModule
 from ttm.training.bench.tick.preset_policy import preset_policy
 from ttm.training.bench.timing import interleaved, median_ms
 
@@ -33,18 +35,18 @@ class CoreRow:
 
 def measure_cores(blocks: int) -> list[CoreRow]:
     """Measure every kind of core. blocks: see `interleaved`."""
-    return [measure_core(kind, blocks) for kind in CORES]
+    return [measure_core(kind, blocks) for kind in registry.CORES]
 
 
 @torch.inference_mode()
-def measure_core(kind: str, blocks: int, preset: str = "tiny") -> CoreRow:
+def measure_core(kind: str, blocks: int, preset: PresetName = "tiny") -> CoreRow:
     """Time one tick of a core at the preset's sizes, eager PyTorch and OpenVINO in turns."""
     policy = preset_policy(preset)
     config, num_inputs = policy.config, policy.num_tokens
     torch.manual_seed(0)
     core = sized_like(kind, config.core).build(config.width, num_inputs).eval()
     state = core.initial_state(1)
-    eager = CoreTick(core, tuple(state))
+    eager = CoreTickModule(core, tuple(state))
     tensors = [torch.randn(1, num_inputs, config.width), *state.values()]
     compiled = CompiledModule(copy.deepcopy(eager), tensors)
     times = interleaved(

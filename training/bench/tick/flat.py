@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ttm.policy.cores.causal_transformer import CausalTransformer
-from ttm.policy.cores.registry import sized_like
+from ttm.policy.cores.configs import sized_like
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training.bench.process import resident_mb
 from ttm.training.bench.tick.preset_policy import preset_policy, tick_loop

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ttm.policy.checks import options, require_at_least
-from ttm.training.common.preset_names import PresetName
+from ttm.policy.network.config import PresetName
 
 Part = Literal["unit", "flat", "whole", "cores"]
 

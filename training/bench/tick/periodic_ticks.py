@@ -20,8 +20,8 @@ from ttm.policy.cores.hourglass.hierarchy import parse_hierarchy
 from ttm.policy.cores.hourglass.hourglass import HourglassConfig
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
-from ttm.policy.run.openvino_engine import CompiledModule
-from ttm.policy.run.tick import CoreTick
+from ttm.policy.run.openvino_module import CompiledModule
+from ttm.policy.run.tick_module import CoreTickModule
 from ttm.training.bench.process import cpu_threads
 from ttm.training.bench.timing import BLOCK, interleaved, median_ms, repeated
 
@@ -79,7 +79,7 @@ def _measure(what: str, ticks: int) -> list[PeriodRow]:
     periodic = PERIODIC[what]
     core = periodic.config.build(WIDTH, num_inputs=1).eval()
     state = core.initial_state(1)
-    eager = CoreTick(core, tuple(state))
+    eager = CoreTickModule(core, tuple(state))
     example = [torch.randn(1, 1, WIDTH), *state.values()]
     calls: dict[str, CoreCall] = {
         "PyTorch": eager,

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.cores.ttm.machine import TokenTuringConfig, TokenTuringUnit
+from ttm.policy.cores.ttm.unit import TokenTuringUnit
+from ttm.policy.cores.ttm.unit_config import UnitConfig
 
 EPS = 1e-6
 
@@ -60,7 +61,7 @@ class PlainBlock(nn.Module):
 class PlainProcessor(nn.Module):
     """A Transformer encoder with a positional embedding."""
 
-    def __init__(self, width: int, config: TokenTuringConfig) -> None:
+    def __init__(self, width: int, config: UnitConfig) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.zeros(1, config.process_size, width))
         self.blocks = nn.Sequential(
@@ -80,7 +81,7 @@ class PlainProcessor(nn.Module):
 class PlainUnit(nn.Module):
     """Read, process, write, without outer positional embeddings."""
 
-    def __init__(self, width: int, config: TokenTuringConfig) -> None:
+    def __init__(self, width: int, config: UnitConfig) -> None:
         super().__init__()
         self.read = PlainSummarizer(width, config.bottleneck, config.process_size)
         self.process = PlainProcessor(width, config)

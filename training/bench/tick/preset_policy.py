@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.config import PresetName
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
 
@@ -15,7 +17,7 @@ CAMERAS = {"tiny": 2, "base": 1, "paper": 1}
 """Preset -> number of cameras of the robot that it is timed for."""
 
 
-def preset_policy(preset: str) -> Policy:
+def preset_policy(preset: PresetName) -> Policy:
     """Return a policy with random weights, which are the same in every call.
 
     Its robot has an arm, a gripper and a base.

@@ -11,9 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.ttm.machine import TokenTuringConfig, TokenTuringUnit, build_unit
-from ttm.policy.run.engine import Precision
-from ttm.policy.run.openvino_engine import CompiledModule, supported_precisions
+from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.cores.ttm.unit import TokenTuringUnit, build_unit
+from ttm.policy.run.engine_options import Precision
+from ttm.policy.run.openvino_module import CompiledModule, supported_precisions
 from ttm.training.bench.tick.plain_unit import PlainUnit
 from ttm.training.bench.timing import interleaved, median_ms
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.network.policy import PRESETS
-from ttm.policy.run.engine import EngineName, Precision
-from ttm.policy.run.openvino_engine import supported_precisions
+from ttm.policy.network.config import PresetName
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.engine_options import EngineName, Precision
+from ttm.policy.run.openvino_module import supported_precisions
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training.bench.tick.preset_policy import (
     CAMERAS,
@@ -31,7 +32,7 @@ COMPARED_TICKS = 20
 class WholeRow:
     """A tick of one preset through `PolicyRunner.step`."""
 
-    preset: str
+    preset: PresetName
     image_size: int
     cameras: int
     engine: str
@@ -43,12 +44,12 @@ class WholeRow:
     """The largest difference of an action from PyTorch's over 20 ticks; commands lie in [-1, 1]."""
 
 
-def measure_presets(presets: Iterable[str], ticks: int, torch_ticks: int) -> list[WholeRow]:
+def measure_presets(presets: Iterable[PresetName], ticks: int, torch_ticks: int) -> list[WholeRow]:
     """Measure each preset: `torch_ticks` ticks with PyTorch, then `ticks` with each precision of OpenVINO."""
     return [row for preset in presets for row in measure_whole(preset, ticks, torch_ticks)]
 
 
-def measure_whole(preset: str, ticks: int, torch_ticks: int) -> list[WholeRow]:
+def measure_whole(preset: PresetName, ticks: int, torch_ticks: int) -> list[WholeRow]:
     """Measure every engine and precision on one preset with random weights."""
     settings: list[tuple[EngineName, Precision, int]] = [("torch", "float32", torch_ticks)]
     settings += [("openvino", precision, ticks) for precision in supported_precisions()]

@@ -1,4 +1,4 @@
-"""`ttm bench drift`: chains of episodes, and what is made of runs over them."""
+"""`ttm bench drift`: chains of episodes, runs over them, and their summary."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import torch
 from PIL import Image
 
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.windows import WindowDataset
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import PRESETS, Policy
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training import cli
-from ttm.training.bench.drift.measure import DriftRuns, Run, Stretch, lay_chains, measure
+from ttm.training.bench.drift.chains import Stretch, lay_chains
+from ttm.training.bench.drift.measure import ChainRun, DriftRuns, measure
 from ttm.training.bench.drift.summary import summarize
-from ttm.training.cloning.action_errors import ErrorSum, squared_errors
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.training_data import open_all, split
+from ttm.training.common.action_errors import ErrorSum, squared_errors
+from ttm.training.common.episodes import open_all, split
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def policy(windows: WindowDataset) -> Policy:
     torch.manual_seed(0)
     policy = Policy(windows.spec, replace(PRESETS["tiny"], width=16))
     policy.normalizer.set_statistics(dataset_statistics(windows.episodes))
-    with torch.no_grad():  # away from the mean action, so that errors depend on the memory
+    with torch.no_grad():  # Actions away from the mean, so that errors depend on the memory.
         policy.action_head.mlp.out.weight.mul_(100)
     return policy.eval()
 
@@ -57,7 +59,7 @@ def test_chains_have_their_length_and_enter_the_first_episode_anywhere() -> None
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_runs_are_those_of_the_runner(policy: Policy, windows: WindowDataset, keep: bool) -> None:
-    """Up to the previous action, which is the demonstrator's: the runner is told it after every tick."""
+    """The previous action is the demonstrator's, which the runner gets after every tick."""
     chain = [Stretch(2, 0, 5), Stretch(0, 0, 5), Stretch(1, 0, 3)]
     statistics = dataset_statistics(windows.episodes).actions
     runs = measure(policy, windows, statistics, [chain])
@@ -99,15 +101,15 @@ def test_errors_of_ticks_are_those_of_a_training(spec: object) -> None:
 
 
 def made_up_runs(growth: float, chains: int = 64, ticks: int = 300) -> DriftRuns:
-    """An error that grows evenly, to `growth` times in 300 ticks; a control of the same moments that does not."""
+    """Errors that grow linearly to `growth` times in 300 ticks, and a control whose errors do not grow."""
     rng = np.random.default_rng(1)
-    moments = rng.exponential(size=(chains, ticks))  # some moments are harder than others
+    moments = rng.exponential(size=(chains, ticks))  # some situations are harder than others
     age = 1 + (growth - 1) * np.arange(ticks) / 300
     norms = np.broadcast_to(5 * age, moments.shape)
     seams = np.zeros(moments.shape, bool)
     seams[:, 20::20] = True
-    kept = Run(norms, moments * age**2 * 1.21 * rng.uniform(0.9, 1.1, moments.shape))
-    return DriftRuns(kept, Run(np.full_like(norms, 5), moments), seams)
+    kept = ChainRun(norms, moments * age**2 * 1.21 * rng.uniform(0.9, 1.1, moments.shape))
+    return DriftRuns(kept, ChainRun(np.full_like(norms, 5), moments), seams)
 
 
 def test_a_drift_is_found_and_its_size() -> None:
@@ -127,7 +129,7 @@ def test_a_drift_is_found_and_its_size() -> None:
 
 
 def test_a_memory_that_grows_drifts_whatever_the_error() -> None:
-    """Erase-and-add after a short training: the actions are lost before the first ticks that are compared."""
+    """As for erase-and-add after a short training: actions are lost before the first compared ticks."""
     runs = made_up_runs(1.0)
     grown = replace(
         runs, kept=replace(runs.kept, norms=runs.kept.norms * np.exp(np.arange(300) / 20))

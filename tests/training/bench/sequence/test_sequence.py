@@ -1,4 +1,4 @@
-"""`ttm bench sequence`: what is counted is exact, what is compared is alike. How fast, no test says."""
+"""`ttm bench sequence`: counts are exact, and the compared models are alike. No test depends on time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ from torch import Tensor, nn
 
 from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.errors import UserError
-from ttm.training.bench.sequence.byte_text import (
-    SYMBOLS,
-    all_windows,
-    help_text,
-    random_windows,
-    split_text,
-)
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.sequence.cost import (
     CostSizes,
@@ -30,8 +23,15 @@ from ttm.training.bench.sequence.cost import (
 )
 from ttm.training.bench.sequence.models import PLAIN, Choices, contenders
 from ttm.training.bench.sequence.plain_transformer import PlainTransformerConfig
+from ttm.training.bench.sequence.python_help import (
+    SYMBOLS,
+    all_windows,
+    help_text,
+    random_windows,
+    split_text,
+)
 from ttm.training.bench.sequence.quality import bits_per_byte, single_byte_bits
-from ttm.training.bench.sequence.saved_memory import kept_for_backward
+from ttm.training.bench.sequence.saved_for_backward import bytes_for_backward
 from ttm.training.cli import main
 
 CHOICES = Choices(
@@ -59,32 +59,32 @@ def test_kept_memory_of_a_layer_is_what_its_gradients_need() -> None:
         ).sum()  # both factors, which are that output twice, their product, and gains
 
     kept = (3 * 5 + 5 * 7 + 3 * 7 + 3 * 7) * FLOAT
-    assert kept_for_backward(forward) == kept
+    assert bytes_for_backward(forward) == kept
     assert (
-        kept_for_backward(forward, besides=[*layer.parameters(), x])
+        bytes_for_backward(forward, besides=[*layer.parameters(), x])
         == kept - (3 * 5 + 5 * 7) * FLOAT
     )
     with torch.no_grad():
-        assert kept_for_backward(forward) == 0
+        assert bytes_for_backward(forward) == 0
 
 
 def test_views_of_one_storage_count_once_and_whole() -> None:
     base = torch.randn(10, 10)
     weight = torch.ones(1, requires_grad=True)
-    assert kept_for_backward(
+    assert bytes_for_backward(
         lambda: (weight * base[0]).sum() + (weight * base[1]).sum(), [weight]
     ) == (100 * FLOAT)
 
 
 def test_storages_that_came_and_went_are_told_apart() -> None:
-    """Autograd holds nothing here, so that memory is free for the next; its addresses must not be taken for one."""
+    """Autograd holds nothing here, so that addresses are used again for other storages."""
     weight = torch.ones(1, requires_grad=True)
 
     def forward() -> None:
         for _ in range(5):
             (weight * torch.randn(1000)).sum()
 
-    assert kept_for_backward(forward, [weight]) == 5 * 1000 * FLOAT
+    assert bytes_for_backward(forward, [weight]) == 5 * 1000 * FLOAT
 
 
 def test_kept_memory_is_exact_and_grows_with_the_batch() -> None:
@@ -178,7 +178,7 @@ def test_windows_are_of_the_text_and_ask_for_the_next_byte() -> None:
 
 def test_bits_are_those_of_the_scores() -> None:
     class Even(nn.Module):
-        """Finds 8 of the bytes equally likely, and no other possible."""
+        """Predicts 8 of the bytes with equal probability, and no others."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -196,11 +196,9 @@ def test_the_command_prints_both_tables_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, threads = tmp_path / "new" / "sequence.json", torch.get_num_threads()
-    options = "--ticks 12 --batch 1 --width 16 --rounds 1 --tick-blocks 1 --layers 2 --cross-every 1 --window 4"
-    options += (
-        " --text-ticks 8 --text-batch 2 --text-width 16 --steps 2 --seeds 3 4 --num-latents 2"
-    )
-    options += " --chunk-sizes 4 --text-chunk-sizes 4"
+    options = "--ticks 12 --batch 1 --width 16 --rounds 1 --tick-blocks 1 --layers 2"
+    options += " --cross-every 1 --window 4 --num-latents 2 --chunk-sizes 4 --text-chunk-sizes 4"
+    options += " --text-ticks 8 --text-batch 2 --text-width 16 --steps 2 --seeds 3 4"
     nested = "1@1 1@2 1@4 1@2 1@1"
     hierarchies = ["--hierarchies", "1@1 1@2 1@1", nested, "--text-hierarchies", "1@2"]
     assert main(["bench", "sequence", *options.split(), *hierarchies, "--json", str(path)]) == 0

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.ttm.machine import build_unit
+from ttm.policy.cores import registry
+from ttm.policy.cores.ttm.unit import build_unit
 from ttm.policy.errors import UserError
-from ttm.policy.run.openvino_engine import supported_precisions
+from ttm.policy.run.openvino_module import supported_precisions
 from ttm.training.bench import timing
-from ttm.training.bench.tick import cores, flat, periodic_ticks, unit
+from ttm.training.bench.tick import flat, periodic_ticks, unit
 from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.bench.tick.periodic_ticks import PERIODIC
 from ttm.training.bench.tick.plain_unit import PlainUnit
@@ -41,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WIDTH", 64)
         monkeypatch.setattr(module, "UNIT", replace(UNIT, num_layers=2, mlp_size=32))
     monkeypatch.setattr(unit, "MLP_SIZES", (32, 64))
-    monkeypatch.setattr(cores, "CORES", KINDS)
+    monkeypatch.setattr(registry, "CORES", {kind: registry.CORES[kind] for kind in KINDS})
 
 
 @pytest.mark.usefixtures("small")

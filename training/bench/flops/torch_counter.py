@@ -1,4 +1,4 @@
-"""The cost of one step of a temporal core, as PyTorch's own counter sees it run."""
+"""The cost of one step of a temporal core, measured by PyTorch's FLOP counter."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class CountedStep:
     """One step at batch 1."""
 
     multiply_adds: int
-    """Of matrix products; the counter sees nothing else."""
+    """Multiply-adds of matrix products. The counter sees nothing else."""
     state_values: int
-    """Floats that the core carries from tick to tick."""
+    """Number of values that the core carries from tick to tick."""
     parameters: int
 
 
 def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep:
-    """Runs a step on the meta device, which works out shapes without memory or time, and counts it.
+    """Count a step, which runs on the meta device: shapes without memory or time.
 
-    The counter knows matrix products, convolutions and some of the fused attention kernels, not the one for CPUs;
-    attention therefore runs here as plain matrix products (`SDPBackend.MATH`). It takes two for a
-    multiply-add, and nothing for element-wise work.
+    The counter knows matrix products, convolutions and some of the fused attention kernels, but not
+    the one for CPUs. Attention therefore runs as plain matrix products here (`SDPBackend.MATH`). The
+    counter takes two for a multiply-add, and nothing for element-wise work.
     """
     with torch.device("meta"), torch.no_grad():
         core = config.build(width, num_inputs).eval()

@@ -1,4 +1,4 @@
-"""A text that every Python brings along: the topics of its help, some 460 KB of English, as bytes to predict."""
+"""The text of Python's own help as bytes to predict: some 460 KB of English that every Python has."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 SYMBOLS = 256
-"""Values of a byte."""
+"""Number of values of a byte."""
 HELD_OUT = 0.1
-"""The last part of the text, which no training sees."""
+"""Portion of the text, at its end, that no training sees."""
 
 
 def help_text() -> Tensor:
-    """(bytes,) int64, the topics in alphabetical order."""
+    """Return the topics in alphabetical order, (bytes,) int64."""
     joined = "\n\n".join(topics[name] for name in sorted(topics))
     return torch.from_numpy(np.frombuffer(joined.encode(), np.uint8).astype(np.int64))
 
 
 def split_text(text: Tensor) -> tuple[Tensor, Tensor]:
-    """text: (bytes,) -> what to train on, what is held out."""
+    """Split `text`, (bytes,), into the part for training and the part that is held out."""
     first = len(text) - round(len(text) * HELD_OUT)
     return text[:first], text[first:]
 
@@ -30,7 +30,10 @@ def split_text(text: Tensor) -> tuple[Tensor, Tensor]:
 def random_windows(
     text: Tensor, ticks: int, batch: int, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """`count` batches of symbols and of those that follow them, (B, T) each, from anywhere in `text`."""
+    """Yield `count` batches of windows at random places of `text`.
+
+    Each batch holds the bytes and their successors, (B, T) each.
+    """
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
         first = torch.randint(len(text) - ticks, (batch, 1), generator=generator)
@@ -38,7 +41,10 @@ def random_windows(
 
 
 def all_windows(text: Tensor, ticks: int) -> tuple[Tensor, Tensor]:
-    """Symbols and those that follow them, (windows, T) each, side by side; what is left at the end is left out."""
+    """Return adjacent windows of `text`: the bytes and their successors, (windows, T) each.
+
+    The end of the text is left out where it fills no window.
+    """
     return _with_next(text, torch.arange(0, len(text) - ticks, ticks)[:, None], ticks)
 
 
