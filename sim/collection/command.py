@@ -11,7 +11,13 @@ from tyro.conf import arg
 
 from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN
-from ttm.sim.tasks.table import TASK_NAMES
+from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
+
+
+TASK = arg(
+    metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
+    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}, or all of them. Another --env has tasks of its own.",
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,7 @@ class CollectCommand:
 
     out: Path
     """Folder that gets one HDF5 file an episode; existing episodes there are kept, and not made again."""
-    task: Annotated[str, arg(metavar=f"{{{','.join([*TASK_NAMES, ALL_TASKS])}}}")] = ALL_TASKS
-    """What to demonstrate; `all` makes `--episodes` of each. Another --env has task names of its own."""
+    task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. It must have an expert; see ttm.sim.environment.PolicyEnv."""

@@ -11,7 +11,13 @@ from tyro.conf import arg
 
 from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, KITCHEN
-from ttm.sim.tasks.table import TASK_NAMES
+from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
+
+
+TASK = arg(
+    metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
+    help=f"What is asked for: {TASK_DESCRIPTIONS}, or all of them. Another --env has tasks of its own.",
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,7 @@ class EvaluateCommand:
     checkpoint: str = "shipped"
     """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained
     network), expert (the scripted demonstrator, which sees the simulator's state)."""
-    task: Annotated[str, arg(metavar=f"{{{','.join([*TASK_NAMES, ALL_TASKS])}}}")] = ALL_TASKS
-    """What is asked for. Another --env has task names of its own."""
+    task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""

@@ -2,8 +2,8 @@
 
 Command lines, help texts, tests and the ROS side take the names of the tasks from here:
 
-- `TASK_NAMES` is the tuple of all names, and `TASKS[name].description` says in a few words what a
-  task asks for.
+- `TASK_NAMES` is the tuple of all names, and `TASK_DESCRIPTIONS` says in a few words what each of
+  the tasks asks for.
 - `TaskName` is the type of an option that takes one of these names: a `Literal` of the names at
   run time, from which tyro makes the choices, and `str` for type checkers.
 - `instructions_of(name)` returns the instructions that a task may give.
@@ -40,6 +40,8 @@ TASKS: dict[str, TaskEntry] = {
 }
 
 TASK_NAMES = tuple(TASKS)
+TASK_DESCRIPTIONS = ", ".join(f"{name} ({task.description})" for name, task in TASKS.items())
+"""For help texts."""
 if TYPE_CHECKING:
     TaskName = str
 else:

@@ -1,4 +1,4 @@
-"""`ttm collect`: files that the data layer reads, of the expert's own actions, the same for any number of workers."""
+"""`ttm collect`: files of the expert's own actions, the same for any number of workers."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import pytest
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
-from ttm.sim.collection.disturbance import Disturbance
 from ttm.sim.kitchen.spec import SPEC
 
 
@@ -53,21 +52,5 @@ def test_existing_episodes_are_kept(recorded):
 
 
 def test_no_episodes_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="at least 1"):
+    with pytest.raises(UserError, match="--episodes is 0; give 1 or more"):
         CollectCommand(out=tmp_path, episodes=0).run()
-
-
-def test_disturbance_leaves_a_third_of_the_episodes_alone():
-    action = np.zeros(SPEC.action_size, dtype=np.float32)
-
-    def untouched(seed):
-        disturb = Disturbance(np.random.default_rng(seed), 1.0)
-        return all(np.array_equal(disturb(action), action) for _ in range(5))
-
-    assert 20 <= sum(untouched(seed) for seed in range(90)) <= 40
-
-
-def test_no_disturbance_at_level_zero():
-    action = np.ones(SPEC.action_size, dtype=np.float32)
-    disturb = Disturbance(np.random.default_rng(5), 0.0)
-    assert all(np.array_equal(disturb(action), action) for _ in range(50))

@@ -1,0 +1,100 @@
+"""Every task of the table: its initial states, instructions, predicate and expert."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.sim.kitchen_env import KitchenEnv
+from ttm.sim.tasks.table import (
+    TASK_NAMES,
+    TASKS,
+    instructions_of,
+    load_task,
+    task_of_instruction,
+)
+
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[KitchenEnv]:
+    made = KitchenEnv()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+def test_a_task_is_what_the_table_promises(env: KitchenEnv, name: str) -> None:
+    """Numbered initial states, fitting instructions, a predicate, and an expert that solves them."""
+    task = load_task(name)
+    assert TASKS[name].description
+    assert task.instructions
+    assert env.tasks[name] == task.instructions
+    first_frames = []
+    for seed in SEEDS:
+        observation, info = env.reset(seed=seed, options={"task": name})
+        again, info_again = env.reset(seed=seed, options={"task": name})
+        assert info == info_again
+        assert all(np.array_equal(observation[key], again[key]) for key in observation)
+        assert info["task"] == name
+        assert info["instruction"] in task.instructions
+        assert not env.task.predicate(env.world)
+        first_frames.append(observation["head"])
+        solved, ticks = run_expert(env)
+        assert solved, f"the expert does not solve initial state {seed}"
+        assert ticks <= task.max_ticks
+    assert not np.array_equal(first_frames[0], first_frames[1])
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+def test_initial_states_are_drawn_from_the_generator_alone(name: str) -> None:
+    first, second = (load_task(name).sample(np.random.default_rng(5)) for _ in range(2))
+    assert first.goal == second.goal
+    assert first.objects_m == second.objects_m
+    assert np.array_equal(first.base_pose, second.base_pose)
+    assert np.array_equal(first.gripper_m, second.gripper_m)
+
+
+def run_expert(env: KitchenEnv) -> tuple[bool, int]:
+    """Return whether the expert solved the episode that was begun, and after how many ticks."""
+    expert = env.expert()
+    while True:
+        action = expert.action()
+        assert env.action_space.contains(action)
+        *_, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return terminated, info["tick"]
+
+
+def test_an_instruction_names_one_task() -> None:
+    texts = [text for name in TASK_NAMES for text in instructions_of(name)]
+    assert len(set(texts)) == len(texts)
+    for name in TASK_NAMES:
+        assert {task_of_instruction(text) for text in instructions_of(name)} == {name}
+
+
+def test_an_unknown_instruction_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(
+        UserError, match="no task 'fold the towel'; it knows: 'pick up the red can'"
+    ):
+        task_of_instruction("fold the towel")
+    with pytest.raises(UserError, match="knows: 'open the top drawer'") as raised:
+        task_of_instruction("pick up the red can", among=["open_drawer"])
+    assert "pick up" not in str(raised.value).partition("knows:")[2]
+
+
+def test_an_unknown_task_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(UserError, match="task 'dance' does not exist; choose one of: pick"):
+        load_task("dance")
+
+
+def test_the_table_is_read_without_mujoco() -> None:
+    code = "import sys, ttm.sim.tasks.table; print('mujoco' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
