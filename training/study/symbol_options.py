@@ -13,11 +13,9 @@ class SymbolStudyOptions:
     """What a study that trains cores on sequences of symbols asks on the command line."""
 
     seeds: tuple[int, ...] = (0,)
-    """One training for each seed, with other initial weights and other training data. The held-out
-    data stay."""
+    """One training for each seed, with other initial weights and batches; held-out data stay."""
     core_options: tuple[str, ...] = ()
-    """Fields that all named cores get, such as `num_layers=3`, instead of the sizes of the study.
-    """
+    """Fields that all named cores get, such as `num_layers=3`, instead of the study's sizes."""
     width: int = 64
     """D, the width of the core and of the embedding of the symbols."""
     batch_size: int = 32
@@ -25,8 +23,7 @@ class SymbolStudyOptions:
     learning_rate: float = 1e-3
     """Learning rate of Adam."""
     threads: int = 1
-    """CPU threads. The figures depend a little on their number, because sums are rounded in another
-    order."""
+    """CPU threads. The figures depend a little on their number, by the order of rounded sums."""
     json: Path | None = None
     """Also write all figures to this file."""
 

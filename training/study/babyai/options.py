@@ -43,26 +43,23 @@ class BabyaiOptions:
     """What `ttm study babyai` asks."""
 
     level: str = "GoToLocal"
-    """BabyAI's name of the level without BabyAI- and -v0. GoToLocal needs no memory; GoToSeq
-    (several rooms) does."""
+    """BabyAI's name without BabyAI- and -v0. GoToSeq needs a memory, GoToLocal does not."""
 
     core: tuple[CoreName, ...] = get_args(CoreName)
     """Cores to compare."""
 
     core_options: tuple[str, ...] = ()
-    """Fields that all named cores get, as in ttm train. With mlp_size=… a core keeps that, and a
-    number of parameters of its own."""
+    """Fields that all named cores get, as in ttm train. With mlp_size=… cores keep their size."""
 
     demonstrations: int | None = None
-    """Episodes to learn from. Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for
-    GoToSeqS5R2, and 10,000 for other levels."""
+    """Episodes to learn from.
+    Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for GoToSeqS5R2, else 10,000."""
 
     steps: int | None = None
-    """Batches to learn from, for every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, and
-    2,000 for other levels."""
+    """Training steps of every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, else 2,000."""
 
     batch_ticks: int | None = None
-    """Most ticks in a batch. Default: 1,024 for GoToLocal, and 2,048 for other levels."""
+    """Most ticks in a batch. Default: 1,024 for GoToLocal, else 2,048."""
 
     learning_rate: float = 1e-3
     """Highest learning rate of Adam, after the warm-up."""
@@ -74,12 +71,10 @@ class BabyaiOptions:
     """Episodes for the evaluation, with seeds that no demonstration has."""
 
     actions: tuple[Literal["best", "drawn"], ...] = ("best", "drawn")
-    """How the policy acts; each is evaluated. best: the action with the highest score. drawn: an
-    action drawn by the probabilities."""
+    """How the policy acts: by its best action, or by actions drawn by their probabilities."""
 
     seed: int = 0
-    """Seed of weights and batches. The seeds of the demonstrations and of the episodes stay the
-    same."""
+    """Seed of weights and batches. The seeds of demonstrations and episodes stay the same."""
 
     workers: int = os.cpu_count() or 1
     """Processes that record demonstrations."""

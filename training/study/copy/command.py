@@ -12,9 +12,8 @@ class StudyCopyCommand(CopyOptions):
     """Train memories to repeat ten digits after T ticks of nothing (the TLB paper's copying task).
 
     A training ends when all 200 held-out sequences are right from the first digit to the last, or
-    when its time is up. With the defaults it may take most of an hour until the table is printed.
-    The Temporal Latent Bottleneck at T = 100 takes one or two minutes of it: --core tlb --lengths
-    100.
+    when its time is up. With the defaults it may take most of an hour until the table is printed;
+    with --core tlb --lengths 100 it takes one or two minutes.
     """
 
     def run(self) -> int:

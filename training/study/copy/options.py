@@ -21,8 +21,7 @@ class CopyOptions(SymbolStudyOptions):
     minutes: float = 10.0
     """Longest time for one training."""
     unique: int | None = None
-    """Number of sequences to train on, again and again; None for new ones without end. The paper
-    has 6200 at T = 100."""
+    """Sequences to train on again and again (paper: 6200 at T = 100); None for new ones."""
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""

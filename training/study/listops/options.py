@@ -29,8 +29,7 @@ class ListopsOptions(SymbolStudyOptions):
     arguments: int = 5
     """Most arguments of an operator, 2 or more."""
     operator_probability: float = 0.25
-    """Probability that an argument is an operator, where the depth allows one. The lengths are
-    checked afterwards."""
+    """Probability that an argument is an operator, where the depth allows one."""
     steps: int = 1000
     """Training steps, the same for all cores."""
     batch_size: int = 64
