@@ -1,4 +1,4 @@
-"""The policy that ships, in the kitchen: it does what it is told, by its own eyes, and listens to what it is told."""
+"""The shipped policy in the kitchen: it solves tasks from camera images and follows the instruction."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ttm.sim.tasks.pick import LIFT_M
 from ttm.sim.tasks.table import TASK_NAMES
 
 FIRST_SEED = 700_000
-"""Of no training, of no evaluation that the README reports."""
+"""No training and no evaluation reported in the README used these initial states."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def runner():
 
 
 def drive(env, runner, observation, ticks):
-    """Up to `ticks` ticks of closed loop; returns whether the task was solved, and the last observation."""
+    """Run up to `ticks` ticks; return whether the task was solved, and the last observation."""
     for _ in range(ticks):
         observation, _, terminated, _, _ = env.step(runner.step(observation).values)
         if terminated:
@@ -47,11 +47,11 @@ def test_the_shipped_policy_solves_initial_states_it_never_saw(env, runner, task
         observation, info = env.reset(seed=seed, options={"task": task})
         runner.reset(info["instruction"])
         solved += drive(env, runner, observation, 60)[0]
-    assert solved >= 2  # measured: all but a few in a hundred
+    assert solved >= 2  # measured: nearly all of a hundred
 
 
-def test_it_takes_the_object_that_it_was_told_and_not_the_one_in_front(env, runner):
-    """One and the same initial state, told each of its three objects in turn."""
+def test_it_takes_the_named_object_and_not_the_nearest(env, runner):
+    """The same initial state is run with an instruction for each of its three objects."""
     observation, _ = env.reset(seed=FIRST_SEED, options={"task": "pick"})
     on_the_counter = [name for name in OBJECTS if env.data.body(name).xpos[0] > 0]
     assert len(on_the_counter) == 3
@@ -67,8 +67,8 @@ def test_it_takes_the_object_that_it_was_told_and_not_the_one_in_front(env, runn
         assert lifted == [told]
 
 
-def test_a_respawned_policy_goes_on_in_mid_episode(env, runner):
-    """Snapshot, another runner, restore: every action from there on is the same, bit for bit."""
+def test_a_respawned_policy_continues_in_mid_episode(env, runner):
+    """After snapshot and restore into another runner, all actions are the same bit for bit."""
     observation, info = env.reset(seed=FIRST_SEED, options={"task": "open_drawer"})
     runner.reset(info["instruction"])
     _, observation = drive(env, runner, observation, 8)

@@ -1,4 +1,4 @@
-"""A tiny policy, nodes in processes on a ROS domain of this test run, and a robot that the tests drive."""
+"""A tiny policy, nodes in processes on a ROS domain of this run, and a robot for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launch files, run with a stand-in for ROS's `launch`, which comes with a ROS 2 install only."""
+"""The launch files, run with a stand-in for `launch`, which only a ROS 2 install has."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_every_parameter_is_an_argument_and_reaches_the_node(
 
 
 def test_the_arguments_that_both_files_have_agree() -> None:
-    """The first declaration decides: robot.launch.py includes sim.launch.py after its own arguments."""
+    """robot.launch.py includes sim.launch.py after its own arguments, and the first one decides."""
     robot, sim = _arguments(_describe("robot")), _arguments(_describe("sim"))
     shared = set(robot) & set(sim)
     assert shared == {"instruction", "contract", "cmd_vel_stamped", "lockstep"}

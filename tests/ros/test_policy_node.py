@@ -1,4 +1,4 @@
-"""policy_node in a process of its own, over real DDS: the memory, and what stops the robot."""
+"""policy_node in a process of its own over DDS: its memory, and what stops the robot."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_memory_lives_for_the_whole_episode_and_actions_are_those_in_process(
         assert np.array_equal(robot.step(observation), action)
         assert np.array_equal(
             robot.commanded(), action
-        )  # within the limits, commands carry the very bits
+        )  # commands within the limits have the same bits
         assert robot.memories[-1][0] == tick
-        robot.instruct(CAN)  # said again, it is no new instruction
+        robot.instruct(CAN)  # the same instruction again resets nothing
 
     robot.instruct(BOX)
     robot.wait(lambda: robot.memories[-1][0] == 0, "the empty memory")
@@ -115,7 +115,7 @@ def test_e_stop_and_deactivation_end_with_zero_commands(
             assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
             assert robot.transition(Transition.TRANSITION_ACTIVATE)
             robot.step(observations[2])
-            assert robot.memories[-1][0] == 3  # the memory outlasts deactivation
+            assert robot.memories[-1][0] == 3  # deactivation keeps the memory
     assert process.wait(180) == 0
 
 
@@ -157,7 +157,7 @@ def test_late_frames_hold_then_stop_and_write_no_memory(
     until(lambda: "stopped" in robot.diagnosis, late, "the stop")
     robot.settle()
     acted, memory = len(robot.actions), robot.memories[-1]
-    assert memory[0] == acted  # one memory write for each action, and none else
+    assert memory[0] == acted  # one memory write for each action and no other
     for _ in range(5):
         fresh()
     robot.settle()

@@ -1,4 +1,4 @@
-"""The simulated robot over ROS 2 in processes of their own, as `ttm robot --sim` runs it."""
+"""The simulated robot over ROS 2, with both nodes as processes, as `ttm robot --sim` runs it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,11 @@ def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list
 def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    seeds = [
-        1,
-        2,
-    ]  # both ask for the same object: the memory must begin anew without a new instruction
+    # Both ask for the same object: the memory must be reset without a new instruction.
+    seeds = [1, 2]
     command = RobotCommand(
-        sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS, out=tmp_path,
-        video=tmp_path / "episode.mp4",
+        sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS,
+        out=tmp_path, video=tmp_path / "episode.mp4",
     )  # fmt: skip
     assert command.run() == 0
     outcomes, actions = _in_process(checkpoint, seeds)
@@ -65,7 +63,8 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
 
 
 def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> None:
-    code = "import sys; from pathlib import Path; from ttm.training.robot.command import RobotCommand; "
+    code = "import sys; from pathlib import Path; "
+    code += "from ttm.training.robot.command import RobotCommand; "
     code += "RobotCommand(sim=True, free_running=True, checkpoint=Path(sys.argv[1])).run()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(checkpoint)],
@@ -79,9 +78,8 @@ def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> Non
         if "tick" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(
-        timeout=180
-    )  # both children have closed their ends of the pipes
+    # This returns when both nodes have closed their ends of the pipes.
+    _, errors = process.communicate(timeout=180)
     assert "the policy is stopped, and then the robot" in errors
 
 

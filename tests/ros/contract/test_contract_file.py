@@ -16,7 +16,7 @@ from ttm_policy.contract.conversions import check_fields
 
 @pytest.fixture
 def data() -> dict[str, Any]:
-    """The shipped contract as plain data, to be broken."""
+    """The shipped contract as plain data, for tests to change."""
     return yaml.safe_load(default_contract().read_text())
 
 

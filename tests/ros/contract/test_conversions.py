@@ -1,4 +1,4 @@
-"""Messages and back: images of every encoding, and numbers to the last bit."""
+"""Conversions to messages and back: images of every encoding, and numbers to the last bit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FRAME = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
 
 def _image(pixels: np.ndarray, encoding: str, padding: int = 0) -> Image:
-    """pixels: (H, W, depth); each row is followed by `padding` bytes that are no pixels."""
+    """pixels: (H, W, depth); each row is followed by `padding` bytes that are not pixels."""
     rows = pixels.reshape(len(pixels), -1)
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=255)
     height, width = pixels.shape[:2]
@@ -176,4 +176,4 @@ def test_joint_states_may_come_in_parts() -> None:
     joints.add(second)
     message, stamp_ns = joints.merged(source)
     assert read_vector(message, source)[-1] == 1.0
-    assert stamp_ns == 1_000_000_000  # the oldest of the joints that count
+    assert stamp_ns == 1_000_000_000  # the oldest of the joints that the source needs
