@@ -174,7 +174,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             "base_velocity": self.controller.base_velocity().astype(np.float32),
         }
 
-    def render(self) -> np.ndarray:  # type: ignore[override]
+    def render(self) -> np.ndarray:
         """Return the kitchen from outside, (360, 480, 3) uint8 RGB, for videos."""
         return self.world.cameras.frame("overview", 360, 480)
 

@@ -1,4 +1,4 @@
-"""The policy that ships with the project: what every command takes when no checkpoint is named."""
+"""The policy that ships with the project, which every command takes if no checkpoint is named."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from ttm.policy.errors import UserError
 
 SHIPPED = "shipped"
-"""What stands for that policy wherever a command takes a checkpoint."""
+"""The name of that policy wherever a command takes a checkpoint."""
 SHIPPED_CHECKPOINT = Path(__file__).parent / "assets" / "kitchen.safetensors"
 
 
 def default_checkpoint() -> Path:
-    """Path of the shipped policy; `UserError` if this installation lacks it."""
+    """Return the path of the shipped policy. Raises `UserError` if this installation lacks it."""
     if not SHIPPED_CHECKPOINT.is_file():
         raise UserError(
             f"{SHIPPED_CHECKPOINT} is missing; install from a whole clone of the repository, "
@@ -22,7 +22,10 @@ def default_checkpoint() -> Path:
 
 
 def checkpoint_path(named: str | Path) -> Path:
-    """The file that a command's option names: `shipped`, or a path. `UserError` if it is not there."""
+    """Return the file that an option names: `shipped`, or a path.
+
+    Raises `UserError` if there is no such file.
+    """
     if str(named) == SHIPPED:
         return default_checkpoint()
     path = Path(named)

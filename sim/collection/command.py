@@ -13,10 +13,10 @@ from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN
 from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
 
-
 TASK = arg(
     metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
-    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}, or all of them. Another --env has tasks of its own.",
+    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}, or all of them. "
+    "Another --env has tasks of its own.",
 )
 
 

@@ -13,7 +13,6 @@ from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, KITCHEN
 from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
 
-
 TASK = arg(
     metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
     help=f"What is asked for: {TASK_DESCRIPTIONS}, or all of them. Another --env has tasks of its own.",

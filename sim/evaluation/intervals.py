@@ -1,4 +1,7 @@
-"""How sure a success rate is: Wilson's interval for one rate, McNemar's exact test for two on the same states."""
+"""The uncertainty of success rates.
+
+Wilson's interval is for one rate, McNemar's exact test for two policies on the same initial states.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ CONFIDENCE = 0.95
 def wilson_interval(
     successes: int, episodes: int, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927).
+    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927).
 
-    It stays within [0, 1] and says something useful at 0 of n and at n of n too; without episodes it is [0, 1].
+    It stays within [0, 1] and is useful at 0 of n and at n of n too. Without episodes it is [0, 1].
     """
     if not 0 <= successes <= episodes:
         raise ValueError(
-            f"{successes} successes of {episodes} episodes: they must be between 0 and all"
+            f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
         )
     if episodes == 0:
         return 0.0, 1.0
@@ -28,7 +31,7 @@ def wilson_interval(
     scale = 1 + z**2 / episodes
     centre = (rate + z**2 / (2 * episodes)) / scale
     half = z / scale * math.sqrt(rate * (1 - rate) / episodes + z**2 / (4 * episodes**2))
-    # At the ends the closed form is exact but for rounding, which must not give -1e-17.
+    # At the ends the closed form is exact except for rounding, which must not give -1e-17.
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == episodes else centre + half
     return low, high
@@ -36,18 +39,25 @@ def wilson_interval(
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two policies on the same initial states. Only the states on which they differ tell them apart."""
+    """The outcomes of two policies on the same initial states.
+
+    Only the states on which they differ contribute to the test.
+    """
 
     both: int
     only_first: int
     only_second: int
     neither: int
     p_value: float
-    """Two-sided: how often two equally good policies would differ at least this much."""
+    """Two-sided: the probability that two equally good policies differ at least this much."""
 
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
-    """McNemar's test with the exact binomial distribution; element i of both is the same initial state."""
+    """Return McNemar's test with the exact binomial distribution.
+
+    Element i of both sequences is the outcome from the same initial state. Raises `ValueError` if
+    they differ in length.
+    """
     pairs = list(zip(first, second, strict=True))
     only_first = sum(a and not b for a, b in pairs)
     only_second = sum(b and not a for a, b in pairs)

@@ -1,4 +1,4 @@
-"""The report page: one HTML file with everything inlined, so that it opens from a disk and can be sent by mail."""
+"""The report page: one HTML file that holds all it needs, so that it can be sent by mail."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import jinja2
 
+from ttm.policy.files import write_atomically
 from ttm.sim.evaluation.intervals import wilson_interval
 from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, describe_test
 
@@ -20,26 +21,34 @@ TEMPLATE = "report.html.j2"
 
 @dataclass(frozen=True)
 class Section:
-    """One policy's evaluation on the page. `videos` is a folder of mp4 files named <task>_<seed>.mp4, or None."""
+    """One policy's evaluation on the page."""
 
     label: str
     evaluation: Evaluation
     videos: Path | None = None
+    """Folder of videos, named as `video_path` does."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the table of steps: what was done, what came out, how long it took (s, or None)."""
+    """A row of the table of steps."""
 
     name: str
+    """What was done."""
     finding: str
+    """What came of it."""
     seconds: float | None = None
+    """How long it took."""
 
 
 def write_report(
     path: Path, title: str, sections: Sequence[Section], facts: Sequence[Fact] = (), intro: str = ""
 ) -> Path:
-    """Write the page to `path`; sections are drawn in their order, and each is compared with the one before it."""
+    """Write the page to `path` and return that.
+
+    Sections are drawn in their order, and each is compared with the one before it. `facts` are the
+    rows of a table of steps, `intro` is a sentence below the title.
+    """
     tasks = list(dict.fromkeys(task for section in sections for task in section.evaluation.tasks))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["percent"] = lambda rate: f"{100 * rate:.0f} %"
@@ -54,13 +63,12 @@ def write_report(
         tests=_tests(sections),
         facts=facts,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page)
     return path
 
 
 def _chart(task: str, sections: Sequence[Section]) -> dict[str, Any]:
-    """One row for each policy that was evaluated on the task."""
+    """Return one row for each policy that was evaluated on the task."""
     rows = [(section.label, section.evaluation.tasks.get(task)) for section in sections]
     return {
         "task": task,
@@ -97,7 +105,7 @@ def _by_instruction(result: TaskResult) -> Iterable[dict[str, Any]]:
 
 
 def _videos(result: TaskResult, folder: Path | None) -> Iterable[dict[str, Any]]:
-    """The films of this evaluation's episodes; others that lie in the folder from before are left out."""
+    """Yield the videos of this evaluation's episodes. The folder may hold older ones, too."""
     for outcome in result.outcomes if folder else ():
         path = video_path(folder, outcome.task, outcome.seed)
         if path and path.is_file():
@@ -105,7 +113,7 @@ def _videos(result: TaskResult, folder: Path | None) -> Iterable[dict[str, Any]]
 
 
 def video_path(folder: Path | None, task: str, seed: int) -> Path | None:
-    """Where the film of one episode lies in `folder`."""
+    """Return where the video of one episode lies in `folder`."""
     return folder / f"{task}_{seed:04d}.mp4" if folder else None
 
 

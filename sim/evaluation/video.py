@@ -1,4 +1,4 @@
-"""Videos of episodes: the kitchen from outside, beside it what the robot sees, below it what is going on."""
+"""Videos of episodes: the scene from outside, what the robot's cameras see, and a caption."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import imageio
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 CAPTION_PX = 36
 HOLD_S = 1.5
-"""How long the last frame stays, so that one sees how it ended."""
+"""How long the last frame stays, so that one sees how the episode ended."""
 BACKGROUND = (24, 26, 30)
 WHITE = (236, 238, 240)
 GREY = (150, 156, 164)
@@ -20,9 +21,10 @@ GREEN = (88, 200, 120)
 
 
 class EpisodeVideo:
-    """Writes an mp4 (H.264, plays in every browser); a context manager.
+    """Writes an mp4 file (H.264, which plays in every browser); a context manager.
 
-    An episode that is broken off by an exception leaves no file.
+    An episode that is broken off by an exception leaves no file. `rate_hz` is the number of ticks
+    in a second.
     """
 
     def __init__(self, path: Path, rate_hz: float):
@@ -32,8 +34,6 @@ class EpisodeVideo:
         self._last: np.ndarray | None = None
 
     def __enter__(self) -> EpisodeVideo:
-        import imageio
-
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Every frame is shown three times: some browsers stutter below 10 frames a second.
         self._writer = imageio.get_writer(
@@ -45,11 +45,15 @@ class EpisodeVideo:
     def add(
         self, scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]
     ) -> None:
-        """One tick. scene: (H, W, 3) uint8; cameras: name -> (h, w, 3) uint8; info as `KitchenEnv` gives it."""
+        """Add one tick.
+
+        scene: (H, W, 3) uint8; cameras: name -> (h, w, 3) uint8; info: see
+        `ttm.sim.evaluation.rollout.OnTick`.
+        """
         self.show(compose_frame(scene, cameras, info))
 
     def show(self, frame: np.ndarray) -> None:
-        """One tick whose picture is already made. frame: (H, W, 3) uint8, H and W even, the same at every tick."""
+        """Add one tick whose picture is made already. frame: (H, W, 3) uint8, H and W even."""
         self._last = frame
         self._append(3)
 
@@ -75,7 +79,10 @@ class EpisodeVideo:
 def compose_frame(
     scene: np.ndarray, cameras: Mapping[str, np.ndarray], info: Mapping[str, Any]
 ) -> np.ndarray:
-    """(H + caption, W + side, 3) uint8, both even, as H.264 wants them."""
+    """Return the scene with the cameras beside it and a caption below it.
+
+    The result is (H + caption, W + side, 3) uint8 with even sides, as H.264 needs them.
+    """
     height, width = scene.shape[:2]
     side = height // max(len(cameras), 1)
     canvas = Image.new("RGB", (_even(width + side), _even(height + CAPTION_PX)), BACKGROUND)

@@ -1,7 +1,7 @@
-"""From one tick's action to joint commands: differential inverse kinematics for the arm, wheels for the base.
+"""Turns each tick's action into joint commands: inverse kinematics for the arm, wheels for the base.
 
-The end-effector's target is kept in the base frame and moved by each action, so that the arm travels with the
-base; inverse kinematics are the library mink's.
+The gripper's target is kept in the base frame and moved by each action, so that the arm travels with
+the base. The differential inverse kinematics are those of the library mink.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ READY_POSITION_M = (0.77, 0.0, 0.90)
 """Where the gripper waits, pointing forward, in the base frame."""
 READY_JOINTS_RAD = (-0.70, 0.0, 1.45, 1.95, -0.05, -1.25, -1.45)
 MAX_LAG_M = 0.06
-"""A target further than this from the measured gripper is pulled back: a blocked arm must not wind up."""
+"""The target stays within this distance of the measured gripper, so that a blocked arm does not wind up."""
 
 
 class ArmKinematics:
-    """Joint angles of the arm for a gripper pose in the base frame. The torso, head and base stay where they are."""
+    """Finds joint angles of the arm for a gripper pose in the base frame.
+
+    The torso, the head and the base stay where they are.
+    """
 
     def __init__(self, model_xml: Path):
         spec = mujoco.MjSpec.from_file(str(model_xml))
@@ -53,7 +56,10 @@ class ArmKinematics:
         rotation: mink.SO3,
         iterations: int = 6,
     ) -> np.ndarray:
-        """Joint angles (7,) rad that bring the gripper nearest to the pose, starting from `joints_rad` (7,)."""
+        """Return the joint angles (7,) rad that bring the gripper nearest to a pose.
+
+        joints_rad: (7,), where the search starts; position_m: (3,); rotation: of the gripper.
+        """
         self.configuration.update(joints_rad)
         self._task.set_target(mink.SE3.from_rotation_and_translation(rotation, position_m))
         for _ in range(iterations):
@@ -106,7 +112,10 @@ class FetchController:
         self._base_command = np.zeros(2)
 
     def place(self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray) -> None:
-        """Teleport for an episode's start: base pose (m, m, rad), gripper position (m, base frame), fingers open."""
+        """Put the robot where an episode starts, with open fingers.
+
+        base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame.
+        """
         joints = self.kinematics.solve(
             np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
         )
@@ -123,8 +132,11 @@ class FetchController:
     def command(
         self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
     ) -> None:
-        """Take one tick's action: displacement (3,) m and axis-angle (3,) rad in the base frame, opening 0 to 1,
-        base (2,): forward m/s and yaw rad/s."""
+        """Take one tick's action.
+
+        translation_m: displacement (3,) of the gripper in the base frame; rotation_rad: axis-angle
+        (3,) in the base frame; opening: 0 to 1; base: (2,) forward m/s and yaw rad/s.
+        """
         measured, _ = self.gripper_pose()
         wanted = self.target_position_m + translation_m
         lag = wanted - measured
@@ -142,7 +154,10 @@ class FetchController:
         self._base_command = np.asarray(base, dtype=float)
 
     def drive(self, progress: float) -> None:
-        """Actuator commands for a physics step; `progress` in (0, 1] is how much of the tick has passed."""
+        """Write the actuator commands of one physics step.
+
+        progress: the portion of the tick that has passed, in (0, 1].
+        """
         ctrl = self.data.ctrl
         ctrl[self._arm_u] = self._arm_from + progress * (self._arm_to - self._arm_from)
         yaw = self.data.qpos[self._base_q[2]]
@@ -150,36 +165,36 @@ class FetchController:
         ctrl[self._base_u] = forward_m_s * np.cos(yaw), forward_m_s * np.sin(yaw), yaw_rad_s
 
     def base_pose(self) -> np.ndarray:
-        """(3,): x m, y m, yaw rad in the world."""
+        """Return x (m), y (m) and yaw (rad) of the base in the world, (3,)."""
         return self.data.qpos[self._base_q].copy()
 
     def base_velocity(self) -> np.ndarray:
-        """(2,): forward m/s and yaw rad/s, as wheel odometry measures them."""
+        """Return forward m/s and yaw rad/s, (2,), as wheel odometry measures them."""
         x_m_s, y_m_s, yaw_rad_s = self.data.qvel[self._base_v]
         yaw = self.data.qpos[self._base_q[2]]
         return np.array([x_m_s * np.cos(yaw) + y_m_s * np.sin(yaw), yaw_rad_s])
 
     def arm_joints(self) -> np.ndarray:
-        """(7,) rad."""
+        """Return the angles of the arm's joints, (7,) rad."""
         return self.data.qpos[self._arm_q].copy()
 
     def torso_height(self) -> float:
-        """Lift of the torso, m."""
+        """Return how far the torso is lifted, m."""
         return float(self.data.qpos[self._torso_q])
 
     def gripper_opening(self) -> float:
-        """Mean of both fingers: 0 closed, 1 open."""
+        """Return the mean opening of both fingers: 0 closed, 1 open."""
         return float(
             np.clip(self.data.qpos[self._finger_q].mean() / fetch.FINGER_TRAVEL_M, 0.0, 1.0)
         )
 
     def to_base_frame(self, point_m: np.ndarray) -> np.ndarray:
-        """A point (3,) of the world, seen from the base."""
+        """Return a point (3,) of the world in the base frame, m."""
         rotation = self.data.xmat[self._base_body].reshape(3, 3)
         return rotation.T @ (np.asarray(point_m) - self.data.xpos[self._base_body])
 
     def gripper_pose(self) -> tuple[np.ndarray, mink.SO3]:
-        """Measured position (3,) m and rotation of the grip site in the base frame."""
+        """Return the measured position (3,) m and rotation of the gripper in the base frame."""
         base = mink.SO3.from_matrix(self.data.xmat[self._base_body].reshape(3, 3))
         site = mink.SO3.from_matrix(self.data.site_xmat[self._site].reshape(3, 3))
         return self.to_base_frame(self.data.site_xpos[self._site]), base.inverse() @ site

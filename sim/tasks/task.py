@@ -60,8 +60,8 @@ class Task(ABC):
         """All instructions that the task may give, each one once."""
         return tuple(dict.fromkeys(self.instruction(goal) for goal in self.goals))
 
-    @staticmethod
-    def add_to_scene(scene: mujoco.MjSpec) -> None:  # noqa: B027  (optional)
+    @staticmethod  # noqa: B027  (optional)
+    def add_to_scene(scene: mujoco.MjSpec) -> None:
         """Add to the kitchen what this task alone needs. Nothing by default.
 
         A body with a free joint of the body's own name is placed by `InitialState.objects_m`. Tasks

@@ -1,0 +1,135 @@
+"""Another simulator than the kitchen, `point_env.py`, is evaluated and collected from by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.sim.collection.command import CollectCommand
+from ttm.sim.environment import inspect_env, make_env, same_environment, spec_of, tasks_of
+from ttm.sim.evaluation.actors import untrained_policy
+from ttm.sim.evaluation.command import EvaluateCommand
+from ttm.sim.evaluation.evaluate import evaluate
+from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.kitchen.spec import SPEC as KITCHEN_SPEC
+
+POINT = "point_env:test/Point-v0"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user's package is. Worker processes inherit the path."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def test_the_protocol_is_reached_through_wrappers() -> None:
+    env = make_env(POINT)
+    assert isinstance(env, gymnasium.wrappers.TimeLimit)
+    assert spec_of(env).robot == "point"
+    assert tasks_of(env) == {"touch": ("touch the red side", "touch the blue side")}
+    env.close()
+
+
+def test_the_expert_is_evaluated_by_command(tmp_path: Path) -> None:
+    command = EvaluateCommand(
+        out=tmp_path, checkpoint="expert", env=POINT, episodes=6, workers=1, videos=1
+    )
+    assert command.run() == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["environment"] == POINT
+    assert result["tasks"]["touch"]["successes"] == 6
+    assert len({outcome["instruction"] for outcome in result["tasks"]["touch"]["outcomes"]}) == 2
+    assert (tmp_path / "videos" / "touch_0000.mp4").is_file()
+    assert POINT in (tmp_path / "report.html").read_text()
+
+
+def test_an_untrained_policy_fares_alike_with_one_and_two_workers() -> None:
+    one, two = (
+        evaluate("none", "touch", env=POINT, episodes=4, workers=workers) for workers in (1, 2)
+    )
+    assert one == two
+    assert all(outcome.ticks <= 30 for outcome in one.tasks["touch"].outcomes)
+
+
+def test_episodes_are_collected_alike_with_one_and_two_workers(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        assert CollectCommand(out=out, env=POINT, episodes=3, workers=workers).run() == 0
+    one, two = open_dataset(tmp_path / "1"), open_dataset(tmp_path / "2")
+    assert len(one) == len(two) == 3
+    for ours, theirs in zip(one, two, strict=True):
+        assert ours.spec == inspect_env(POINT).spec
+        assert ours.success
+        assert ours.instruction.startswith("touch the ")
+        assert np.array_equal(ours.actions, theirs.actions)
+        assert np.array_equal(ours.frames("above", 0, 5), theirs.frames("above", 0, 5))
+        assert np.diff(ours.timestamps) == pytest.approx(0.1)
+
+
+def test_a_checkpoint_is_checked_against_the_environments_own_spec(tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "kitchen.safetensors")
+    save_checkpoint(checkpoint, untrained_policy(KITCHEN_SPEC), {})
+    with pytest.raises(UserError, match=r"fetch_kitchen.*point"):
+        evaluate(checkpoint, "touch", env=POINT, episodes=1)
+    with pytest.raises(UserError, match=r"fetch_kitchen.*point"):
+        CollectCommand(
+            out=tmp_path / "out", env=POINT, episodes=1, workers=1, policy=Path(checkpoint)
+        ).run()
+
+
+def test_evaluations_of_two_environments_are_not_paired(tmp_path: Path) -> None:
+    evaluate("expert", env=POINT, episodes=1).save(tmp_path / "point")
+    command = EvaluateCommand(out=tmp_path / "out", against=tmp_path / "point", episodes=1)
+    with pytest.raises(UserError, match=r"only evaluations of the same environment"):
+        command.run()
+    assert load_evaluation(tmp_path / "point").environment == POINT
+
+
+def test_an_unknown_task_is_an_error_that_lists_the_environments_own(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="task is 'pick'; give one of touch, all"):
+        EvaluateCommand(out=tmp_path, env=POINT, task="pick").run()
+
+
+@pytest.mark.parametrize("name", ["test/Nowhere-v0", "no_such_module:Env-v0", "not an id"])
+def test_an_unknown_environment_is_an_error(name: str) -> None:
+    with pytest.raises(UserError, match="give a Gymnasium ID"):
+        make_env(name)
+
+
+def test_an_environment_without_spec_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"has no policy_spec; see ttm.sim.environment.PolicyEnv"):
+        make_env("CartPole-v1")
+
+
+def test_without_an_expert_nothing_is_demonstrated(tmp_path: Path) -> None:
+    gymnasium.register("test/NoExpert-v0", entry_point=make_point_without_expert)
+    try:
+        with pytest.raises(UserError, match="no expert"):
+            evaluate("expert", env="test/NoExpert-v0", episodes=1)
+        with pytest.raises(UserError, match="no expert"):
+            CollectCommand(out=tmp_path / "out", env="test/NoExpert-v0", workers=1).run()
+        assert not (tmp_path / "out").exists()
+    finally:
+        del gymnasium.registry["test/NoExpert-v0"]
+
+
+def make_point_without_expert(**options: Any) -> gymnasium.Env[Any, Any]:
+    from point_env import PointEnv
+
+    class WithoutExpert(PointEnv):
+        expert = property()
+
+    return WithoutExpert(**options)
+
+
+def test_a_name_with_and_without_its_module_means_the_same() -> None:
+    assert same_environment(POINT, "test/Point-v0")
+    assert not same_environment("ttm/Kitchen-v0", "test/Point-v0")
