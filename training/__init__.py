@@ -1,1 +1,1 @@
-"""Behaviour cloning: losses, the training loop, and the `ttm` command."""
+"""Training of policies, benchmarks, studies of memories, and the `ttm` command."""

@@ -8,16 +8,22 @@ it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import get_args, get_type_hints
 
+from ttm.policy.checks import require_above_0, require_choice
 from ttm.policy.cores.configs import core_name, sized_like, with_options
 from ttm.policy.cores.registry import TTM
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
+from ttm.policy.network.config import ActionHeadConfig
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.common.core_names import AUTO
+
+HEAD = "action head"
+"""What error messages call the head."""
 
 
 def chosen_network(
@@ -30,8 +36,21 @@ def chosen_network(
     return replace(
         config,
         core=with_options(sized, core_options),
-        head=with_options(config.head, head_options, "action head"),
+        head=with_head_options(config.head, head_options),
     )
+
+
+def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:
+    """Return `config` with `options`, each FIELD=VALUE; raise `UserError` if one is wrong."""
+    changed = with_options(config, options, HEAD)
+    hints = get_type_hints(ActionHeadConfig)
+    for field in fields(changed):
+        value, name = getattr(changed, field.name), f"{HEAD} option {field.name}"
+        if choices := get_args(hints[field.name]):
+            require_choice(name, value, choices)
+        else:
+            require_above_0({name: value})
+    return changed
 
 
 def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Policy:
@@ -70,7 +89,7 @@ def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], s
 def require_same_head(config: PolicyConfig, options: Sequence[str], source: str) -> None:
     """Raise `UserError` if `options` contradict the action head of the checkpoint `source`."""
     for option in options:
-        if with_options(config.head, [option], "action head") != config.head:
+        if with_head_options(config.head, [option]) != config.head:
             name = option.partition("=")[0]
             raise UserError(
                 f"--head-options has {option}, but the action head of {source} has "

@@ -1,1 +1,2 @@
-"""What several rooms of training share: tables, figures, the studies' training loop, sizes of cores."""
+"""What several rooms of training share: tables, the training loop of the studies, sizes of cores,
+episodes."""

@@ -1,8 +1,8 @@
-"""Keeps freed memory in the process, for training on CPUs with glibc.
+"""Keeping freed memory in the process, which speeds up training on CPUs with glibc.
 
-glibc gives large blocks back to the kernel as soon as they are freed, and the kernel clears every
-page when it hands it out again: with activations of tens of megabytes that takes a quarter of a
-training step.
+glibc returns large blocks to the kernel as soon as they are freed, and the kernel clears every page
+when it hands it out again. With activations of tens of megabytes this takes a quarter of a training
+step.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-"""Numbers of mallopt(3)'s parameters."""
+"""Numbers of the parameters of mallopt(3)."""
 
 
 def keep_freed_memory() -> None:
-    """Large blocks come from the heap, and the heap never shrinks. Does nothing without glibc's
-    mallopt."""
+    """Make malloc take large blocks from the heap, and never shrink the heap.
+
+    Does nothing where the C library has no mallopt(3), which is glibc's.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):

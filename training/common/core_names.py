@@ -13,12 +13,14 @@ AUTO = "auto"
 """Value of `ttm train --core` that asks for nothing. (None would look like the core "none" on a
 command line.)"""
 
+_CHOICES = (AUTO, *NAMES)
+
 if TYPE_CHECKING:  # type checkers do not accept a Literal whose values are computed
     CoreName = str
     CoreChoice = str
 else:
     CoreName = Literal[NAMES]
-    CoreChoice = Literal[(AUTO, *NAMES)]
+    CoreChoice = Literal[_CHOICES]
 
 CORE_HELP = (
     f"What carries memory from tick to tick. {core_descriptions()}; auto: ttm, or with --init and "

@@ -1,4 +1,4 @@
-"""Every temporal core at the sizes of one study, so that what differs is the memory."""
+"""Temporal cores at the common sizes of a study, so that they differ in their memory only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ def study_core(
     own: Mapping[str, Mapping[str, Any]],
     options: Sequence[str] = (),
 ) -> CoreConfig:
-    """The core called `name`: its defaults, then `common` where it has such fields, then
-    `own[name]`, then `options`.
+    """Return the configuration of the core called `name` at the sizes of a study.
 
-    options: what the user asked for, each "field=value". `UserError` for a name, a field or a value
-    that is wrong.
+    The values of a field are taken, with increasing priority, from the core's defaults, `common`
+    (where the core has such a field), `own[name]` and `options`.
+
+    options: what the user gave, each "field=value". Raises `UserError` if a name, a field or a
+    value is wrong.
     """
     config = sized_like(name, TokenTuringConfig())
     has = {field.name for field in fields(config)}

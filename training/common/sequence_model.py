@@ -1,4 +1,5 @@
-"""A temporal core between symbols and symbols: the model of the studies on synthetic sequences."""
+"""The model of the studies on sequences of symbols: a temporal core with an embedding and a
+classifier."""
 
 from __future__ import annotations
 
@@ -11,39 +12,46 @@ from ttm.policy.cores.temporal_core import CoreConfig
 
 
 class SequenceModel(nn.Module):
-    """An embedding, a core that meets one token a tick, and a linear layer on the mean of its outputs.
+    """An embedding, a core with one input token per tick, and a linear layer on its mean output.
 
-    The scores at tick t depend on the symbols up to t alone, as a control tick's action does on what was seen.
+    The scores at tick t depend only on the symbols up to t, as the action of a control tick depends
+    only on what was seen until then.
     """
 
     def __init__(self, config: CoreConfig, num_symbols: int, num_classes: int, width: int) -> None:
-        """width: D, of the embedding and the core; the embedding is of scale 1, as the TLB's copying task needs."""
+        """width: D, of the embedding and of the core.
+
+        The embedding has values of order 1, which the Temporal Latent Bottleneck needs to learn the
+        copying task.
+        """
         super().__init__()
         self.embedding = nn.Embedding(num_symbols, width)
         self.core = config.build(width, num_inputs=1)
         self.head = nn.Linear(width, num_classes)
 
     def forward(self, symbols: Tensor) -> Tensor:
-        """symbols: (B, T) int64 -> scores (B, T, classes)."""
+        """Return the scores (B, T, classes) of the symbols (B, T) int64."""
         return self.scores(self.embedding(symbols))
 
     def scores(self, embedded: Tensor) -> Tensor:
-        """embedded: (B, T, D) -> scores (B, T, classes)."""
+        """Return the scores (B, T, classes) of embedded symbols (B, T, D)."""
         outputs, _ = self.core(embedded.unsqueeze(2))  # (B, T, R, D)
         scores: Tensor = self.head(outputs.mean(dim=2))
         return scores
 
     @property
     def num_parameters(self) -> int:
-        """Weights, the embedding's included."""
+        """The number of weights, including those of the embedding."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
 def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
-    """How many ticks back the last scores depend on, by their gradient; T - 1 at most. symbols: (1, T) int64."""
-    model = copy.deepcopy(
-        model
-    ).double()  # what came through hundreds of ticks would be 0 in float32
+    """Return how many ticks back the last scores depend on, T - 1 at most, by their gradient.
+
+    symbols: (1, T) int64.
+    """
+    # In float32 a gradient through hundreds of ticks may underflow to 0.
+    model = copy.deepcopy(model).double()
     embedded = model.embedding(symbols).detach().requires_grad_()
     last = model.scores(embedded)[0, -1]
     (gradient,) = torch.autograd.grad(last @ torch.randn_like(last), embedded)

@@ -1,14 +1,15 @@
-"""How commands write their figures."""
+"""How commands show and write their figures."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from ttm.policy.errors import UserError
-from ttm.training.common.tables import write_figures
+from ttm.training.common.tables import compact_table, write_figures
 
 
 def test_figures_go_where_they_are_asked_for(
@@ -26,3 +27,15 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write .*figures.json .*--json"):
         write_figures(Console(), tmp_path / "file" / "figures.json", "{}")
+
+
+def test_a_title_stands_in_one_line_above_a_narrow_table() -> None:
+    title = "Copying after T ticks, from 6,200 unique sequences, repeated without end"
+    assert len(title) > 60
+    table = compact_table(title, ("core", "s"))
+    table.add_row("ttm", "12")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table)
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert lines[0] == title
+    assert max(len(line) for line in lines[1:]) < 20

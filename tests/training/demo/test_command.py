@@ -9,13 +9,14 @@ import pytest
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.evaluation.actors import untrained_policy
 from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.kitchen.spec import SPEC
 from ttm.training.demo.command import DemoCommand
 
 
 def test_demo_goes_all_the_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rclpy")
     start, out = tmp_path / "start.safetensors", tmp_path / "out"
-    save_checkpoint(start, untrained_policy(), {})
+    save_checkpoint(start, untrained_policy(SPEC), {})
     command = DemoCommand(
         out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, ros_episodes=1, workers=1,
         max_ticks=4,
