@@ -70,7 +70,7 @@ def quality_table(rows: Sequence[QualityRow], training: Training) -> Table:
         f"Quality after {training.steps} steps, and the cost of a step's passes as ratios",
         {
             **{heading: _of_cost(cell) for heading, cell in _model_columns().items()},
-            **{f"bits, seed {seed}": _bits(number) for number, seed in enumerate(training.seeds)},
+            **{f"bits,\nseed {seed}": _bits(number) for number, seed in enumerate(training.seeds)},
             **{heading: _of_cost(cell) for heading, cell in costs.items()},
         },
         rows,
@@ -98,7 +98,7 @@ def _model_columns() -> Columns:
     return {
         "model": lambda row: row.name,
         "layers": lambda row: row.layers,
-        "parameters": lambda row: f"{row.parameters:,}",
+        "params\n(k)": lambda row: f"{row.parameters / 1e3:,.1f}",
     }
 
 

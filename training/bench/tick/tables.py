@@ -65,10 +65,10 @@ def period_table(rows: Sequence[PeriodRow]) -> Table:
             "run as": lambda row: row.how,
             "early": lambda row: f"{row.early_ms:.3f}",
             "late": lambda row: f"{row.late_ms:.3f}",
-            "late / early": lambda row: f"{row.late_ms / row.early_ms:.3f}",
+            "late\n/ early": lambda row: f"{row.late_ms / row.early_ms:.3f}",
             "others": lambda row: f"{row.other_ms:.3f}",
             "k-th": lambda row: f"{row.turn_ms:.3f}",
-            "k-th / others": lambda row: f"{row.turn_ms / row.other_ms:.3f}",
+            "k-th\n/ others": lambda row: f"{row.turn_ms / row.other_ms:.3f}",
         },
         rows,
     )

@@ -87,8 +87,9 @@ def test_a_new_core_is_counted_without_a_count_by_hand(
     module = ModuleType("ttm.policy.cores.example")
     module.ExampleConfig = ExampleConfig  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    entry = CoreEntry("example:ExampleConfig", "an example")
+    entry = CoreEntry(f"{module.__name__}:ExampleConfig", "an example")
     monkeypatch.setattr(registry, "CORES", {**CORES, "example": entry})
+    monkeypatch.setattr(registry, "NAMES", (*registry.NAMES, "example"))
     assert BenchFlopsCommand(json=tmp_path / "flops.json").run() == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "example" in line)
     parameters, tokens, width = 128 * 128 + 128, 17, 128

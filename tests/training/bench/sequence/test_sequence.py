@@ -209,8 +209,8 @@ def test_the_command_prints_both_tables_and_writes_json(
         "TLB, K = 4",
         nested,
         "2+2",
-        "bits, seed 3",
-        "bits, seed 4",
+        "seed 3",
+        "seed 4",
         "12 ticks, batch 1",
     ):
         assert text in printed

@@ -20,7 +20,6 @@ from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.bench.tick.periodic_ticks import PERIODIC
 from ttm.training.bench.tick.plain_unit import PlainUnit
 from ttm.training.bench.tick.unit import EAGER, NUM_INPUTS, UNIT, WIDTH
-from ttm.training.bench.timing import BLOCK, DROPPED, interleaved
 
 KINDS = ("ttm", "transformer")
 QUICK = BenchTickCommand(
@@ -106,15 +105,6 @@ def test_the_plain_restatement_is_the_unit() -> None:
     memory, inputs = torch.randn(1, config.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
     for output, expected in zip(ours(memory, inputs), plain(memory, inputs), strict=True):
         torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
-
-
-def test_contenders_take_turns_in_short_blocks() -> None:
-    order: list[str] = []
-    times = interleaved({name: lambda name=name: order.append(name) for name in "ab"}, blocks=2)  # type: ignore[misc]
-    assert "".join(order) == ("a" * BLOCK + "b" * BLOCK) * 2
-    assert {name: len(taken) for name, taken in times.items()} == dict.fromkeys(
-        "ab", 2 * (BLOCK - DROPPED)
-    )
 
 
 def test_counts_below_what_is_needed_are_refused() -> None:
