@@ -161,8 +161,7 @@ def _group(name: str, group: Group) -> type[Any]:
 
 
 def _one_line(error: UserError) -> str:
-    """Return the message in one line; messages of libraries, which some errors quote, may have
-    several."""
+    """Return the message in one line; messages that errors quote may have several."""
     return " ".join(str(error).split())
 
 

@@ -1,5 +1,4 @@
-"""Assembles a training from the options of `ttm train`: opens the data, builds or loads the policy,
-and runs it."""
+"""Assembles and runs a training from its options: data, policy, batches, trainer."""
 
 from __future__ import annotations
 
@@ -83,8 +82,7 @@ class Data:
 
 
 def _require_free(options: TrainOptions) -> None:
-    """Make the folder, or raise `UserError` if a repeated command would overwrite a training
-    there."""
+    """Make the folder. Raise `UserError` if it holds a training that would be overwritten."""
     out = options.out
     if options.overwrite:
         for name in ("resume", "tensorboard"):
@@ -99,8 +97,7 @@ def _require_free(options: TrainOptions) -> None:
 
 
 def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
-    """Return the policy to resume or to fine-tune (with the core asked for), or None for a new
-    one."""
+    """Return the policy to resume or to fine-tune, or None for a new one."""
     if options.resume:
         require_same_options(options, resume_path(options.out))
         last = options.out / LAST
@@ -139,8 +136,10 @@ def _open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
 def _frame_sizes(
     options: TrainOptions, spec: PolicySpec, checkpoint: Policy | None
 ) -> dict[str, tuple[int, int]]:
-    """Return camera -> (height, width) for the cameras to resize; frames are enlarged only on
-    request."""
+    """Return camera -> (height, width) for the cameras to resize.
+
+    Frames are enlarged only on request.
+    """
     if options.image_size is not None:
         side = options.image_size
         wanted = {camera.name: (side, side) for camera in spec.cameras}
@@ -161,8 +160,10 @@ def _frame_sizes(
 
 
 def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Policy:
-    """Return a new policy, or the checkpoint's, with its own normalisation unless
-    --new-statistics."""
+    """Return a new policy or the checkpoint's.
+
+    The latter keeps its own normalisation unless --new-statistics.
+    """
     torch.manual_seed(options.seed)
     policy = checkpoint
     if policy is None:
@@ -182,8 +183,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
 
 
 def _trainer(options: TrainOptions, policy: Policy, data: Data) -> Trainer:
-    """Return the trainer with its data in memory, at the step where it stopped if it is to be
-    resumed."""
+    """Return the trainer with its data in memory, at the step where a resumed training stopped."""
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
     errors = {

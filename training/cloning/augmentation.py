@@ -1,5 +1,4 @@
-"""Image augmentation for behaviour cloning: a random shift and a random change of colour for each
-window.
+"""Image augmentation: a random shift and a random change of colour for each window.
 
 The shift by a few pixels with repeated edges is that of DrQ (Kostrikov et al. 2020). All ticks of a
 window get the same change, because a camera neither jumps nor changes its colours within an
@@ -46,8 +45,7 @@ def shift_images(images: Tensor, config: AugmentationConfig, rng: np.random.Gene
 
 
 def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
-    """Set target[..., y, x] to source[..., y + dy, x + dx], or to the nearest edge's value outside
-    of it."""
+    """Set target[..., y, x] to source[..., y + dy, x + dx], or to the nearest edge's value."""
     height, width = source.shape[-2:]
     top, bottom, left, right = max(0, -dy), height - max(0, dy), max(0, -dx), width - max(0, dx)
     target[..., top:bottom, left:right] = source[

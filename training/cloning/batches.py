@@ -1,5 +1,4 @@
-"""The batches of behaviour cloning: which windows step k trains on, and what is hidden and
-augmented in them."""
+"""Batches of behaviour cloning: which windows step k trains on, hidden inputs, augmentation."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from ttm.training.common.window_inputs import policy_inputs
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """B windows of T ticks. The first `burn_in` of the T ticks only prepare the memory and have no
-    loss."""
+    """B windows of T ticks. The first `burn_in` ticks only prepare the memory, without loss."""
 
     inputs: PolicyInputs
     actions: Tensor
@@ -81,8 +79,11 @@ class BatchSource:
         augmentation: AugmentationConfig | None = None,
         memory: MemoryStart | None = None,
     ) -> None:
-        """dropout, loss: None for their defaults. augmentation: None for none. memory: None for
-        `FromZero`."""
+        """Make a source; no batch is prepared yet.
+
+        dropout, loss: None for their defaults. augmentation: None for none. memory: None for
+        `FromZero`.
+        """
         self.windows = windows
         self.batch_size = batch_size
         self.seed = seed

@@ -1,5 +1,7 @@
-"""An exponential moving average of the weights (Polyak averaging), which is what is validated,
-saved and run."""
+"""An exponential moving average of the weights (Polyak averaging).
+
+The averaged weights are what is validated, saved and run.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,7 @@ class WeightAverage(Generic[Model]):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the trained weights; call this once after every optimiser
-        step."""
+        """Move the average towards the trained weights; call this after every optimiser step."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         averaged, trained = self._pairs
@@ -50,8 +51,7 @@ def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tens
 
 @torch.no_grad()
 def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
-    """Replace BatchNorm's running statistics by those that the weights of `model` give on some
-    batches.
+    """Replace BatchNorm's running statistics by those of the weights of `model` on some batches.
 
     The running statistics of training belong to the trained weights and do not fit their average
     (Izmailov et al. 2018, stochastic weight averaging). Drawing an item from `forwards` must run

@@ -19,8 +19,7 @@ from ttm.training.cloning.options import InputDropoutConfig
 def drop_inputs(
     inputs: PolicyInputs, config: InputDropoutConfig, rng: np.random.Generator
 ) -> PolicyInputs:
-    """Hide previous actions and proprioception in windows drawn at random, at all ticks of the
-    window."""
+    """Hide previous actions and proprioception at all ticks of windows drawn at random."""
     batch, _ = inputs.previous_action_valid.shape
     keeps_action = torch.from_numpy(rng.random((batch, 1)) >= config.previous_action_dropout)
     keeps_proprioception = torch.from_numpy(rng.random((batch, 1)) >= config.proprioception_dropout)

@@ -30,8 +30,7 @@ def part_weights(spec: PolicySpec, weights: Tensor) -> dict[str, Tensor]:
 def cloning_losses(
     policy: Policy, batch: TrainingBatch, memory: CoreState | None = None
 ) -> tuple[dict[str, Tensor], CoreState]:
-    """Return the scalar loss of each part by its name, their sum as "loss", and the memory after
-    the last tick.
+    """Return part name -> scalar loss with their sum as "loss", and the memory at the end.
 
     memory: the memory before the first tick; None for the initial memory. A batch with a burn-in
     starts from the memory after its burn-in instead.

@@ -34,8 +34,7 @@ class Pick(NamedTuple):
 
 
 class MemoryStart(ABC):
-    """One way to start a window: which windows a batch has, what runs before them, what passes
-    between batches."""
+    """One way to start a window: which windows a batch has, and what their memory holds."""
 
     burn_in: int = 0
     """Ticks that run before each window, without gradient."""
@@ -44,8 +43,10 @@ class MemoryStart(ABC):
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
-        """Yield picks without end; pick n is a function of the data set, the batch size and (seed,
-        n) alone."""
+        """Yield picks without end.
+
+        Pick n is a function of the data set, the batch size and (seed, n) alone.
+        """
 
     @abstractmethod
     def kept(self, memory: CoreState) -> CoreState | None:
@@ -56,8 +57,7 @@ class MemoryStart(ABC):
 
 
 class FromZero(MemoryStart):
-    """Every window starts from the initial memory, wherever it lies in its episode, as in the
-    paper."""
+    """Every window starts from the initial memory, wherever it lies in its episode (the paper)."""
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
@@ -89,8 +89,7 @@ class Carried(MemoryStart):
         return (Pick(places, restart) for places, restart in sampler)
 
     def kept(self, memory: CoreState) -> CoreState:
-        """Return the values without their gradient, so that none flows from one batch into the
-        last."""
+        """Return the values without their gradient, which ends at the start of the batch."""
         return {name: value.detach() for name, value in memory.items()}
 
 

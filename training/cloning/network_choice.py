@@ -1,5 +1,4 @@
-"""`ttm train --core`, `--core-options` and `--head-options`: the network of a new policy, or of a
-checkpoint's.
+"""The network that the options ask for: a preset's, or a checkpoint's with another core.
 
 A trained policy can be given another core without learning to see again. Its action head stays as
 it is.
@@ -29,8 +28,7 @@ HEAD = "action head"
 def chosen_network(
     preset: str, core: str, core_options: Sequence[str], head_options: Sequence[str] = ()
 ) -> PolicyConfig:
-    """Return the preset with the core called `core` (auto: `ttm`) in the preset's sizes, and with
-    the options."""
+    """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
     sized = sized_like(TTM if core == AUTO else core, config.core)
     return replace(
@@ -54,8 +52,7 @@ def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> Actio
 
 
 def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Policy:
-    """Return `policy` itself if it has the core asked for, else a copy with a new core of random
-    weights.
+    """Return `policy` if it has the core asked for, else a copy with a new core of random weights.
 
     The new core has the old one's sizes, changed by `options`. All other weights are kept, except
     the action head's if the new core has another number of outputs.

@@ -1,5 +1,4 @@
-"""All options of `ttm train`: their names, defaults and help texts, grouped by the part of the
-training they configure.
+"""All options of `ttm train`, grouped by the part of the training that they configure.
 
 This module imports no torch, so that the command line can be built without it.
 """
@@ -90,8 +89,7 @@ class OptimizationConfig:
 
 
 def _fields_in_words(config: object) -> str:
-    """Return the fields of a dataclass with their values, and with the choices where there are
-    some."""
+    """Return the fields of a dataclass with their values and choices, as text."""
     hints = get_type_hints(type(config))
     words = []
     for each in fields(config):  # type: ignore[arg-type]
@@ -172,8 +170,7 @@ class TrainOptions:
     """CPU threads; 0 means one for each core of the machine."""
 
     def by_name(self) -> dict[str, Any]:
-        """Return the values by the names of the command line without the dashes, such as
-        `batch-size`."""
+        """Return the values by the names of the command line, such as `batch-size`."""
         values: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)

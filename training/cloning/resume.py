@@ -1,5 +1,6 @@
-"""The file from which a training continues exactly where it stopped: safetensors with a JSON
-header, no pickle.
+"""The file from which a training continues exactly where it stopped.
+
+It is a safetensors file with a JSON header, without pickle.
 
 It holds no state of a random generator: everything random in step k (windows, augmentation,
 dropout) is drawn from generators seeded by (seed, k), so the step number suffices.
@@ -48,8 +49,7 @@ checkpoint's network."""
 
 
 def comparable(options: TrainOptions) -> dict[str, Any]:
-    """Return the options that must stay the same when a training is resumed, as plain data for
-    JSON."""
+    """Return the options that a resumed training must share, as plain data for JSON."""
     values = {name: value for name, value in options.by_name().items() if name not in MAY_CHANGE}
     values["cameras"] = list(options.cameras)
     values["init"] = None if options.init is None else str(options.init)
@@ -57,8 +57,7 @@ def comparable(options: TrainOptions) -> dict[str, Any]:
 
 
 def require_same_options(options: TrainOptions, path: Path) -> None:
-    """Raise `UserError` if `options` would make another training than the one whose state `path`
-    holds."""
+    """Raise `UserError` if `options` describe another training than the one saved in `path`."""
     saved = read_header(path)["options"]
     for name, value in comparable(options).items():
         if saved.get(name) != value:
@@ -153,8 +152,7 @@ def load_resume(
 
 
 def load_memory(path: Path, device: torch.device | str) -> CoreState | None:
-    """Return the memory that the next batch starts from; None if nothing is carried from batch to
-    batch."""
+    """Return the memory that the next batch starts from, or None if none is carried."""
     with safe_open(path, framework="pt", device=str(device)) as file:
         names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
         return _under("memory", {name: file.get_tensor(name) for name in names}) or None
@@ -175,8 +173,10 @@ def _load_optimizer(
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return `value` in the memory layout of `parameter`, which fused optimisers need; files hold
-    plain layouts."""
+    """Return `value` in the memory layout of `parameter`.
+
+    Fused optimisers need this layout; files hold plain layouts.
+    """
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, device="cpu", dtype=value.dtype, requires_grad=False).copy_(

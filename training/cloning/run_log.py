@@ -1,5 +1,4 @@
-"""The log of a training: scalars and sample images for TensorBoard, and a progress bar in the
-terminal."""
+"""The log of a training: scalars and images for TensorBoard, a progress bar for the terminal."""
 
 from __future__ import annotations
 
@@ -61,8 +60,10 @@ class RunLog:
         self.writer.close()
 
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Add one step: its scalars (0-d tensors, on any device) and the number of images in its
-        batch."""
+        """Add one step.
+
+        scalars: 0-d tensors, on any device. images: the number of images in the batch.
+        """
         for name, value in scalars.items():
             self._sums[name] = (
                 self._sums[name] + value.detach() if name in self._sums else value.detach()
@@ -91,14 +92,12 @@ class RunLog:
         self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
 
     def restart_clock(self) -> None:
-        """Forget the steps since the last `write`; call this after a pause, which would count as
-        slow steps."""
+        """Forget the steps since the last `write`. Call this after a pause in training."""
         self._since_s = time.monotonic()
         self._sums, self._count, self._images = {}, 0, 0
 
     def _show(self, facts: str, progress: float) -> None:
-        """Show the progress on the bar, or as a line every `LINE_EVERY_S` where there is no
-        terminal."""
+        """Show the progress on the bar, or without a terminal as a line every `LINE_EVERY_S`."""
         self.bar.update(self._task, completed=progress, description=facts)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
@@ -126,8 +125,10 @@ class RunLog:
 
 
 class _TimeLeft(ProgressColumn):
-    """Time left by the mean speed of the whole training; rich's own column uses the last half
-    minute and varies."""
+    """Time left by the mean speed of the whole training.
+
+    Rich's own column uses the last half minute and varies.
+    """
 
     def render(self, task: Task) -> Text:
         begun = task.fields["begun"]

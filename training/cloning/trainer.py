@@ -93,8 +93,10 @@ class Trainer:
         self._begun_s = time.monotonic() - self.progress.elapsed_s
 
     def run(self, log: RunLog) -> int:
-        """Train until the budget is spent or a signal asks to stop; return the exit code (0 if it
-        was not stopped)."""
+        """Train until the budget is spent or a signal asks to stop.
+
+        Returns the exit code: 0, or that of the signal.
+        """
         self._saved_s = time.monotonic()
         self._begun_s = self._saved_s - self.progress.elapsed_s
         with Interruption() as interruption:
@@ -116,8 +118,7 @@ class Trainer:
                 return
 
     def used(self) -> float:
-        """Return the portion of the budget that is used, in [0, 1], after updating the elapsed
-        time."""
+        """Update the elapsed time, and return the portion of the budget that is used, in [0, 1]."""
         self.progress.elapsed_s = time.monotonic() - self._begun_s
         return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
 
@@ -161,8 +162,10 @@ class Trainer:
             log.restart_clock()
 
     def _finish(self, log: RunLog, *, whole: bool) -> None:
-        """Save everything. The errors on training episodes are evaluated only after a complete
-        training."""
+        """Save everything.
+
+        The errors on training episodes are evaluated only after a complete training.
+        """
         if whole and self._latest.get("step") != self.progress.step:
             self._calibrate()
             self._validate(log)
@@ -183,8 +186,7 @@ class Trainer:
         )
 
     def _validate(self, log: RunLog) -> None:
-        """Evaluate the averaged weights on the held-out episodes, and save them if they are the
-        best so far."""
+        """Evaluate the averaged weights on held-out episodes; save them if they are the best."""
         step = self.progress.step
         self._latest = {"step": step}
         if "validation" not in self._errors:

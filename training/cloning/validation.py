@@ -1,5 +1,4 @@
-"""Errors on held-out episodes, run from their first tick to their last with the memory carried, as
-on the robot.
+"""Errors on held-out episodes, run as on the robot: whole, with the memory carried.
 
 Two baselines that look at nothing are evaluated too: the mean action of the training episodes, and
 the previous action repeated. The previous action that the network gets is the demonstrator's, so a
@@ -44,8 +43,7 @@ class EpisodeErrors:
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
     ) -> EpisodeErrors:
-        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time that
-        evaluations take."""
+        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time."""
         episodes = episodes[:: -(-len(episodes) // most_episodes)]
         longest = max((episode.num_samples for episode in episodes), default=1)
         return cls(WindowDataset(episodes, longest, pad="none", resize_to=resize_to), statistics)
@@ -58,8 +56,10 @@ class EpisodeErrors:
         )
 
     def previous_action(self) -> ActionErrors:
-        """Return the errors of repeating the demonstrator's previous action; the mean action at the
-        first tick."""
+        """Return the errors of repeating the demonstrator's previous action.
+
+        At the first tick the mean action stands in for it.
+        """
         mean = torch.from_numpy(self.statistics.mean)
 
         def repeated(batch: WindowBatch) -> Floats:

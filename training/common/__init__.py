@@ -1,2 +1,1 @@
-"""What several rooms of training share: tables, the training loop of the studies, sizes of cores,
-episodes."""
+"""What several rooms of training share."""

@@ -1,5 +1,4 @@
-"""The length of a training, and its learning rate: linear warm-up, then half a cosine down to a
-floor.
+"""The length of a training and its learning rate.
 
 This module imports no torch, because the command line is built from `Budget`.
 """
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """Length of the training: it ends when the steps are done or the minutes have passed, whichever
-    comes first."""
+    """Length of the training. It ends when the steps are done or the minutes have passed."""
 
     steps: int | None = None
     """Stop after this many optimiser steps, including those before --resume."""
@@ -46,8 +44,7 @@ class WarmupCosine:
     """Last learning rate, as a portion of the peak."""
 
     def learning_rate(self, step: int, progress: float) -> float:
-        """Return the learning rate of step number `step` (from 0) at `progress` in [0, 1] of the
-        budget."""
+        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
         warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
         cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
         return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)

@@ -1,5 +1,4 @@
-"""The model of the studies on sequences of symbols: a temporal core with an embedding and a
-classifier."""
+"""The model of the studies on sequences of symbols: embedding, temporal core, classifier."""
 
 from __future__ import annotations
 

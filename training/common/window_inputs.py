@@ -7,8 +7,7 @@ from ttm.policy.network.inputs import PolicyInputs
 
 
 def policy_inputs(batch: WindowBatch) -> PolicyInputs:
-    """Return the network's inputs for a batch of windows, with nothing hidden and nothing
-    augmented."""
+    """Return the network's inputs for a batch of windows; nothing is hidden or augmented."""
     return PolicyInputs(
         images={name: frames.permute(0, 1, 4, 2, 3) for name, frames in batch["images"].items()},
         proprioception=batch["proprioception"],

@@ -1,5 +1,4 @@
-"""`ttm demo`: the whole way on the simulated robot, from demonstrations to a closed loop over ROS
-2."""
+"""`ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot."""
 
 from __future__ import annotations
 

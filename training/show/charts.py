@@ -146,8 +146,7 @@ def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
 
 
 def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
-    """Stack the shares of all sources at all ticks; return handles for a legend, the topmost
-    first."""
+    """Stack the shares of all sources at all ticks; return legend handles, the topmost first."""
     edges = np.arange(trace.num_ticks + 1) - 0.5
     below = np.zeros(trace.num_ticks + 1)
     colours, handles = source_colours(trace), []
@@ -165,8 +164,7 @@ def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
 
 
 def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
-    """Return weights (size, cells) that interpolate between the centres of cells for `size` new
-    pixels."""
+    """Return weights (size, cells) that interpolate from cell centres to `size` new pixels."""
     places = (np.arange(size) + 0.5) * pixels / size
     centres = cell_centres(pixels, cells)
     return np.stack([np.interp(places, centres, cell) for cell in np.eye(cells)], axis=1)

@@ -24,7 +24,6 @@ class ShowCommand:
       ttm collect --episodes 1 --out demos
       ttm show memory --episode demos
       ttm show memory --checkpoint runs/mine/best.safetensors --episode recorded.hdf5:demo_3 --out pictures
-
     """
 
     what: Annotated[Literal["memory"], Positional]

@@ -1,5 +1,4 @@
-"""The work of `ttm show memory`: from an episode and a checkpoint to a picture, a video and a
-table."""
+"""The work of `ttm show memory`: a picture, a video and a table of an episode."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ Chart = Callable[[Page, MemoryTrace, float], Axes]
 
 
 def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
-    """Draw every camera's image at up to `columns` evenly chosen ticks, and below them charts of
-    all ticks."""
+    """Draw the camera images at up to `columns` evenly chosen ticks, above charts of all ticks."""
     ticks = spaced_ticks(trace.num_ticks, columns)
     tile = CONTENT / columns - GAP
     heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
@@ -182,8 +181,7 @@ def _chart(page: Page, top: float, title: str) -> Axes:
 
 
 def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> None:
-    """Align the time axis with the pictures above (to half a tick), with a dotted line below each
-    of them."""
+    """Align the time axis with the images above, and mark their ticks by dotted lines."""
     step = (ticks[-1] - ticks[0]) / max(len(ticks) - 1, 1) or 1.0
     axes.set_xlim(ticks[0] - step / 2, ticks[-1] + step / 2)
     times = [f"{tick}\n{tick / trace.spec.rate_hz:.1f} s" for tick in ticks]

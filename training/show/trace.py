@@ -1,5 +1,4 @@
-"""A recorded episode replayed through a policy, with what its memory read and wrote at every
-tick."""
+"""A recorded episode replayed through a policy: what its memory read and wrote at every tick."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class MemoryTrace:
 
     @property
     def erase_add(self) -> bool:
-        """Whether the memory is written by erase-and-add, which has no weights on what is
-        written."""
+        """Whether the memory is written by erase-and-add, whose writing has no weights."""
         return self.attention[0].write is None
 
     @property
@@ -74,15 +72,13 @@ class MemoryTrace:
 
     @cached_property
     def brightest(self) -> float:
-        """The share of one cell that gets the brightest colour: the 99.9th percentile of all
-        maps."""
+        """Share of a cell that gets the brightest colour: the 99.9th percentile of all maps."""
         maps = [values.ravel() for cameras in self.maps.values() for values in cameras.values()]
         return max(float(np.quantile(np.concatenate(maps), 0.999)), 1e-6)
 
     @cached_property
     def matrices(self) -> Floats:
-        """(T, m, m): how much of each old memory token (last axis) each new one kept, at every
-        tick.
+        """(T, m, m): how much of each old memory token (last axis) each new one kept.
 
         With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
         """
@@ -90,8 +86,10 @@ class MemoryTrace:
 
     @cached_property
     def slots(self) -> Floats:
-        """(T, m): how much of each memory token was kept; with erase-and-add, how much each slot
-        received."""
+        """(T, m): how much of each memory token was kept.
+
+        With erase-and-add it is how much each slot received.
+        """
         slots: Floats = self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
         return slots
 
@@ -147,8 +145,10 @@ def trace_memory(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTr
 
 
 def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
-    """Return every observation as (T, ...): read at once, so that the file is not opened at every
-    tick."""
+    """Return every observation as (T, ...).
+
+    All are read at once, so that the file is not opened at every tick.
+    """
     seen: dict[str, npt.NDArray[Any]] = {
         camera.name: np.stack(
             [
@@ -164,8 +164,7 @@ def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDA
 
 
 def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
-    """Return the episode's embedding if the policy has none and the episode's is of its language
-    model."""
+    """Return the episode's embedding if the policy needs it, and if it is of its language model."""
     known = instruction in policy.known_instructions
     fits = episode.language_model in (None, policy.config.language_model)
     return episode.language_embedding if fits and not known else None

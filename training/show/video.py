@@ -148,8 +148,7 @@ def _pixels(
 def _place_images(
     page: Page, trace: MemoryTrace
 ) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
-    """Place a row of images for each camera: what it saw, what was read and what was written of
-    it."""
+    """Place a row of images for each camera: seen, read and written."""
     columns = (None, *trace.directions)
     cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
     images, top = {}, HEADER
@@ -201,8 +200,7 @@ def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
 
 
 def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
-    """Place charts of the shares over the whole episode; return the lines that mark the current
-    tick."""
+    """Place charts of the shares over time; return the lines that mark the current tick."""
     cursors = []
     for place, which in enumerate(trace.directions):
         top = HEADER + IMAGES + 0.5 + place * (TIMELINE + 0.3)

@@ -1,5 +1,4 @@
-"""What the study measures of a trained policy: its error in use, and its drift over long chains of
-episodes."""
+"""What the study measures of a trained policy: error in use, and drift over long chains."""
 
 from __future__ import annotations
 

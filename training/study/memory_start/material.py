@@ -104,8 +104,7 @@ class Material:
 
 @torch.no_grad()
 def see(policy: Policy, episodes: EpisodeDataset) -> list[tuple[EpisodeReader, dict[str, Tensor]]]:
-    """Return each episode with camera -> (ticks, K, D), the tokens that the core gets of the
-    camera."""
+    """Return each episode with camera -> (ticks, K, D), the tokens that the core gets."""
     longest = max(episode.num_samples for episode in episodes)
     windows = WindowDataset(episodes, longest, pad="none")
     seen = []

@@ -39,8 +39,7 @@ def train(
     memory: Memory,
     seed: int,
 ) -> Policy:
-    """Train the core and the head on the episodes of `kind`; return the policy of averaged
-    weights."""
+    """Train the core and the head on the episodes of `kind`; return the averaged policy."""
     windows = material.windows(material.training[kind], options.window, "both")
     start = memory_start(MemoryStartConfig(memory, options.burn_in))
     source = BatchSource(windows, options.batch_size, seed, memory=start)
@@ -64,8 +63,7 @@ def train(
 
 
 def fresh_policy(options: MemoryStartOptions, trained: Policy, seed: int) -> TokenPolicy:
-    """Return a copy of `trained` with a new core and head, the only weights that require a
-    gradient."""
+    """Return a copy of `trained` with a new core and head, which alone require a gradient."""
     torch.manual_seed(seed)
     core = with_options(trained.config.core, options.core_options)
     policy = TokenPolicy(trained.spec, replace(trained.config, core=core))
