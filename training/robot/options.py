@@ -88,7 +88,9 @@ def _with_option(node_parameters: type[NodeParameters]) -> dict[str, DeclaredPar
 def _value(command: object, option: str) -> Any:
     """Return an option's value as a node takes it: "" for None, and text for paths."""
     value = getattr(command, option)
-    return str(value or "") if value is None or isinstance(value, Path) else value
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, Path) else value
 
 
 def _type(parameter: DeclaredParameter) -> Any:
