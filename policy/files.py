@@ -1,4 +1,4 @@
-"""Writing files so that a kill at any moment leaves the old file or the new one, never half of one."""
+"""Write files atomically: a kill at any moment leaves the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def partial_path(path: Path) -> Path:
-    """The temporary name next to `path` under which its new content is written."""
+    """Return the temporary name beside `path` under which its new content is written."""
     return path.with_name(f".{path.name}.partial")
 
 
@@ -27,9 +27,9 @@ def publish_partial(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path`, flush it to the disk, and make missing folders.
+    """Write `data` (text as UTF-8) to `path`, flush it to the disk, and create missing folders.
 
-    Raises `OSError` if the file cannot be written; the old file is then still whole.
+    Raises `OSError` if the file cannot be written. The old file is then unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial_path(path).write_bytes(data.encode("utf-8") if isinstance(data, str) else data)

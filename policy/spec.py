@@ -1,7 +1,7 @@
-"""The contract between recording, training and running: what is observed, what is commanded, how often.
+"""The contract between recording, training and running: observations, actions and control rate.
 
-One `PolicySpec` is written into every episode file and every checkpoint; a mismatch is an error when
-loading, not a silent resize (the idea is Rosetta's).
+One `PolicySpec` is part of every episode file and every checkpoint. A mismatch is an error when a file
+is loaded, rather than a silent resize; the idea is Rosetta's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ttm.policy.errors import MalformedObservation, MissingObservation, UserErro
 
 Array = npt.NDArray[Any]
 Observation = Mapping[str, Array]
-"""Camera name -> (H, W, 3) uint8 RGB; proprioception name -> (K,) float32, in the spec's units."""
+"""Camera name -> (H, W, 3) uint8 RGB; proprioception name -> (K,) float32, in units of the spec."""
 
 
 @dataclass(frozen=True)
 class CameraSpec:
-    """One RGB camera: frames are (height, width, 3) uint8."""
+    """One RGB camera, whose frames are (height, width, 3) uint8."""
 
     name: str
     height: int
@@ -32,22 +32,23 @@ class CameraSpec:
 
 @dataclass(frozen=True)
 class ProprioceptionSpec:
-    """One vector of the robot's own state, of `len(labels)` values; each label names a value and its unit."""
+    """One vector of measurements of the robot itself. Each label names a value and its unit."""
 
     name: str
     labels: tuple[str, ...]
 
     @property
     def size(self) -> int:
+        """K, the number of values."""
         return len(self.labels)
 
 
 @dataclass(frozen=True)
 class ActionPart:
-    """Some consecutive dimensions of the action vector that share a meaning, a unit and a loss.
+    """Consecutive dimensions of the action vector that share a meaning, a unit and a loss.
 
-    `binary` parts take 0 or 1 (gripper closed or open, terminate), `continuous` ones any value in
-    [`low`, `high`], which are the limits of the command and not statistics of the data.
+    Binary parts take 0 or 1 (gripper closed or open, terminate). Continuous parts take any value in
+    [`low`, `high`], which are limits of the command and not statistics of data.
     """
 
     name: str
@@ -60,7 +61,7 @@ class ActionPart:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """What a policy sees and commands. `rate_hz` is the control rate, in ticks a second."""
+    """What a policy observes and commands. `rate_hz` is the control rate, in ticks per second."""
 
     robot: str
     cameras: tuple[CameraSpec, ...]
@@ -88,12 +89,12 @@ class PolicySpec:
 
     @property
     def control_dt_s(self) -> float:
-        """Seconds from tick to tick."""
+        """The time between two ticks, in seconds."""
         return 1.0 / self.rate_hz
 
     @property
     def action_slices(self) -> dict[str, slice]:
-        """Where each part lies in the action vector."""
+        """Action part -> its dimensions of the action vector."""
         slices, start = {}, 0
         for part in self.actions:
             slices[part.name] = slice(start, start + part.size)
@@ -109,16 +110,18 @@ class PolicySpec:
 
     @property
     def action_limits(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """The lowest and the highest command, (A,) float32 each; 0 and 1 for binary parts, infinite where open."""
+        """The lowest and the highest command, (A,) float32 each.
+
+        They are 0 and 1 for binary parts, and infinite where there is no limit.
+        """
         sizes = [part.size for part in self.actions]
         low = [0.0 if part.kind == "binary" else part.low for part in self.actions]
         high = [1.0 if part.kind == "binary" else part.high for part in self.actions]
-        return np.repeat(np.array(low, np.float32), sizes), np.repeat(
-            np.array(high, np.float32), sizes
-        )
+        lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
+        return np.repeat(lowest, sizes), np.repeat(highest, sizes)
 
     def camera(self, name: str) -> CameraSpec:
-        """The camera of that name; an unknown one is an error that lists those there are."""
+        """Return the camera of that name. Raises `UserError`, which lists all names, if it is unknown."""
         for camera in self.cameras:
             if camera.name == name:
                 return camera
@@ -126,7 +129,10 @@ class PolicySpec:
         raise UserError(f"camera '{name}' is not in this spec; it has: {known}")
 
     def validate_observation(self, observation: Observation) -> None:
-        """Raise `MissingObservation` or `MalformedObservation` unless every part is there, well-shaped and finite."""
+        """Check that every part is there, has the right shape and type, and is finite.
+
+        Raises `MissingObservation` or `MalformedObservation`.
+        """
         for camera in self.cameras:
             frame = self._require(observation, camera.name, "camera")
             shape = (camera.height, camera.width, 3)
@@ -157,7 +163,10 @@ class PolicySpec:
     def require_compatible(
         self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
     ) -> None:
-        """Raise `UserError` that names the first difference between `other` and what this policy was made for."""
+        """Raise `UserError`, which names the first difference, unless `other` is equal to this spec.
+
+        `theirs` and `ours` name the owners of the two specs in the error.
+        """
         pairs = [
             ("robot", self.robot, other.robot),
             ("cameras", _camera_names(self), _camera_names(other)),
@@ -174,12 +183,12 @@ class PolicySpec:
                 )
 
     def to_json(self) -> str:
-        """A JSON object that `from_json` reads back to an equal spec; infinite limits are kept as null."""
+        """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""
         return json.dumps(_finite_or_null(asdict(self)))
 
     @classmethod
     def from_json(cls, text: str) -> PolicySpec:
-        """Raises `UserError` if `text` is not a PolicySpec."""
+        """Read the result of `to_json`. Raises `UserError` if `text` is anything else."""
         try:
             data = json.loads(text)
             return cls(
@@ -200,17 +209,16 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class Action:
-    """One tick's command. `values` (A,) float32 in the spec's units, binary parts 0 or 1.
-
-    `probabilities` (A,) float32 keeps what the binary parts were thresholded from; it equals `values` elsewhere.
-    """
+    """The command of one tick."""
 
     spec: PolicySpec
     values: npt.NDArray[np.float32]
+    """(A,) in the units of the spec; 0 or 1 in binary parts."""
     probabilities: npt.NDArray[np.float32]
+    """(A,) as `values`, except for the probabilities of 1 in binary parts."""
 
     def part(self, name: str) -> npt.NDArray[np.float32]:
-        """The values of the action part of that name, (size,)."""
+        """Return the values of the action part of that name, (size,)."""
         return self.values[self.spec.action_slices[name]]
 
 

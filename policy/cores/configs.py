@@ -75,7 +75,8 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
         if name not in values:
             raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
         values[name] = _parse(what, name, text, values[name])
-    return type(config)(**values)
+    made: Config = type(config)(**values)
+    return made
 
 
 def _kind(config: CoreConfig) -> str:

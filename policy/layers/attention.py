@@ -40,7 +40,7 @@ def initialize_projections(*layers: nn.Linear) -> None:
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """Reshape (B, S, D) to (B, nh, S, hs)."""
-    return x.unflatten(-1, (num_heads, x.shape[-1] // num_heads)).transpose(1, 2)
+    return x.view(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:

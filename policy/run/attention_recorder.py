@@ -37,8 +37,9 @@ class AttentionRecord:
         """The attention of the newest tick. Raises `UserError` if there was none."""
         if self._latest is None:
             raise UserError(
-                "no attention was recorded: the policy took no tick inside record_attention, or its runner runs a "
-                'compiled copy of it; make the runner with PolicyRunner(policy, engine="torch") on a CPU'
+                "no attention was recorded: the policy took no tick inside record_attention, or its "
+                "runner runs a compiled copy of it; make the runner with "
+                'PolicyRunner(policy, engine="torch") on a CPU'
             )
         return self._latest
 
@@ -55,8 +56,8 @@ def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
     core = policy.core
     if not isinstance(core, TokenTuringMachine):
         raise UserError(
-            f"this policy's temporal core is a {type(core).__name__}, which has no token memory to look into; "
-            "take a checkpoint whose core is a Token Turing Machine"
+            f"this policy's temporal core is a {type(core).__name__}, which has no token memory "
+            "to look into; take a checkpoint whose core is a Token Turing Machine"
         )
     record = AttentionRecord()
     handles = _attach(policy, core, record)
@@ -145,8 +146,8 @@ def _rows(weights: Tensor) -> Floats:
     """Return weights of shape (1, P, K), which sum to one over P, as an array (K, P)."""
     if len(weights) != 1:
         raise UserError(
-            f"attention is recorded for one tick of one robot, but the policy was given {len(weights)} at once; "
-            "leave record_attention, or step with B = T = 1 as a PolicyRunner does"
+            f"attention is recorded for one tick of one robot, but the policy was given "
+            f"{len(weights)} at once; leave record_attention, or step with B = T = 1 as a PolicyRunner does"
         )
     rows: Floats = weights[0].T.detach().float().cpu().numpy()
     return rows

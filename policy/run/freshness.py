@@ -6,12 +6,12 @@ from ttm.policy.errors import StaleObservation
 
 
 def require_fresh(age_s: float, max_age_s: float) -> None:
-    """Raise `StaleObservation` unless the observation's age lies within `max_age_s` of zero.
+    """Raise `StaleObservation` unless the age of an observation lies within `max_age_s` of zero.
 
-    An age is the time now minus the time of capture, in seconds. A negative age means that the stamp is ahead
-    of the clock: the two clocks differ, or the clock was set back, so that the true age is unknown. Such an
-    observation is refused like an old one, beyond the same `max_age_s`, which leaves room for small differences
-    between clocks. NaN is refused.
+    The age is the time now minus the time of capture, in seconds. A negative age means that the stamp
+    is ahead of the clock: the two clocks differ, or one was set back, so the true age is unknown. Such
+    an observation is refused as an old one is; `max_age_s` leaves room for small differences between
+    clocks. NaN is refused.
     """
     if not abs(age_s) <= max_age_s:
         problem = "ahead of the clock" if age_s < 0 else "old"

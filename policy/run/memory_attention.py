@@ -90,8 +90,8 @@ class MemoryAttention:
     def _written(self) -> Floats:
         if self.write is None:
             raise UserError(
-                "this policy writes its memory by erase-and-add, which is no weighted sum of tokens and has no "
-                "write attention; `slots` says where it wrote, and reading can be shown"
+                "this policy writes its memory by erase-and-add, which is no weighted sum of tokens "
+                "and has no write attention; `slots` says where it wrote, and reading can be shown"
             )
         return self.write
 

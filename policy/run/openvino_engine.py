@@ -77,8 +77,8 @@ def require_agreement(
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= LARGEST_ERROR[precision]:
         raise UserError(
-            f"OpenVINO computes another {worst} than PyTorch (relative error {errors[worst]:.2g}, {precision}); "
-            f"give engine torch, or install another version of openvino"
+            f"OpenVINO computes another {worst} than PyTorch (relative error {errors[worst]:.2g}, "
+            f"{precision}); give engine torch, or install another version of openvino"
         )
 
 

@@ -197,7 +197,8 @@ class PolicyRunner:
             return
         if stamp_s is None:
             raise StaleObservation(
-                f"the observation has no time stamp, but none older than {self.max_age_s} s is accepted; give stamp_s"
+                f"the observation has no time stamp, but none older than {self.max_age_s} s is "
+                f"accepted; give stamp_s"
             )
         require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
 

@@ -68,7 +68,8 @@ def _require_keys(arrays: Mapping[str, Array], sources: Iterable[Source], kinds:
         raise UserError(
             f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
             f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays "
-            f"and no others, by their paths within the unit (without 'params/' and the names of modules around it)"
+            f"and no others, by their paths within the unit (without 'params/' and the names of "
+            f"modules around it)"
         )
 
 
@@ -108,7 +109,8 @@ def _require_heads(sizes: Sizes, num_heads: int) -> None:
     if sizes.get("H", num_heads) != num_heads:
         raise UserError(
             f"num_heads is {num_heads}, but the kernels "
-            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} have {sizes['H']} heads; give num_heads={sizes['H']}"
+            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} "
+            f"have {sizes['H']} heads; give num_heads={sizes['H']}"
         )
 
 
