@@ -1,4 +1,4 @@
-"""The `ttm` command: help, exit codes, and errors that say in one line how to mend them."""
+"""The `ttm` command: help, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `ttm` with these words; returns the exit code and what came out on stderr."""
+    """Return a function that runs `ttm` and gives the exit code and stderr."""
 
     def run(*words: object) -> tuple[int, str]:
         try:
             code = cli.main([str(word) for word in words])
-        except SystemExit as stop:  # tyro's own way out
+        except SystemExit as stop:  # raised by tyro
             code = int(stop.code or 0)
         return code, capsys.readouterr().err
 
@@ -47,7 +47,7 @@ def episode(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def foreign_checkpoint(tmp_path: Path) -> Path:
-    """An untrained policy for a robot that has one camera, and that a larger one."""
+    """An untrained policy for a robot with one camera, which is larger."""
     path = tmp_path / "foreign.safetensors"
     spec = replace(SPEC, robot="other_arm", cameras=(CameraSpec("front", 96, 96),))
     save_checkpoint(path, Policy(spec, PRESETS["tiny"]), {})
@@ -201,7 +201,7 @@ def test_ctrl_c_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def all_commands() -> Iterator[tuple[str, ...]]:
-    """The words of every command and every group; () is `ttm` itself."""
+    """Yield the words of every command and every group; () is `ttm` itself."""
     yield ()
     for name, entry in cli.COMMANDS.items():
         yield (name,)
@@ -222,7 +222,7 @@ def test_help(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> N
 
 
 def test_help_loads_no_heavy_library() -> None:
-    """It would take seconds."""
+    """Loading one would take seconds."""
     heavy = ("torch", "mujoco", "h5py", "rclpy", "matplotlib", "sentence_transformers", "lightning")
     code = f"""
 import sys

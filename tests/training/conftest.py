@@ -41,8 +41,10 @@ def spec() -> PolicySpec:
 def record(
     folder: Path, count: int, spec: PolicySpec = SPEC, ticks: int = 5, first_seed: int = 0
 ) -> Path:
-    """`count` episodes with random frames; every third is held out, and the gripper closes in the
-    middle."""
+    """Record `count` episodes with random frames, every third of them held out.
+
+    The gripper closes in the middle of an episode.
+    """
     for seed in range(first_seed, first_seed + count):
         rng = np.random.default_rng(seed)
         with EpisodeWriter(folder / f"episode_{seed}.hdf5", spec) as writer:
@@ -78,8 +80,7 @@ def other_robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three episodes in which one camera has more pixels than the tiny preset takes, and the other
-    fewer."""
+    """Three episodes whose cameras have more and fewer pixels than the tiny preset takes."""
     cameras = (CameraSpec("head", 72, 96), CameraSpec("wrist", 16, 16))
     return record(tmp_path_factory.mktemp("large"), 3, replace(SPEC, cameras=cameras))
 

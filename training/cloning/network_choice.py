@@ -6,9 +6,9 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from ttm.policy.checks import require_above_0, require_choice
 from ttm.policy.cores.configs import core_name, sized_like, with_options
@@ -73,25 +73,36 @@ def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], s
             f"--core is {core}, but {source} has {core_name(config.core)}; leave --core out to resume, "
             f"or give another --out and --init {source} to begin with a new core"
         )
-    for option in options:
-        if with_options(config.core, [option]) != config.core:
-            name = option.partition("=")[0]
-            raise UserError(
-                f"--core-options has {option}, but the core of {source} has "
-                f"{name}={getattr(config.core, name)}; leave it out to resume, or give another --out "
-                f"and --init {source} to begin with a new core"
-            )
+    advice = f"leave it out to resume, or give another --out and --init {source} to begin with a new core"
+    _require_same_fields(
+        "--core-options", config.core, options, with_options, "core", source, advice
+    )
 
 
 def require_same_head(config: PolicyConfig, options: Sequence[str], source: str) -> None:
     """Raise `UserError` if `options` contradict the action head of the checkpoint `source`."""
-    for option in options:
-        if with_head_options(config.head, [option]) != config.head:
-            name = option.partition("=")[0]
+    advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
+    _require_same_fields(
+        "--head-options", config.head, options, with_head_options, HEAD, source, advice
+    )
+
+
+def _require_same_fields(
+    option: str,
+    config: Any,
+    wanted: Sequence[str],
+    changed: Callable[[Any, Sequence[str]], Any],
+    what: str,
+    source: str,
+    advice: str,
+) -> None:
+    """Raise `UserError` if one of `wanted`, each FIELD=VALUE, would change `config` of `source`."""
+    for each in wanted:
+        if changed(config, [each]) != config:
+            name = each.partition("=")[0]
             raise UserError(
-                f"--head-options has {option}, but the action head of {source} has "
-                f"{name}={getattr(config.head, name)}; leave it out to keep the checkpoint's head, "
-                f"or train a new policy without --init and --resume"
+                f"{option} has {each}, but the {what} of {source} has "
+                f"{name}={getattr(config, name)}; {advice}"
             )
 
 

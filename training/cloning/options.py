@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
@@ -20,7 +21,9 @@ from ttm.training.common.schedule import Budget
 
 Memory = Literal["zero", "carry", "burn-in"]
 
-LEARNING_RATES: Mapping[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
+LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
+    {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
+)
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""

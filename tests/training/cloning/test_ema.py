@@ -26,7 +26,7 @@ def test_the_average_is_in_evaluation_mode_and_needs_no_gradient() -> None:
 
 
 def test_constants_that_are_not_saved_stay_as_they_are() -> None:
-    """An unlimited command has infinite limits, and infinity less infinity is no number."""
+    """Limits of unlimited commands are infinite, and infinity minus infinity is NaN."""
     model = nn.Linear(1, 1)
     model.register_buffer("limit", torch.tensor(float("inf")), persistent=False)
     average = WeightAverage(model)

@@ -1,5 +1,4 @@
-"""What the memory holds where a training window begins: nothing, the last window's, or that of a
-burn-in."""
+"""The memory that a training window starts from: zero, carried, or after a burn-in."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Make = Callable[..., TrainCommand]
 
 @pytest.fixture(scope="module")
 def windows(episodes: Path) -> WindowDataset:
-    """Of four episodes of five ticks."""
+    """Windows of two ticks, of four episodes of five ticks."""
     return WindowDataset(split(open_all([str(episodes)]), "train"), 2, pad="both")
 
 
@@ -86,7 +85,7 @@ def test_what_is_drawn_for_a_window_holds_over_its_burn_in(windows: WindowDatase
 def test_the_memory_of_a_burn_in_is_that_of_the_episode_so_far(
     policy: Policy, windows: WindowDataset
 ) -> None:
-    """Long enough, it reaches the first tick, and what stands before that leaves no trace."""
+    """A long burn-in reaches the first tick; the padding before that has no effect."""
     policy.eval()
     place = torch.tensor([[1, 2, 2]])
     source = BatchSource(windows, 1, 0, dropout=InputDropoutConfig(0, 0))
@@ -136,8 +135,7 @@ def test_a_pass_begins_with_no_memory_even_in_the_middle_of_an_episode(episodes:
 def test_mixed_precision_keeps_the_windows_gradients(
     policy: Policy, windows: WindowDataset
 ) -> None:
-    """In older versions of PyTorch, autocast would go on with the weights that it cast for the
-    burn-in."""
+    """Older versions of PyTorch would reuse the weights that autocast cached in the burn-in."""
     policy.train()
     with torch.autocast("cpu", torch.bfloat16):
         losses, _ = cloning_losses(policy, batches(windows, AfterBurnIn(3), 1)[0])
@@ -162,8 +160,7 @@ def test_windows_carried_over_equal_the_whole_episode(
         for batch in islice(carried.batches(0), 10):
             predictions, memory = policy(batch.inputs, memory, batch.memory_reset)
             for lane, tick in batch.valid.nonzero().tolist():
-                # A lane may begin in the middle of an episode; its first tick has no previous
-                # action.
+                # A lane may start inside an episode; an episode's first tick has no previous action.
                 begun[lane] |= not batch.inputs.previous_action_valid[lane, tick]
                 if begun[lane]:
                     of_whole = expected[tuple(batch.actions[lane, tick].tolist())]
@@ -222,8 +219,7 @@ def interrupted(training: TrainCommand, monkeypatch: pytest.MonkeyPatch, step: i
 def test_resumed_equals_unbroken(
     command: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: str
 ) -> None:
-    """With carried memory it is interrupted in the middle of a pass, and would not be equal without
-    the memory."""
+    """The interruption lies in the middle of a pass, so that carried memory has to be restored."""
     options = {"memory": memory, "burn_in": 2, "window": 2, "steps": 5}
     unbroken = command(**options, out=tmp_path / "unbroken")
     unbroken.run()

@@ -20,7 +20,7 @@ ACTIONS = {
     "train": [[(0.0, 0.0, 0), (0.4, 0.2, 1)]],
     "valid": [[(0.2, 0.1, 0), (0.2, 0.3, 0), (0.4, 0.3, 1)], [(0.0, 0.1, 1)]],
 }
-"""By hand. Training: mean (0.2, 0.1, 0.5), standard deviation (0.2, 0.1, 0.5)."""
+"""Actions whose training part has mean and standard deviation (0.2, 0.1, 0.5)."""
 
 
 @pytest.fixture

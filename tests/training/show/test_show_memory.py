@@ -1,5 +1,4 @@
-"""`ttm show memory`: files that open, pictures that show what was recorded, errors that say how to
-mend them."""
+"""`ttm show memory`: the files it writes, what the pictures show, and its error messages."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def small_policy(spec: PolicySpec, **core: Any) -> Policy:
 
 @pytest.fixture
 def trace(spec: PolicySpec, episodes: Path) -> Callable[..., MemoryTrace]:
-    """Of the first episode, through an untrained policy with these changes to its core."""
+    """Return a maker of traces of the first episode, which takes changes to the core."""
     return lambda **core: trace_memory(
         small_policy(spec, **core), open_dataset(episodes)[0], "an episode"
     )
