@@ -33,7 +33,7 @@ def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
     norm_axes.set_title("Does the memory grow?", loc="left")
     norm_axes.set_ylabel("mean norm of a memory token")
     error_axes.set_title("Do the actions get worse?", loc="left")
-    error_axes.set_ylabel("action error (standard deviations of the data's actions)")
+    error_axes.set_ylabel("action error (standard deviations)")
     norms = [
         found.norm for summary in summaries.values() for found in (*summary.kept, *summary.control)
     ]

@@ -18,6 +18,7 @@ class SequenceOptions:
     """Which models are compared, and at which sizes."""
 
     parts: tuple[Part, ...] = ("cost", "quality")
+    """What is measured."""
     chunk_sizes: tuple[int, ...] = (4, 8, 16, 32, 64)
     """K of the Temporal Latent Bottleneck."""
     hierarchies: tuple[str, ...] = (

@@ -98,7 +98,7 @@ def _model_columns() -> Columns:
     return {
         "model": lambda row: row.name,
         "layers": lambda row: row.layers,
-        "params\n(k)": lambda row: f"{row.parameters / 1e3:,.1f}",
+        "params\n(k)": lambda row: f"{row.parameters / 1e3:,.0f}",
     }
 
 

@@ -17,6 +17,7 @@ class TickOptions:
     """What is timed, and how often."""
 
     parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
+    """What is timed."""
     threads: int = 2
     """CPU threads."""
     blocks: int = 30
