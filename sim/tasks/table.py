@@ -4,22 +4,18 @@ Command lines, help texts, tests and the ROS side take the names of the tasks fr
 
 - `TASK_NAMES` is the tuple of all names, and `TASK_DESCRIPTIONS` says in a few words what each of
   the tasks asks for.
-- `TaskName` is the type of an option that takes one of these names: a `Literal` of the names at
-  run time, from which tyro makes the choices, and `str` for type checkers.
 - `instructions_of(name)` returns the instructions that a task may give.
-- `task_of_instruction(text)` returns the name of the task that gives an instruction.
-- `load_task(name)` imports the task's module and returns the task. The two functions above do so
-  too, which imports MuJoCo. The names alone cost nothing.
+- `load_task(name)` imports the task's module and returns the task. `instructions_of` does so too,
+  which imports MuJoCo. The names alone cost nothing.
 
 To add a task, write its file beside this one (see `ttm.sim.tasks.task.Task`) and add its line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from ttm.policy.errors import UserError
 
@@ -42,10 +38,6 @@ TASKS: dict[str, TaskEntry] = {
 TASK_NAMES = tuple(TASKS)
 TASK_DESCRIPTIONS = ", ".join(f"{name} ({task.description})" for name, task in TASKS.items())
 """For help texts."""
-if TYPE_CHECKING:
-    TaskName = str
-else:
-    TaskName = Literal[TASK_NAMES]
 
 
 def load_task(name: str) -> Any:
@@ -63,26 +55,3 @@ def instructions_of(name: str) -> tuple[str, ...]:
     """Return all instructions that the named task may give."""
     instructions: tuple[str, ...] = load_task(name).instructions
     return instructions
-
-
-def task_of_instruction(text: str, among: Sequence[str] | None = None) -> str:
-    """Return the name of the task that gives the instruction `text`.
-
-    Parameters
-    ----------
-    text : str
-        The instruction.
-    among : sequence of str, optional
-        The names of the tasks to choose from. Default: all tasks.
-
-    Raises
-    ------
-    UserError
-        If none of these tasks gives the instruction. The message lists the known instructions.
-    """
-    known = {name: instructions_of(name) for name in among or TASKS}
-    for name, instructions in known.items():
-        if text in instructions:
-            return name
-    texts = ", ".join(f"'{each}'" for instructions in known.values() for each in instructions)
-    raise UserError(f"the simulated kitchen has no task '{text}'; it knows: {texts}")

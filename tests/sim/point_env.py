@@ -32,7 +32,7 @@ class PointExpert:
 class PointEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """A point between a red and a blue side, which lie 1 m to its left and right in random order."""
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own attribute)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  (Gymnasium's own attribute)
     policy_spec = PolicySpec(
         robot="point",
         cameras=(CameraSpec("above", 8, 8),),
@@ -99,6 +99,4 @@ class PointEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return {"instruction": self.instruction, "success": self.success}
 
 
-gymnasium.register(
-    "test/Point-v0", entry_point=PointEnv, max_episode_steps=TICK_LIMIT, disable_env_checker=True
-)
+gymnasium.register("test/Point-v0", entry_point=PointEnv, max_episode_steps=TICK_LIMIT)
