@@ -128,7 +128,7 @@ def test_a_drift_is_found_and_its_size() -> None:
     assert "holds: error of the last 100 ticks 1.0" in still.in_words()
 
 
-def test_a_memory_that_grows_drifts_whatever_the_error() -> None:
+def test_a_memory_that_grows_drifts_even_if_the_error_does_not() -> None:
     """As for erase-and-add after a short training: actions are lost before the first compared ticks."""
     runs = made_up_runs(1.0)
     grown = replace(

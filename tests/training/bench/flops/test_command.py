@@ -83,7 +83,7 @@ class ExampleCore(TemporalCore):
 def test_a_new_core_is_counted_without_a_count_by_hand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its module and its line in the registry are all that there is."""
+    """The core consists of its module and its line in the registry alone."""
     module = ModuleType("ttm.policy.cores.example")
     module.ExampleConfig = ExampleConfig  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -43,7 +43,7 @@ def test_every_hierarchy_of_the_paper_has_its_cost() -> None:
 
 @pytest.mark.parametrize("hierarchy", ["2@1 4@4 2@1", "1@1 1@2 2@6 1@2 1@1", "3@1"])
 def test_elements_of_a_long_sequence_are_counted_by_hand_as_they_run(hierarchy: str) -> None:
-    """But for attention itself, which runs under a mask over more than it sees."""
+    """Attention itself is left out: it runs under a mask over more elements than it sees."""
     width, ticks = 32, 24
 
     def by_hand(window: int) -> Fraction:
@@ -67,7 +67,7 @@ def test_elements_of_a_long_sequence_are_counted_by_hand_as_they_run(hierarchy: 
 
 
 def linear_layers(call: Callable[[], object]) -> int:
-    """Multiply-adds of the matrix products with weights."""
+    """Count the multiply-adds of the matrix products with weights."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         call()
     counts = counter.get_flop_counts()["Global"]

@@ -35,7 +35,7 @@ def test_published_figures_within_two_percent(tables: dict[str, list[Measured]])
 def test_tables_2_and_3_to_the_last_digit_with_6_operations_a_value_of_a_layer_norm(
     tables: dict[str, list[Measured]],
 ) -> None:
-    """The text below the tables says so."""
+    """The text that is printed below the tables claims this."""
     for measured in (m for title in list(tables)[:2] for m in tables[title] if m.row.paper_gflops):
         step = measured.by_hand
         counted = (

@@ -245,6 +245,6 @@ def test_mistakes_are_told(message: str) -> None:
 
 def test_a_gpu_that_is_not_there_is_told() -> None:
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="PyTorch finds no GPU here"):
         BenchSequenceCommand(device="cuda").run()
