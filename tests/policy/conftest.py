@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,7 +65,7 @@ def embedding() -> np.ndarray:
 
 @pytest.fixture
 def observe(spec: PolicySpec) -> Callable[[int], Observation]:
-    """The observation numbered so."""
+    """Return a maker of observations, which are determined by a number."""
 
     def observation(number: int) -> Observation:
         rng = np.random.default_rng(number)
@@ -82,7 +81,7 @@ def observe(spec: PolicySpec) -> Callable[[int], Observation]:
 
 @pytest.fixture
 def make_inputs(spec: PolicySpec) -> Callable[[int, int], PolicyInputs]:
-    """Random inputs of B windows of T ticks."""
+    """Return a maker of random inputs of B windows of T ticks."""
 
     def make(batch: int, ticks: int) -> PolicyInputs:
         return PolicyInputs(
@@ -101,26 +100,8 @@ def make_inputs(spec: PolicySpec) -> Callable[[int, int], PolicyInputs]:
     return make
 
 
-@pytest.fixture
-def at_tick() -> Callable[[PolicyInputs, int], PolicyInputs]:
-    """Cuts one tick out of inputs."""
-
-    def cut(inputs: PolicyInputs, tick: int) -> PolicyInputs:
-        return replace(
-            inputs,
-            images={name: value[:, tick : tick + 1] for name, value in inputs.images.items()},
-            proprioception={
-                name: value[:, tick : tick + 1] for name, value in inputs.proprioception.items()
-            },
-            previous_action=inputs.previous_action[:, tick : tick + 1],
-            previous_action_valid=inputs.previous_action_valid[:, tick : tick + 1],
-        )
-
-    return cut
-
-
 def stirred(policy: Policy) -> Policy:
-    """Noise on every parameter, so that nothing is zero as at the start and every path counts."""
+    """Add noise to every parameter, so that none is zero and every path through the network matters."""
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

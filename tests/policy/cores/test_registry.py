@@ -1,4 +1,4 @@
-"""Cores by name: configurations to plain data and back, sizes carried over, options read."""
+"""Cores by name: conversion to plain data and back, sizes of another core, options."""
 
 from __future__ import annotations
 

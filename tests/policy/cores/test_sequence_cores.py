@@ -1,4 +1,4 @@
-"""What each of the sequence models beside TTM does, beyond what `test_temporal.py` asks of every core."""
+"""The sequence models other than the TTM, beyond what `test_temporal_core.py` tests for every core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def causal(num_layers: int, window: int) -> CausalTransformer:
     )
     core = config.build(WIDTH, NUM_INPUTS).double()
     with torch.no_grad():
-        for parameter in core.parameters():  # biases and embeddings count too
+        for parameter in core.parameters():  # so that biases and embeddings matter
             parameter.add_(torch.randn_like(parameter) * 0.2)
     return core
 
@@ -37,7 +37,7 @@ def window(ticks: int, batch: int = 1) -> Tensor:
 
 
 def reach(core: TemporalCore, ticks: int) -> int:
-    """How many ticks back the last output can see."""
+    """Return how many ticks back the last output sees."""
     tokens = window(ticks).requires_grad_()
     output = core(tokens)[0][:, -1]
     (output * torch.randn_like(output)).sum().backward()
@@ -68,7 +68,10 @@ def test_windowed_cores_see_their_window_and_no_more(
 
 
 def plain_block(block: CausalBlock, x: Tensor, ticks: Tensor, size: int) -> Tensor:
-    """The block for the tokens x (S, D) of the ticks (S,), query by query and head by head; size: the window."""
+    """Compute the block query by query and head by head.
+
+    x: (S, D), tokens of the ticks (S,); size: the window.
+    """
     query, key, value = block.qkv(block.attention_norm(x)).chunk(3, dim=-1)
     half = block.head_size // 2
     speed = torch.tensor([10_000 ** (-i / half) for i in range(half)], dtype=x.dtype)
@@ -77,7 +80,7 @@ def plain_block(block: CausalBlock, x: Tensor, ticks: Tensor, size: int) -> Tens
         part = slice(head * block.head_size, (head + 1) * block.head_size)
         for i, tick in enumerate(ticks):
             seen = (ticks <= tick) & (ticks > tick - size)
-            # As complex numbers: a key is turned back by its age.
+            # As complex numbers: a key is rotated backwards by its age.
             q = torch.complex(*query[i, part].chunk(2))
             k = torch.complex(*key[seen][:, part].chunk(2, dim=-1))
             age = (tick - ticks[seen])[:, None] * speed

@@ -1,4 +1,4 @@
-"""What holds for every temporal core."""
+"""Properties that hold for every temporal core."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CORES: dict[str, CoreConfig] = {
 }
 MEMORYLESS = "token turing, no memory"
 GROWS = "token turing, erase and add"
-"""As published, its memory is not bounded."""
+"""The core whose memory, as published, is not bounded."""
 
 
 @pytest.fixture(params=CORES)
@@ -99,7 +99,7 @@ def window(batch: int, ticks: int) -> Tensor:
 def by_steps(
     core: TemporalCore, tokens: Tensor, state: CoreState | None = None, starts: Tensor | None = None
 ) -> tuple[Tensor, CoreState]:
-    """What `forward` must equal: the loop that every core inherits, whether or not it has a parallel form."""
+    """Run the loop over `step`, which `forward` must equal in cores that override it."""
     return TemporalCore.forward(core, tokens, state, starts)
 
 
@@ -177,7 +177,7 @@ def test_the_past_matters_where_there_is_memory_and_the_future_never(
 ) -> None:
     tokens = window(2, 5).requires_grad_()
     outputs, _ = core(tokens)
-    # A random projection: the sum of a LayerNorm's output has no gradient at all.
+    # A random projection is needed, as the sum of the outputs of a LayerNorm has no gradient.
     (outputs[:, 2] * torch.randn_like(outputs[:, 2])).sum().backward()
     by_tick = tokens.grad.abs().sum(dim=(0, 2, 3))  # type: ignore[union-attr]
     assert by_tick[2] > 0
@@ -230,7 +230,7 @@ SHOWN = {
     "hourglass, nested, linear, rotary": ("scale1.held", "scale2.held"),
     "hourglass, full length, window beyond the episode": (),
 }
-"""Names of tensors, where a core has others beside its memory; where it has caches alone, they are its memory."""
+"""Core -> the tensors that are shown as its memory. Caches are, where a core has nothing else."""
 
 
 @pytest.mark.parametrize("chosen", SHOWN)

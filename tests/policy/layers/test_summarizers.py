@@ -24,7 +24,7 @@ SUMMARIZERS: dict[str, Callable[[], Summarizer]] = {
 
 @pytest.fixture(params=SUMMARIZERS)
 def summarizer(request: pytest.FixtureRequest) -> Summarizer:
-    """With parameters of order 1, so that the weights are far from even."""
+    """Return a summariser with parameters of order 1, so that its weights are far from uniform."""
     made = SUMMARIZERS[request.param]()
     with torch.no_grad():
         for parameter in made.parameters():
@@ -92,7 +92,7 @@ def test_pooling_has_nothing_to_learn() -> None:
 
 
 def test_attention_weights_are_those_that_the_values_get() -> None:
-    """With one head, values and output left as they are, the summary is the weighted mean."""
+    """With one head and identity maps for values and outputs, the summary is the weighted mean."""
     summarizer, x = AttentionSummarizer(WIDTH, K, num_heads=1).double(), tokens()
     with torch.no_grad():
         summarizer.queries.normal_()

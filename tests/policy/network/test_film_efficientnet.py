@@ -1,4 +1,4 @@
-"""The vision network: FiLM's start, cutting, weights from a file."""
+"""The vision network: initialisation of FiLM, reduction, weights from a file."""
 
 from __future__ import annotations
 

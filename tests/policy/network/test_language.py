@@ -1,4 +1,4 @@
-"""Sentence embeddings, without a network."""
+"""Sentence embeddings, without access to a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics as buffers."""
+"""Normalisation by statistics in buffers."""
 
 from __future__ import annotations
 

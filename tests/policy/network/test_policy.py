@@ -1,29 +1,29 @@
-"""The assembled network."""
+"""The policy network as a whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.config import PresetName, VisionConfig
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 Make = Callable[[int, int], PolicyInputs]
-Cut = Callable[[PolicyInputs, int], PolicyInputs]
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("kind", ["continuous", "bins"])
 def test_forward_equals_steps(
-    spec: PolicySpec, config: PolicyConfig, make_inputs: Make, at_tick: Cut, norm: str, kind: str
+    spec: PolicySpec, config: PolicyConfig, make_inputs: Make, norm: str, kind: str
 ) -> None:
     vision, head = replace(config.vision, norm=norm), replace(config.head, kind=kind, num_bins=8)
     policy = Policy(spec, replace(config, vision=vision, head=head)).eval()
@@ -32,7 +32,7 @@ def test_forward_equals_steps(
         raw, _ = policy(inputs)
         state = policy.initial_state(2)
         for tick in range(5):
-            one, state = policy.step(at_tick(inputs, tick), state)
+            one, state = policy.step(inputs.at_ticks(slice(tick, tick + 1)), state)
             torch.testing.assert_close(one[:, 0], raw[:, tick], rtol=0, atol=1e-5)
     assert policy.decode(raw).shape == (2, 5, spec.action_size)
 
@@ -74,6 +74,22 @@ def test_cameras_of_different_sizes(
 def test_decoded_actions_keep_the_limits(policy: Policy) -> None:
     actions = policy.decode(torch.tensor([[[1e3, -1e3, 0.05, 1e3]]]))
     torch.testing.assert_close(actions, torch.tensor([[[0.1, -0.1, 0.05, 1.0]]]))
+
+
+def test_presets_have_the_names_that_options_take() -> None:
+    assert get_args(PresetName) == tuple(PRESETS)
+
+
+def test_inputs_at_some_ticks(make_inputs: Make) -> None:
+    inputs = replace(make_inputs(2, 5), proprioception_valid=torch.rand(2, 5) > 0.5)
+    cut = inputs.at_ticks(slice(1, 3))
+    assert torch.equal(cut.images["head"], inputs.images["head"][:, 1:3])
+    assert torch.equal(
+        cut.proprioception["joints.left"], inputs.proprioception["joints.left"][:, 1:3]
+    )
+    assert torch.equal(cut.previous_action, inputs.previous_action[:, 1:3])
+    assert cut.previous_action_valid.shape == cut.proprioception_valid.shape == (2, 2)
+    assert torch.equal(cut.language, inputs.language)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -1,4 +1,4 @@
-"""One file that holds all, and refuses to be anything else."""
+"""Checkpoints: contents, and errors for files that are none."""
 
 from __future__ import annotations
 

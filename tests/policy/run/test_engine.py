@@ -1,4 +1,4 @@
-"""What runs a tick: every engine gives what the policy gives, for any core and spec, and nothing that changes later."""
+"""Engines: their results equal those of the policy for any core and spec, and never change later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CountingConfig(CoreConfig):
 
 
 class Counting(TemporalCore):
-    """A state of whole numbers, of a mask, of something that is handed on as it is, and of something constant."""
+    """A core whose state holds integers, a mask, a tensor that is passed on, and a constant."""
 
     num_outputs = 2
 
@@ -75,7 +75,7 @@ class Counting(TemporalCore):
 
 
 def moving(policy: Policy, tick: int) -> PolicyInputs:
-    """Inputs numbered so."""
+    """Return the inputs of the tick of that number."""
     return replace(random_tick(policy, tick), previous_action_valid=torch.tensor([[tick > 0]]))
 
 
@@ -101,7 +101,7 @@ def assert_close(
 
 @pytest.fixture(scope="module")
 def engines() -> dict[str, OpenVinoEngine]:
-    """Made once: it takes a second. The policy is the same in every test."""
+    """Keep the engine, which takes a second to make. The policy is the same in every test."""
     return {}
 
 
@@ -141,7 +141,7 @@ def test_openvino_runs_every_core(name: str, config: PolicyConfig) -> None:
 
 
 def test_openvino_runs_any_core_and_spec(spec: PolicySpec, config: PolicyConfig) -> None:
-    """Cameras of two sizes, no proprioception, a binned head, whole numbers in the state."""
+    """Cameras of two sizes, no proprioception, a binned head, integers in the state."""
     odd = replace(
         spec, cameras=(CameraSpec("head", 32, 32), CameraSpec("wrist", 24, 40)), proprioception=()
     )
@@ -157,7 +157,7 @@ def test_openvino_runs_any_core_and_spec(spec: PolicySpec, config: PolicyConfig)
 def test_compiled_torch_gives_what_the_policy_gives_and_compiles_at_load(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With another backend than on a GPU, which needs no compiler; the graph that is compiled is the same."""
+    """The backend differs from that on a GPU and needs no compiler. The graph is the same."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     engine = CompiledTorchEngine(policy.eval())
     with torch.compiler.set_stance("fail_on_recompile"):
@@ -186,7 +186,7 @@ def test_the_same_twice_is_bit_identical(policy: Policy, openvino_engine: OpenVi
 
 
 def test_bfloat16_is_near_and_stays_within_limits(policy: Policy) -> None:
-    """Also for a joint far from zero that hardly moves, whose angles bfloat16 itself could not tell apart."""
+    """This includes a joint far from zero that hardly moves, whose angles are equal in bfloat16."""
     policy = policy.eval()
     policy.normalizer.proprioception[0].set(np.full(2, 1.5), np.full(2, 0.01))
     with torch.no_grad():
@@ -284,7 +284,7 @@ def test_auto_is_openvino_on_a_cpu(policy: Policy, monkeypatch: pytest.MonkeyPat
 def test_openvino_is_right_where_there_are_as_many_tokens_as_heads(
     spec: PolicySpec, config: PolicyConfig, tokens: int
 ) -> None:
-    """OpenVINO 2026.4 takes one axis for the other there, if it may fuse attention in its own way."""
+    """OpenVINO 2026.4 confuses the two axes there if its own fusion of attention is enabled."""
     core = replace(config.core, process_size=tokens, num_heads=tokens)
     policy = Policy(spec, replace(config, core=core)).eval()
     assert_close(run(OpenVinoEngine(policy), policy), run(TorchEngine(policy), policy), 1e-5)
@@ -304,7 +304,10 @@ def test_an_engine_that_computes_something_else_is_refused(policy: Policy) -> No
 
 
 def test_signals_are_handled_after_models_have_come_and_gone() -> None:
-    """Each core of OpenVINO gives the process a stack for signals; the second gives back the first's, which is gone."""
+    """Each core of OpenVINO installs a stack for signals, and restores the one before it at its end.
+
+    With two cores, the second would restore the stack of the first, which is gone.
+    """
     script = (
         "import os, signal, torch\n"
         "from ttm.policy.run.openvino_engine import CompiledModule\n"

@@ -1,4 +1,4 @@
-"""The one rule of freshness, which `PolicyRunner` and the ROS node's control loop share."""
+"""The rule of freshness, which `PolicyRunner` and the control loop of the ROS node share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory reads and writes, as recorded by hooks."""
+"""Attention of the memory, as recorded by hooks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ttm.policy.spec import Observation, PolicySpec
 
 Observe = Callable[[int], Observation]
 MEMORY, READ, INPUTS = 4, 3, 2 * 2 + 1 + 2
-"""m, r and N of the policy in conftest: two cameras of two tokens, one vector, previous action, instruction."""
+"""m, r and N of the policy in conftest: two tokens for each of two cameras, and three others."""
 
 
 class LooksAt(Summarizer):
-    """All weight on one token."""
+    """A summariser with all its weight on one token."""
 
     def __init__(self, token: int, num_tokens: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Forgetful(TemporalCore):
 
 @pytest.fixture
 def look(observe: Observe, embedding: np.ndarray) -> Callable[[Policy], MemoryAttention]:
-    """The attention of the third tick of an episode."""
+    """Return a function that records the attention of the third tick of an episode."""
 
     def look(policy: Policy) -> MemoryAttention:
         runner = PolicyRunner(policy, engine="torch")
@@ -104,7 +104,7 @@ def test_weights_are_shares_of_all_sources(
 def test_recorded_weights_are_those_of_the_forward_pass(
     policy: Policy, make_inputs: Callable[[int, int], PolicyInputs]
 ) -> None:
-    """A unit that is given the weighted sums in place of the summarisers' own gives the same memory."""
+    """A unit that gets the sums by the recorded weights returns the same memory."""
     inputs, state = make_inputs(1, 1), {"memory": torch.randn(1, MEMORY, 16)}
     with torch.no_grad(), record_attention(policy) as record:
         _, after = policy.step(inputs, state)
@@ -135,7 +135,7 @@ def test_a_summariser_that_looks_at_one_token_gives_its_source_everything(
 def test_token_sources_name_the_tokens_of_encode(
     policy: Policy, make_inputs: Callable[[int, int], PolicyInputs]
 ) -> None:
-    """Changing one input changes its own tokens alone (the instruction, by FiLM, also those of cameras)."""
+    """A change of one input changes its tokens alone; the instruction also changes those of cameras."""
     inputs = make_inputs(1, 1)
     inputs.previous_action_valid.fill_(True)
     changed = {
@@ -174,7 +174,7 @@ def test_image_map_shows_the_cell_that_was_looked_at(
 
 
 def test_cells_look_where_the_network_does() -> None:
-    """The middle of what moves a feature is where `cell_centres` says, and not in the middle of its square."""
+    """The centre of the pixels that affect a feature is at `cell_centres`, not in its square's centre."""
     torch.manual_seed(0)
     vision = VisionConfig(width_coefficient=0.5, depth_coefficient=0.5, reduction=8, norm="group")
     network, image = (
@@ -233,7 +233,7 @@ def test_concatenation_moves_tokens(
     attention = look(with_core(spec, config, write="concatenate"))
     expected = np.zeros((MEMORY, MEMORY + INPUTS + READ), np.float32)
     expected[[0, 1, 2, 3], [3, 11, 12, 13]] = (
-        1  # the youngest of the old memory, and the three outputs
+        1  # the newest of the old memory, and the three outputs
     )
     np.testing.assert_array_equal(attention.write, expected)
     assert attention.write_shares()["outputs"] == 0.75
@@ -270,7 +270,7 @@ def test_a_core_without_token_memory(policy: Policy) -> None:
 def test_a_compiled_copy_is_not_seen(
     policy: Policy, observe: Observe, embedding: np.ndarray, made_inside: bool
 ) -> None:
-    """Making the copy runs the policy's own modules, which must not look like a tick."""
+    """Compilation of the copy runs the modules of the policy, which must not be recorded as a tick."""
     runner = PolicyRunner(policy, engine="torch" if made_inside else "openvino")
     with record_attention(policy) as record:
         runner = PolicyRunner(policy, engine="openvino") if made_inside else runner

@@ -1,4 +1,4 @@
-"""The tick contract, point by point, for every engine and for more than one kind of core."""
+"""The contract of a tick, point by point, for every engine and for several kinds of cores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = tuple(product(ENGINES, OPTIONS))
 
 @pytest.fixture(scope="module")
 def made() -> Runners:
-    """Each is made once: OpenVINO takes a second for it."""
+    """Keep the runners, since OpenVINO takes a second to compile each."""
     return {}
 
 
@@ -64,7 +64,7 @@ def runner(
 
 
 def stirred(policy: Policy) -> Policy:
-    """Noise on every parameter, so that every path counts."""
+    """Add noise to every parameter, so that every path through the network matters."""
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -72,7 +72,7 @@ def stirred(policy: Policy) -> Policy:
 
 
 def another(runner: PolicyRunner) -> PolicyRunner:
-    """Made anew from the same weights, as in a process of its own."""
+    """Return a new runner with the same weights, as another process would make it."""
     engine: EngineName = "torch" if runner.engine.name == "torch" else "openvino"
     return PolicyRunner(runner.policy, engine=engine)
 
@@ -82,7 +82,7 @@ def state_of(runner: PolicyRunner) -> dict[str, np.ndarray]:
 
 
 def memory_of(runner: PolicyRunner) -> np.ndarray:
-    """The core's whole state, (values,)."""
+    """Return the whole state of the core, (values,)."""
     parts = [value.ravel() for name, value in runner.snapshot().items() if name.startswith(STATE)]
     return np.concatenate(parts)
 
@@ -120,7 +120,7 @@ def test_streaming_equals_the_parallel_forward_pass(
     np.testing.assert_allclose(streamed, parallel, rtol=0, atol=1e-5)
 
 
-# 1. exactly one memory write a tick
+# 1. Each tick writes to the memory exactly once.
 
 
 def test_every_tick_writes_even_if_nothing_moved(runner: PolicyRunner, observe: Observe) -> None:
@@ -143,7 +143,7 @@ def test_the_network_runs_once_a_tick(
     assert len(calls) == 5
 
 
-# 2. what must not enter writes nothing
+# 2. Invalid observations change nothing.
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_network_that_gives_nan_changes_nothing(
     assert same(before, state_of(runner))
 
 
-# 3. reset(instruction), and nothing else, resets
+# 3. Only reset(instruction) resets the memory.
 
 
 def test_step_before_reset_is_an_error(policy: Policy, observe: Observe) -> None:
@@ -249,7 +249,7 @@ def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
     assert same(before, state_of(runner))
 
 
-# 4. snapshot and restore
+# 4. Snapshot and restore.
 
 
 def test_a_respawned_runner_goes_on_bit_for_bit(runner: PolicyRunner, observe: Observe) -> None:
@@ -297,7 +297,7 @@ def test_a_foreign_snapshot_is_refused(
     assert same(before, state_of(runner))
 
 
-# 5. constant cost
+# 5. Constant cost.
 
 
 def test_nothing_grows(runner: PolicyRunner, observe: Observe) -> None:
@@ -311,7 +311,7 @@ def test_nothing_grows(runner: PolicyRunner, observe: Observe) -> None:
     assert all(value.grad_fn is None for value in runner._state.values())
 
 
-# 6. replay
+# 6. Replay.
 
 
 def test_a_replay_gives_the_same_actions_bit_for_bit(
@@ -324,7 +324,7 @@ def test_a_replay_gives_the_same_actions_bit_for_bit(
     assert np.array_equal(replays[0], replays[1])
 
 
-# The action
+# The action.
 
 
 def test_binary_parts_come_out_as_zero_or_one(runner: PolicyRunner, observe: Observe) -> None:

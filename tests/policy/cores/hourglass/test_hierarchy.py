@@ -24,7 +24,7 @@ COSTS = {
     "5@1 24@3 5@1": Fraction(20),
     "3@1 24@3 3@1": Fraction(16),
 }
-"""In layers at full length, where attention shortens and upsamples."""
+"""Hierarchy -> cost in layers at full length, with attention resampling."""
 
 
 @pytest.mark.parametrize("text", COSTS)

@@ -24,7 +24,7 @@ RESAMPLINGS = tuple(product(("average", "linear", "attention"), ("repeat", "line
 
 
 def made(config: HourglassConfig) -> Hourglass:
-    """In float64, with noise on every parameter, so that biases and embeddings count too."""
+    """Build a core in float64, with noise on every parameter, so that biases and embeddings matter."""
     core = config.build(WIDTH, NUM_INPUTS).double()
     with torch.no_grad():
         for parameter in core.parameters():
@@ -62,11 +62,14 @@ def test_choices_that_do_not_exist_or_fit_are_told(values: dict[str, object], me
         replace(SMALL, **values).build(WIDTH, NUM_INPUTS)
 
 
-# one tick at a time
+# One tick at a time.
 
 
 def assert_streams(core: Hourglass, batch: int = 2) -> None:
-    """Windows of several lengths equal as many ticks, outputs and state alike; the longest outlasts the counter."""
+    """Check that windows of several lengths equal as many ticks, in outputs and in state.
+
+    The longest window is longer than the range of the counter of ticks.
+    """
     tokens, state, outputs = window(25, batch), core.initial_state(batch), []
     for tick in range(25):
         output, state = core.step(tokens[:, tick], state)
@@ -123,7 +126,7 @@ def test_the_state_has_the_size_that_is_told(size: int) -> None:
 
 
 class Step(nn.Module):
-    """A step of tensors in the state's order."""
+    """`step` with the tensors of the state in their order."""
 
     def __init__(self, core: Hourglass) -> None:
         super().__init__()
@@ -162,11 +165,11 @@ def test_a_step_has_no_branch_that_a_traced_copy_would_miss(config: HourglassCon
         state = after
 
 
-# causality
+# Causality.
 
 
 def seen_by(core: Hourglass, ticks: int) -> Tensor:
-    """(T, T) bool: whether the output at a tick (row) has a gradient by the input at another."""
+    """Return whether the output at a tick (row) has a gradient by the input at another, (T, T) bool."""
     tokens = window(ticks).requires_grad_()
     outputs = core(tokens)[0]
     # A random projection: the sum of a LayerNorm's output has no gradient at all.
@@ -201,17 +204,23 @@ def test_with_a_smaller_shift_outputs_see_ahead(factor: int) -> None:
     ("hierarchy", "reach"), [("1@1", 2), ("1@1 1@3 1@1", 14), ("2@1 2@3 2@1", 24)]
 )
 def test_coarse_layers_see_further_back(hierarchy: str, reach: int) -> None:
-    """By 2 ticks a layer at scale 1, by 6 one at scale 3, by 2 a group, and by 2 for holding what came of it."""
+    """A layer at scale 1 reaches 2 ticks further back and one at scale 3 reaches 6 ticks.
+
+    A group adds 2 ticks, and holding its result adds 2.
+    """
     core = made(replace(SMALL, hierarchy=hierarchy, pooling="average", upsampling="repeat"))
     seen = seen_by(core, 36)
     assert max(row - int(ticks.nonzero()[0]) for row, ticks in enumerate(seen)) == reach
 
 
-# the paper's form: pad, shift, cut
+# The paper's form: pad, shift, cut.
 
 
 def plain_attention(layer: CarriedAttention, x: Tensor, context: Tensor, age: Tensor) -> Tensor:
-    """Transformer-XL's by its formula, head by head. x: (S, D), context: (P, D), age: (S, P), seen where >= 0."""
+    """Compute the attention of Transformer-XL by its formula, head by head.
+
+    x: (S, D); context: (P, D); age: (S, P), where keys of an age >= 0 are seen.
+    """
     block, position = layer.block, layer.position
     assert isinstance(position, RelativePosition)
     keys, values = block.keys_values(context)
@@ -235,7 +244,7 @@ def sines(ages: Tensor) -> Tensor:
 
 
 def plain_scale(scale: Scale, x: Tensor) -> Tensor:
-    """x: (T, D), one token a tick -> (T, D), every attention over all that was."""
+    """Map x, (T, D) with one token a tick, to (T, D). Attention sees the whole past."""
     tick = torch.arange(len(x))
     for layer in scale.before:
         assert isinstance(layer, CarriedAttention)

@@ -1,4 +1,4 @@
-"""The Temporal Latent Bottleneck, beyond what `test_temporal.py` asks of every core."""
+"""The Temporal Latent Bottleneck, beyond what `test_temporal_core.py` tests for every core."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make(num_inputs: int = NUM_INPUTS, **changes: Any) -> TemporalLatentBottlene
     torch.manual_seed(0)
     core = TemporalLatentBottleneckConfig(**{**SMALL, **changes}).build(WIDTH, num_inputs).double()
     with torch.no_grad():
-        for parameter in core.parameters():  # biases count too
+        for parameter in core.parameters():  # so that biases matter
             parameter.add_(torch.randn_like(parameter) * 0.2)
     return core
 
@@ -56,7 +56,7 @@ def assert_close(one: Tensor, other: Tensor) -> None:
 
 
 def plain_attention(block: AttentionBlock, x: Tensor, context: Tensor, seen: Tensor) -> Tensor:
-    """The block for x (S, D) and context (P, D), head by head; seen: (S, P) bool."""
+    """Compute the block for x (S, D) and context (P, D) head by head. seen: (S, P) bool."""
     query = block.query(block.query_norm(x))
     key, value = block.key_value(block.context_norm(context)).split(WIDTH, dim=1)
     size = WIDTH // block.num_heads
@@ -71,7 +71,10 @@ def plain_attention(block: AttentionBlock, x: Tensor, context: Tensor, seen: Ten
 def plain(
     core: TemporalLatentBottleneck, tokens: Tensor, every: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """The equations for one whole episode (T, N, D), chunk by chunk -> (T, r, D), and the latents of each chunk."""
+    """Compute the equations for one whole episode, (T, N, D), chunk by chunk.
+
+    Returns the outputs, (T, r, D), and the latents of each chunk.
+    """
     latents, outputs, history = core.initial_latents, [], []
     for chunk in tokens.split(core.chunk_size):
         history.append(latents)
@@ -210,7 +213,7 @@ def make_latent_keys(core: TemporalLatentBottleneck, latents: Tensor) -> CoreSta
 
 
 class Step(nn.Module):
-    """`step` as a function of plain tensors."""
+    """`step` with the tensors of the state in their order."""
 
     def __init__(self, core: TemporalCore, names: Sequence[str]) -> None:
         super().__init__()
@@ -225,7 +228,7 @@ class Step(nn.Module):
 def test_the_step_runs_in_openvino_over_chunk_ends() -> None:
     core = make(cross_every=2).float()
     state, tokens = core.initial_state(1), window(2 * CHUNK + 2).float()
-    # Converted in the middle of a chunk: nothing of that tick's phase may become a constant.
+    # The example is from the middle of a chunk: its phase must not become a constant.
     _, example = core(tokens[:, :3])
     compiled = CompiledModule(Step(core, list(state)), [tokens[:, 0], *example.values()], threads=1)
     values = list(state.values())
@@ -261,7 +264,10 @@ def test_pieces_lie_within_a_chunk_and_an_episode_and_come_back_in_order() -> No
 @pytest.mark.parametrize("taken", [0, 3])
 @pytest.mark.parametrize("start", [None, 0, 7, 12])
 def test_elements_that_are_cut_alike_equal_single_steps(taken: int, start: int | None) -> None:
-    """Training's common case, which looks up nothing by index; `start`: an episode begins there in all elements."""
+    """This common case of training uses slices instead of indices.
+
+    start: the tick at which an episode starts in all elements.
+    """
     core, tokens = make(), window(TICKS, batch=2)
     _, state = core(window(taken + CHUNK, batch=2))
     starts = torch.zeros(2, TICKS, dtype=torch.bool)

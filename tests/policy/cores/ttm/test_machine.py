@@ -164,7 +164,7 @@ def test_heads_must_divide_the_width() -> None:
         replace(CONFIG, num_heads=3).build(WIDTH, NUM_INPUTS)
     with pytest.raises(UserError, match="'mha' has 8 heads, which do not divide the width 12"):
         replace(CONFIG, summarizer="mha", num_heads=2).build(12, NUM_INPUTS)
-    replace(CONFIG, processor="mixer", num_heads=3).build(WIDTH, NUM_INPUTS)  # has none
+    replace(CONFIG, processor="mixer", num_heads=3).build(WIDTH, NUM_INPUTS)  # a Mixer has no heads
 
 
 def test_erase_add_from_zero_memory_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Erase-and-add against its formula and its known flaw; concatenation as a bounded history."""
+"""Erase-and-add: its formula and its known flaw. Concatenation: a bounded history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_erase_add_follows_its_formula() -> None:
 
 
 def test_erase_add_keeps_slots_identical_from_zero_memory() -> None:
-    """Why a configuration of it with a memory of zeros is refused."""
+    """This is why a configuration of it with a memory of zeros is refused."""
     write, memory = EraseAddWrite(WIDTH, R).double(), torch.zeros(1, M, WIDTH, dtype=torch.float64)
     for _ in range(5):
         memory = write(memory, normal(1, N, WIDTH), normal(1, R, WIDTH))

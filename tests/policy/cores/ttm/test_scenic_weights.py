@@ -1,4 +1,4 @@
-"""load_scenic against a plain restatement in numpy of the authors' arithmetic, and its errors."""
+"""`load_scenic` against the authors' arithmetic, restated in NumPy, and its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = [
 ]
 
 
-# Random parameters as flax names and lays them out.
+# Random parameters with the names and shapes of Flax.
 
 
 def shapes(
@@ -106,7 +106,7 @@ def mlp_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def random_params(kinds: tuple[str, str, str, bool], seed: int = 0) -> Arrays:
-    """Everything random, so that no bias is zero and no scale is one."""
+    """Return random values for all arrays, so that no bias is 0 and no scale is 1."""
     rng = np.random.default_rng(seed)
     params = {}
     for key, shape in shapes(*kinds):
@@ -116,7 +116,7 @@ def random_params(kinds: tuple[str, str, str, bool], seed: int = 0) -> Arrays:
     return params
 
 
-# One step, in numpy alone.
+# One step in NumPy.
 
 
 def layer_norm(x: np.ndarray, p: Arrays, name: str) -> np.ndarray:
@@ -245,7 +245,7 @@ def test_equals_the_restatement(kinds: tuple[str, str, str, bool], batch: int) -
             np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
-# What it accepts and refuses.
+# Accepted and refused inputs.
 
 WHOLE = ("TL", "transformer", "TL", True)
 
@@ -280,7 +280,7 @@ def test_any_number_of_inputs_without_positional_embedding(
 
 
 def test_other_kinds_of_arrays() -> None:
-    """Lists and torch tensors are as good, and one array of doubles makes all double."""
+    """Lists and tensors are accepted too. One array of doubles makes the whole unit double."""
     params: dict[str, object] = {
         k: torch.tensor(v).float() for k, v in random_params(WHOLE).items()
     }
