@@ -178,6 +178,9 @@ def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
         ("evaluate", "--against", "nowhere", "--out", "o"),
         ("collect", "--episodes", 0, "--out", "o"),
         ("demo", "--demonstrations", 1),
+        ("demo", "--checkpoint", "expert"),
+        ("demo", "--episodes", 2, "--ros-episodes", 3),
+        ("study", "memory-start", "--data", "d", "--seeds", 0),
         ("train", "--data", "d", "--out", "o", "--window", 0),
     ],
 )

@@ -33,6 +33,8 @@ class DemoOptions:
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of its range."""
+        if self.checkpoint == "expert":
+            raise UserError("--checkpoint is expert, which cannot be trained; give a policy")
         if self.demonstrations < 2:
             raise UserError(
                 f"--demonstrations is {self.demonstrations}; give 2 or more: the first is held out"

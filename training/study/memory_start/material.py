@@ -16,7 +16,7 @@ from torch import Tensor
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
 from ttm.policy.network.policy import Policy
 from ttm.training.common.episodes import open_all, split
 from ttm.training.common.window_inputs import policy_inputs
@@ -82,10 +82,16 @@ class Material:
 
     def __init__(self, data: Sequence[str], policy: Policy) -> None:
         opened = open_all(data, [camera.name for camera in policy.spec.cameras])
+        sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
+        policy.spec.require_compatible(
+            resized_spec(opened[0].spec, sizes), ours="the checkpoint", theirs=opened[0].source
+        )
         parts = {name: split(opened, name) for name in ("train", "valid")}
         self.statistics = dataset_statistics(parts["train"]).actions
         self._tokens = {
-            id(episode): tokens for part in parts.values() for episode, tokens in see(policy, part)
+            id(episode): tokens
+            for part in parts.values()
+            for episode, tokens in see(policy, part, sizes)
         }
         rng = np.random.default_rng(0)
         self.training = {"short": parts["train"], "long": lengthen(parts["train"], rng)}
@@ -103,10 +109,12 @@ class Material:
 
 
 @torch.no_grad()
-def see(policy: Policy, episodes: EpisodeDataset) -> list[tuple[EpisodeReader, dict[str, Tensor]]]:
+def see(
+    policy: Policy, episodes: EpisodeDataset, resize_to: Mapping[str, tuple[int, int]]
+) -> list[tuple[EpisodeReader, dict[str, Tensor]]]:
     """Return each episode with camera -> (ticks, K, D), the tokens that the core gets."""
     longest = max(episode.num_samples for episode in episodes)
-    windows = WindowDataset(episodes, longest, pad="none")
+    windows = WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
     seen = []
     for number, episode in enumerate(episodes):
         tokens = policy.encode(policy_inputs(windows.gather([number])))[0, : episode.num_samples]

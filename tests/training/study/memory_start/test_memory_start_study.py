@@ -81,6 +81,16 @@ def test_tokens_stand_in_for_frames(episodes: Path, checkpoint: Path) -> None:
         assert parameter.requires_grad == name.startswith(TRAINED)
 
 
+def test_frames_are_resized_to_the_checkpoints_and_another_robot_is_refused(
+    checkpoint: Path, large_frames: Path, other_robot: Path
+) -> None:
+    trained = load_checkpoint(checkpoint)[0]
+    material = Material([str(large_frames)], trained)
+    assert len(material.held_out) == 1
+    with pytest.raises(UserError, match=r"the checkpoint was made for robot small, but .* other"):
+        Material([str(other_robot)], trained)
+
+
 def test_impossible_options_are_told() -> None:
     with pytest.raises(UserError, match="--chains is 0"):
         StudyMemoryStartCommand(data=("d",), chains=0).run()
