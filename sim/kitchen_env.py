@@ -10,11 +10,11 @@ import mujoco
 import numpy as np
 
 from ttm.policy.errors import UserError
-from ttm.sim.expert import Expert
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
 from ttm.sim.kitchen.spec import SPEC, action_limits
 from ttm.sim.kitchen.world import KitchenWorld
+from ttm.sim.kitchen_expert import KitchenExpert
 from ttm.sim.tasks.table import TASKS, instructions_of, load_task
 from ttm.sim.tasks.task import Task
 
@@ -68,9 +68,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """The names of all tasks, and the instructions that each may give."""
         return {name: instructions_of(name) for name in TASKS}
 
-    def expert(self) -> Expert:
+    def expert(self) -> KitchenExpert:
         """Return the scripted demonstrator of the present episode."""
-        return Expert(self.world, self.task)
+        return KitchenExpert(self.world, self.task)
 
     @property
     def model(self) -> mujoco.MjModel:

@@ -21,7 +21,7 @@ RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 
 
-class Expert:
+class KitchenExpert:
     """Drives up, lines up and grasps, and then does what the task says.
 
     The task says what to grasp (`Task.grasp`) and what to do once it is held (`Task.carry`).
