@@ -112,7 +112,7 @@ def parse(args: Sequence[str] | None = None) -> Command:
     tyro exits with code 2 if they are wrong.
     """
     command: Command = tyro.cli(
-        _choice(COMMANDS),
+        _choice(COMMANDS, *(sys.argv[1:] if args is None else args)),
         prog="ttm",
         description=DESCRIPTION,
         args=args,
@@ -137,25 +137,36 @@ def main(args: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def _choice(commands: Mapping[str, type[Any] | Group]) -> Any:
-    """Return the type from which tyro makes one sub-command for each entry."""
+def _choice(commands: Mapping[str, type[Any] | Group], *words: str) -> Any:
+    """Return the type from which tyro makes one sub-command for each entry.
+
+    words: what the command line goes on with. The command that it names keeps its whole docstring as
+    help text; of the others, the list shows the first sentence.
+    """
     return Union[  # noqa: UP007 (the operator | takes no list)
         tuple(
-            Annotated[_group(name, entry) if isinstance(entry, Group) else entry, subcommand(name)]
+            Annotated[
+                _group(name, entry, *words[1:]) if isinstance(entry, Group) else entry,
+                subcommand(name, description=None if name in words[:1] else _summary(entry)),
+            ]
             for name, entry in commands.items()
         )
     ]
 
 
-def _group(name: str, group: Group) -> type[Any]:
+def _summary(entry: type[Any] | Group) -> str:
+    """Return the first paragraph of the help text, in one line."""
+    if isinstance(entry, Group):
+        return f"{entry.help.rstrip('.')}: {', '.join(entry.commands)}."
+    return " ".join((entry.__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def _group(name: str, group: Group, *words: str) -> type[Any]:
     """Return a command that runs the one of the group that was chosen."""
     return make_dataclass(
         f"{name.title()}Command",
-        [("command", Annotated[_choice(group.commands), arg(name="")])],
-        namespace={
-            "__doc__": f"{group.help.rstrip('.')}: {', '.join(group.commands)}.",
-            "run": lambda self: self.command.run(),
-        },
+        [("command", Annotated[_choice(group.commands, *words), arg(name="")])],
+        namespace={"__doc__": _summary(group), "run": lambda self: self.command.run()},
         frozen=True,
     )
 

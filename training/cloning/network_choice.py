@@ -21,6 +21,8 @@ from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.common.core_names import AUTO
 
+CORE, ACTION_HEAD = "core.", "action_head."
+"""Prefixes of the parameters' names."""
 HEAD = "action head"
 """What error messages call the head."""
 
@@ -64,6 +66,15 @@ def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Polic
     )
     config = with_options(config, options)
     return policy if config == policy.config.core else _with_new_core(policy, config)
+
+
+def with_vision_kept(policy: Policy) -> Policy:
+    """Return a copy of `policy` with random weights in the temporal core and the action head.
+
+    The configuration stays the same. The copy sees and reads instructions as `policy` does, and has
+    yet to learn what to do.
+    """
+    return _with_new_core(policy, policy.config.core, fresh=(CORE, ACTION_HEAD))
 
 
 def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:
@@ -110,10 +121,14 @@ def _is(config: CoreConfig, core: str) -> bool:
     return core in (AUTO, core_name(config))
 
 
-def _with_new_core(policy: Policy, config: CoreConfig) -> Policy:
+def _with_new_core(
+    policy: Policy, config: CoreConfig, fresh: tuple[str, ...] | None = None
+) -> Policy:
+    """Return a copy with the core of `config`; parameters whose names start with `fresh` are new."""
     made = build_empty(policy.spec, replace(policy.config, core=config))
-    same_outputs = made.core.num_outputs == policy.core.num_outputs
-    fresh = ("core.",) if same_outputs else ("core.", "action_head.")
+    if fresh is None:
+        same_outputs = made.core.num_outputs == policy.core.num_outputs
+        fresh = (CORE,) if same_outputs else (CORE, ACTION_HEAD)
     kept = {
         name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
     }

@@ -10,10 +10,11 @@ from ttm.training.demo.options import DemoOptions
 
 @dataclass(frozen=True)
 class DemoCommand(DemoOptions):
-    """Record demonstrations, fine-tune on them, evaluate before and after, drive over ROS 2.
+    """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
 
-    With its defaults it takes 3.6 minutes on two free cores. OUT/report.html shows what it found,
-    with videos.
+    The policy starts with the vision of the one that ships with the project. Its memory and its
+    action head start from random weights and have to learn the tasks. The demo takes 5 minutes on
+    two free cores. OUT/report.html shows what it found, with videos.
 
     Example: ttm demo --out demo_out
     """

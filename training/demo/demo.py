@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ttm.datasets.check.check import check_dataset
 from ttm.datasets.check.report import print_report
 from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.collection.collect import collect
 from ttm.sim.evaluation.actors import resolve_checkpoint
 from ttm.sim.evaluation.evaluate import evaluate
@@ -28,20 +30,27 @@ from ttm.sim.evaluation.result import (
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.tasks.table import TASK_NAMES
 from ttm.training.cloning.assembly import train
-from ttm.training.cloning.options import OptimizationConfig, TrainOptions
+from ttm.training.cloning.network_choice import with_vision_kept
+from ttm.training.cloning.options import InputDropoutConfig, OptimizationConfig, TrainOptions
 from ttm.training.common.schedule import Budget
 from ttm.training.demo.options import DemoOptions
 
 FIRST_SEED = 5_000_000
 """First initial state of the demonstrations: neither the shipped policy's training nor any
 evaluation has seen it. It is a multiple of ten."""
-LEARNING_RATE = 1e-4
-"""Low, so that a few demonstrations do not make the policy forget what it learned from many."""
+FINE_TUNING_RATE = 1e-4
+"""Learning rate for a trained policy: low, so that it does not forget on a few demonstrations what it
+learned from many."""
+NEW_WEIGHTS_RATE = 1e-3
+"""Learning rate for a policy whose core and action head have random weights."""
+PREVIOUS_ACTION_DROPOUT = 0.7
+"""As in the training of the shipped policy."""
 STEPS = 6
 """Number of steps that are printed and reported."""
 INTRODUCTION = (
-    "The policy was fine-tuned on freshly recorded demonstrations and evaluated before and after on the same "
-    "initial states, which no training has seen; then it drove the simulated robot over ROS 2."
+    "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
+    "before and after on the same initial states, which no training has seen, and then drove the "
+    "simulated robot over ROS 2."
 )
 
 
@@ -53,9 +62,10 @@ class Demo:
         self.options = options
         self.out = options.out
         self.tasks = list(TASK_NAMES)
-        self.start = resolve_checkpoint(options.checkpoint)
+        self.checkpoint = resolve_checkpoint(options.checkpoint)
         self.demonstrations = self.out / "demonstrations"
-        self.fine_tuned = self.out / "fine_tuned" / "best.safetensors"
+        self.trained = self.out / "trained" / "best.safetensors"
+        self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
         self.facts: list[Fact] = []
 
     def run(self) -> int:
@@ -63,9 +73,10 @@ class Demo:
         begun_s = time.monotonic()
         self._record()
         self._check()
-        before = self._evaluate("before", self.start)
-        self._fine_tune()
-        after = self._evaluate("after", str(self.fine_tuned))
+        start = self._start()
+        before = self._evaluate("before", start)
+        self._train(start)
+        after = self._evaluate("after", str(self.trained))
         ros = self._drive_over_ros()
         self._report(before, after, ros, time.monotonic() - begun_s)
         return 0
@@ -95,8 +106,18 @@ class Demo:
                 f"{self.demonstrations} has the faults above; delete the folder and run again"
             )
 
+    def _start(self) -> str:
+        """Return the checkpoint to start from, with the vision alone if the options say so."""
+        if not self.only_vision:
+            return self.checkpoint
+        policy, info = load_checkpoint(self.checkpoint)
+        torch.manual_seed(0)
+        path = self.out / "start.safetensors"
+        save_checkpoint(path, with_vision_kept(policy), info)
+        return str(path)
+
     def _evaluate(self, when: str, checkpoint: str) -> Evaluation:
-        with self._step(f"evaluate {when} fine-tuning"):
+        with self._step(f"evaluate {when} the training"):
             evaluation = evaluate(
                 checkpoint,
                 self.tasks,
@@ -113,21 +134,31 @@ class Demo:
             self._found("; ".join(str(result) for result in evaluation.tasks.values()))
         return evaluation
 
-    def _fine_tune(self) -> None:
+    def _train(self, start: str) -> None:
         """Train on the demonstrations, from the checkpoint or, without one, from random weights."""
-        minutes, start = self.options.minutes, Path(self.start)
-        trained = start.is_file()
-        with self._step("fine-tune", f"{minutes:g} minutes, starting from {start.name}"):
+        limits = self.options
+        from_file = Path(start).is_file()
+        rate = NEW_WEIGHTS_RATE if self.only_vision else FINE_TUNING_RATE
+        finding = f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
+        with self._step("train", finding):
             options = TrainOptions(
                 data=(str(self.demonstrations),),
-                out=self.fine_tuned.parent,
-                init=start if trained else None,
-                budget=Budget(minutes=minutes),
-                optimization=OptimizationConfig(LEARNING_RATE if trained else None),
+                out=self.trained.parent,
+                init=Path(start) if from_file else None,
+                budget=Budget(limits.steps, limits.minutes),
+                optimization=OptimizationConfig(rate if from_file else None),
+                input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
+                augment=False,
                 validations=4,
                 overwrite=True,
             )
             _require_success(train(options), "train")
+
+    def _start_in_words(self) -> str:
+        checkpoint = Path(self.checkpoint)
+        if not checkpoint.is_file():
+            return "random weights"
+        return checkpoint.name + (", of which only the vision is kept" if self.only_vision else "")
 
     def _drive_over_ros(self) -> Evaluation:
         """Run policy and simulator as processes that share nothing but ROS topics."""
@@ -143,7 +174,7 @@ class Demo:
 
     def _run_robot(self, task: str) -> None:
         folder = self.out / "ros" / task
-        arguments = ["--sim", "--checkpoint", str(self.fine_tuned), "--task", task]
+        arguments = ["--sim", "--checkpoint", str(self.trained), "--task", task]
         arguments += ["--episodes", str(self.options.ros_episodes), "--out", str(folder)]
         arguments += ["--video", str(self.out / "ros" / "videos" / f"{task}_0000.mp4")]
         arguments += ["--max-ticks", str(self.options.max_ticks or 0)]
@@ -166,7 +197,8 @@ class Demo:
             Section("after, over ROS 2", ros, self.out / "ros" / "videos"),
         ]
         title = "From demonstrations to a closed loop"
-        path = write_report(self.out / "report.html", title, sections, self.facts, INTRODUCTION)
+        introduction = INTRODUCTION.format(start=self._start_in_words())
+        path = write_report(self.out / "report.html", title, sections, self.facts, introduction)
         print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
 
     @contextmanager

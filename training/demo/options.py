@@ -18,10 +18,14 @@ class DemoOptions:
     """Folder for everything that it makes."""
     checkpoint: str = "shipped"
     """The policy to start from: shipped, a .safetensors file, or none (an untrained network)."""
-    demonstrations: int = 30
-    """Demonstrations of each task to record and to fine-tune on; every tenth is held out."""
-    minutes: float = 2.0
-    """Length of the fine-tuning."""
+    only_vision: bool = True
+    """Keep only the vision of the policy at first: core and action head start from random weights."""
+    demonstrations: int = 40
+    """Demonstrations of each task to record and to train on; every tenth is held out."""
+    minutes: float = 4.0
+    """Longest time of the training."""
+    steps: int = 600
+    """Largest number of training steps."""
     episodes: int = 25
     """Initial states of each task to evaluate on, before and after."""
     ros_episodes: int = 5
@@ -43,5 +47,5 @@ class DemoOptions:
             raise UserError(
                 f"--ros-episodes is {self.ros_episodes}; give 1 to {self.episodes} (--episodes)"
             )
-        require_at_least(1, options(self, "workers", "max_ticks"))
+        require_at_least(1, options(self, "workers", "max_ticks", "steps"))
         require_above_0(options(self, "minutes"))

@@ -7,7 +7,9 @@ from pathlib import Path
 import imageio
 import numpy as np
 import pytest
+from PIL import Image
 
+from ttm.policy.errors import UserError
 from ttm.sim.evaluation.video import CAPTION_PX, EpisodeVideo, compose_frame
 
 INFO = {"instruction": "open the top drawer", "tick": 3, "time_s": 0.6, "success": False}
@@ -38,13 +40,30 @@ def test_video_can_be_read_again(tmp_path: Path) -> None:
         assert reader.count_frames() >= 12
 
 
+def test_moving_picture_repeats_and_shows_every_tick(tmp_path: Path) -> None:
+    path = tmp_path / "episode.webp"
+    with EpisodeVideo(path, rate_hz=5.0) as video:
+        for tick in range(4):
+            video.add(SCENE, CAMERAS, {**INFO, "tick": tick})
+    with Image.open(path) as picture:
+        assert picture.size == (166, 126)
+        assert picture.n_frames >= 4
+        assert picture.info["loop"] == 0
+
+
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"ends in \.mp4 or \.webp"):
+        EpisodeVideo(tmp_path / "episode.avi", rate_hz=5.0)
+
+
 def fall_over(path: Path) -> None:
     with EpisodeVideo(path, rate_hz=5.0) as video:
         video.add(SCENE, CAMERAS, INFO)
         raise RuntimeError("fell over")
 
 
-def test_broken_off_episode_leaves_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.mp4", "a.webp"])
+def test_broken_off_episode_leaves_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(RuntimeError, match="fell over"):
-        fall_over(tmp_path / "a.mp4")
+        fall_over(tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -243,7 +243,9 @@ class SimParameters(NodeParameters):
             is_path=True,
         ),
     ] = ""
-    video: Annotated[str, Parameter("Path of an .mp4 of the first episode.", is_path=True)] = ""
+    video: Annotated[
+        str, Parameter("Path of a film of the first episode, .mp4 or .webp.", is_path=True)
+    ] = ""
     contract: ContractPath = ""
     lockstep: Annotated[
         bool,
