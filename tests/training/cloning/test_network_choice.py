@@ -21,7 +21,12 @@ from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.network_choice import chosen_network, require_same_core, with_chosen_core
+from ttm.training.cloning.network_choice import (
+    chosen_network,
+    require_same_core,
+    with_chosen_core,
+    with_vision_kept,
+)
 from ttm.training.common.core_names import CoreChoice
 
 Make = Callable[..., TrainCommand]
@@ -120,6 +125,19 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     assert with_chosen_core(policy, "auto", ()) is policy
     assert with_chosen_core(policy, "lstm", ("num_layers=1",)) is policy
     assert with_chosen_core(policy, "auto", ("num_layers=2",)).config.core != config.core
+
+
+def test_with_vision_kept_core_and_head_are_new(spec: PolicySpec) -> None:
+    torch.manual_seed(1)
+    policy = Policy(spec, PRESETS["tiny"])
+    before, after = policy.state_dict(), with_vision_kept(policy).state_dict()
+    assert before.keys() == after.keys()
+    new = ("core.", "action_head.")
+    kept = [name for name in before if not name.startswith(new)]
+    assert all(torch.equal(before[name], after[name]) for name in kept)
+    for prefix in new:
+        names = [name for name in before if name.startswith(prefix)]
+        assert any(not torch.equal(before[name], after[name]) for name in names)
 
 
 def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:

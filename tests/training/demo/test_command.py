@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.evaluation.actors import untrained_policy
@@ -29,7 +30,10 @@ def test_demo_goes_all_the_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         "2 of 2 initial states ended as they did in process; 2 of them at the very same tick"
         in printed
     )
-    load_checkpoint(out / "fine_tuned" / "best.safetensors")
+    load_checkpoint(out / "trained" / "best.safetensors")
+    given, begun = load_checkpoint(start)[0], load_checkpoint(out / "start.safetensors")[0]
+    assert all(map(torch.equal, given.vision.parameters(), begun.vision.parameters()))
+    assert not torch.equal(given.core.unit.read.position, begun.core.unit.read.position)
     for when in ("before", "after"):
         assert {result.episodes for result in load_evaluation(out / when).tasks.values()} == {1}
     page = (out / "report.html").read_text()
