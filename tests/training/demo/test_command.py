@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.sim.evaluation.actors import untrained_policy
 from ttm.sim.evaluation.result import load_evaluation
 from ttm.sim.kitchen.spec import SPEC
 from ttm.training.demo.command import DemoCommand
@@ -17,7 +18,8 @@ from ttm.training.demo.command import DemoCommand
 def test_demo_goes_all_the_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rclpy")
     start, out = tmp_path / "start.safetensors", tmp_path / "out"
-    save_checkpoint(start, untrained_policy(SPEC), {})
+    torch.manual_seed(3)
+    save_checkpoint(start, Policy(SPEC, PRESETS["tiny"]), {})
     command = DemoCommand(
         out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, ros_episodes=1, workers=1,
         max_ticks=4,
