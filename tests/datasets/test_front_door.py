@@ -21,7 +21,7 @@ def test_public_names_are_there(name: str) -> None:
 def test_names_are_listed_and_unknown_ones_are_told() -> None:
     assert set(ttm.datasets.__all__) <= set(dir(ttm.datasets))
     assert ttm.datasets.EpisodeReader is EpisodeReader
-    with pytest.raises(AttributeError, match=r"'ttm\.datasets' has no attribute 'Episode'"):
+    with pytest.raises(AttributeError, match="Episode"):
         ttm.datasets.Episode  # noqa: B018
 
 

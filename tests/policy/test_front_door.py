@@ -17,9 +17,9 @@ def test_public_names_are_there(name: str) -> None:
 
 
 def test_names_are_listed_and_unknown_ones_are_told() -> None:
-    assert set(ttm.policy.__all__) == set(ttm.policy._MODULES) <= set(dir(ttm.policy))
+    assert set(ttm.policy.__all__) <= set(dir(ttm.policy))
     assert ttm.policy.PolicyRunner is PolicyRunner
-    with pytest.raises(AttributeError, match=r"'ttm\.policy' has no attribute 'TTMPolicy'"):
+    with pytest.raises(AttributeError, match="TTMPolicy"):
         ttm.policy.TTMPolicy  # noqa: B018
 
 

@@ -1,0 +1,10 @@
+# The public names of this package and the modules that define them. `__init__.py` loads each of
+# them when it is first used.
+
+from .environment import PolicyEnv as PolicyEnv
+from .environment import make_env as make_env
+from .evaluation.evaluate import evaluate as evaluate
+from .evaluation.result import Evaluation as Evaluation
+from .evaluation.result import load_evaluation as load_evaluation
+from .kitchen_env import KitchenEnv as KitchenEnv
+from .tasks.table import TASK_NAMES as TASK_NAMES
