@@ -12,12 +12,13 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from ttm.policy.errors import UserError
+from ttm.policy.run.threads import cpu_threads
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -66,7 +67,7 @@ class WorkerPool(Generic[Job, Result]):
 
     def __enter__(self) -> WorkerPool[Job, Result]:
         if self._workers == 1:
-            self._stack.enter_context(one_thread())
+            self._stack.enter_context(cpu_threads(1))
             self._here = self._stack.enter_context(closing(self._make_worker(*self._arguments)))
             return self
         context = multiprocessing.get_context("spawn")  # neither torch nor EGL survives a fork
@@ -99,17 +100,6 @@ class WorkerPool(Generic[Job, Result]):
                 f"a worker process died, perhaps for lack of memory (each of {self._workers} needs "
                 f"about 1 GB); try fewer: --workers {max(1, self._workers // 2)}{self._advice}"
             ) from error
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch run on one thread within the context."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 _worker: Worker[Any, Any] | None = None

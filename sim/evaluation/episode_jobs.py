@@ -13,11 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from ttm.datasets.progress import progress_bar
 from ttm.policy.network.language import embed_instruction
+from ttm.policy.run.threads import cpu_threads
 from ttm.sim.environment import Env, EnvFacts, make_env, spec_of
 from ttm.sim.evaluation.actors import EXPERT, load_policy, make_actor
 from ttm.sim.evaluation.rollout import Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
-from ttm.sim.processes import WorkerPool, one_thread
+from ttm.sim.processes import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _embed_instructions(facts: EnvFacts, source: str, tasks: set[str]) -> dict[s
     if source == EXPERT:
         facts.require_expert()
         return {}
-    with one_thread():
+    with cpu_threads(1):
         policy = load_policy(source, facts.spec)
         return {
             text: embed_instruction(text, policy.config.language_model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,11 +32,6 @@ def rows_table(
 def decimals(value: float | None, digits: int) -> str:
     """Return `value` with `digits` decimals, or a dash if there is no value."""
     return "—" if value is None else f"{value:.{digits}f}"
-
-
-def print_progress(line: str) -> None:
-    """Print a line on the progress to stderr at once, so that stdout holds nothing but results."""
-    print(line, file=sys.stderr, flush=True)
 
 
 class Report:

@@ -139,7 +139,9 @@ class Demo:
         limits = self.options
         from_file = Path(start).is_file()
         rate = NEW_WEIGHTS_RATE if self.only_vision else FINE_TUNING_RATE
-        finding = f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
+        finding = (
+            f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
+        )
         with self._step("train", finding):
             options = TrainOptions(
                 data=(str(self.demonstrations),),

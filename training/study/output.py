@@ -1,4 +1,4 @@
-"""What the studies print: progress on stderr; notes, tables and a JSON file as results."""
+"""What the studies print as results: notes, tables, and the name of a JSON file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from ttm.training.common.tables import write_figures
-
-
-def print_progress(line: str) -> None:
-    """Print one line to stderr, so that stdout holds nothing but the results."""
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True, markup=False)
 
 
 def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.process import cpu_threads
+from ttm.policy.run.threads import cpu_threads
 from ttm.training.bench.report import Report
 from ttm.training.bench.sequence.cost import CostSizes, measure_cost
 from ttm.training.bench.sequence.models import Choices, contenders

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ttm.policy.cores.temporal_core import CoreState, TemporalCore
-from ttm.training.bench.report import print_progress
 from ttm.training.bench.sequence.models import Contender
 from ttm.training.bench.sequence.saved_for_backward import bytes_for_backward
 from ttm.training.bench.timing import interleaved, median_ms
+from ttm.training.common.progress import print_progress
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.training.bench.report import print_progress
 from ttm.training.bench.sequence.cost import CostRow, CostSizes, measure_cost
 from ttm.training.bench.sequence.models import Contender
 from ttm.training.bench.sequence.python_help import (
@@ -21,6 +20,7 @@ from ttm.training.bench.sequence.python_help import (
     split_text,
 )
 from ttm.training.common.fit import fit
+from ttm.training.common.progress import print_progress
 from ttm.training.common.sequence_model import SequenceModel
 
 EVALUATED_AT_ONCE = 32

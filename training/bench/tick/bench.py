@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ttm.training.bench.process import cpu_threads
+from ttm.policy.run.threads import cpu_threads
 from ttm.training.bench.report import Report
 from ttm.training.bench.tick.cores import measure_cores
 from ttm.training.bench.tick.flat import measure_flat

@@ -10,7 +10,7 @@ import torch
 from ttm.policy.cores.causal_transformer import CausalTransformer
 from ttm.policy.cores.configs import sized_like
 from ttm.policy.run.runner import PolicyRunner
-from ttm.training.bench.process import resident_mb
+from ttm.training.bench.resident_memory import resident_mb
 from ttm.training.bench.tick.preset_policy import preset_policy, tick_loop
 from ttm.training.bench.tick.unit import NUM_INPUTS, UNIT, WIDTH, compiled_unit, unit_of
 from ttm.training.bench.timing import BLOCK, interleaved, median_ms, repeated

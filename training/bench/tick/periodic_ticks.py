@@ -21,8 +21,8 @@ from ttm.policy.cores.hourglass.hourglass import HourglassConfig
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
 from ttm.policy.run.openvino_module import CompiledModule
+from ttm.policy.run.threads import cpu_threads
 from ttm.policy.run.tick_module import CoreTickModule
-from ttm.training.bench.process import cpu_threads
 from ttm.training.bench.timing import BLOCK, interleaved, median_ms, repeated
 
 WIDTH = 128

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttm.policy.errors import UserError
+from ttm.training.common.progress import print_progress
 from ttm.training.study.babyai.bot import Demonstration, demonstrate
 from ttm.training.study.babyai.environment import (
     VIEW,
@@ -28,7 +29,6 @@ from ttm.training.study.babyai.environment import (
     environment_id,
     minigrid_version,
 )
-from ttm.training.study.output import print_progress
 
 SEEDS_A_FILE = 500
 """Number of seeds whose episodes one file holds."""

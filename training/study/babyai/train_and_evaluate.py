@@ -8,13 +8,13 @@ from dataclasses import asdict
 import torch
 
 from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.training.common.progress import print_progress
 from ttm.training.study.babyai.cloning import EpisodeSampler, clone
 from ttm.training.study.babyai.core_sizes import num_parameters
 from ttm.training.study.babyai.demonstrations import FIRST_EVALUATION_SEED, Demonstrations
 from ttm.training.study.babyai.policy import MinigridPolicy, Vocabulary
 from ttm.training.study.babyai.results import ActingResult, BabyaiSettings, CoreResult
 from ttm.training.study.babyai.rollout import roll_out
-from ttm.training.study.output import print_progress
 
 REPORT_EVERY = 100
 """Steps between two lines of progress."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ttm.training.common.progress import print_progress
 from ttm.training.study.chunks.models import chunk_models
 from ttm.training.study.chunks.options import ChunksOptions
 from ttm.training.study.chunks.report import chunk_table, figures, notes, progress_line
 from ttm.training.study.chunks.training import train_chunks
-from ttm.training.study.output import print_progress, print_results
+from ttm.training.study.output import print_results
 from ttm.training.study.symbol_study import prepare_process
 
 

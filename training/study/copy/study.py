@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ttm.training.common.progress import print_progress
 from ttm.training.study.copy.core_sizes import copy_core
 from ttm.training.study.copy.options import CopyOptions
 from ttm.training.study.copy.report import copy_table, figures, notes, progress_line
 from ttm.training.study.copy.training import train_copy
-from ttm.training.study.output import print_progress, print_results
+from ttm.training.study.output import print_results
 from ttm.training.study.symbol_study import prepare_process
 
 

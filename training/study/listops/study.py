@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.training.common.fit import Progress
+from ttm.training.common.progress import print_progress
 from ttm.training.study.listops.core_sizes import listops_core
 from ttm.training.study.listops.options import ListopsOptions
 from ttm.training.study.listops.report import (
@@ -15,7 +16,7 @@ from ttm.training.study.listops.report import (
 )
 from ttm.training.study.listops.task import Expression
 from ttm.training.study.listops.training import ListopsResult, train_listops
-from ttm.training.study.output import print_progress, print_results
+from ttm.training.study.output import print_results
 from ttm.training.study.symbol_study import prepare_process
 
 
