@@ -26,6 +26,7 @@ from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.common.help_texts import join_help_lines
 from ttm.training.demo.command import DemoCommand
 from ttm.training.robot.command import RobotCommand
 from ttm.training.show.command import ShowCommand
@@ -146,7 +147,9 @@ def _choice(commands: Mapping[str, type[Any] | Group], *words: str) -> Any:
     return Union[  # noqa: UP007 (the operator | takes no list)
         tuple(
             Annotated[
-                _group(name, entry, *words[1:]) if isinstance(entry, Group) else entry,
+                _group(name, entry, *words[1:])
+                if isinstance(entry, Group)
+                else join_help_lines(entry),
                 subcommand(name, description=None if name in words[:1] else _summary(entry)),
             ]
             for name, entry in commands.items()
