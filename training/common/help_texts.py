@@ -32,6 +32,8 @@ def join_help_lines(command: Command) -> Command:
         }
         hints = get_type_hints(owner, include_extras=True)
         for name in own.keys() & docstrings.keys() & {field.name for field in fields(owner)}:
+            if any(getattr(mark, "help", None) for mark in get_args(hints[name])):
+                continue
             text = " ".join(docstrings[name].split())
             own[name] = Annotated[hints[name], arg(help=text)]
         for name in own:
