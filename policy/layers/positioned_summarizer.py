@@ -26,8 +26,10 @@ class PositionedSummarizer(nn.Module):
 
     def forward(self, *groups: Tensor) -> Tensor:
         """Summarise groups of shapes (B, P_i, D), which add up to `num_inputs`, to (B, K, D)."""
-        tokens = torch.cat(groups, dim=1)
-        if self.position is not None:
-            tokens = tokens + self.position
-        out: Tensor = self.summarizer(tokens)
+        out: Tensor = self.summarizer(self.positioned(*groups))
         return out
+
+    def positioned(self, *groups: Tensor) -> Tensor:
+        """Return the tokens that are summed: all groups, with the embedding added, (B, P, D)."""
+        tokens = torch.cat(groups, dim=1)
+        return tokens if self.position is None else tokens + self.position

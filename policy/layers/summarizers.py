@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.layers.attention import head_size, merge_heads, split_heads
-from ttm.policy.layers.token_learner import Summarizer
+from ttm.policy.layers.token_learner import LogitSummarizer, Summarizer
 
 NUM_HEADS = 8
 """The number of heads of the authors' TokenLearnerMHA. It does not follow the Transformer's."""
@@ -52,7 +52,7 @@ class AttentionSummarizer(Summarizer):
         return query.expand(tokens.shape[0], -1, -1, -1), key, value
 
 
-class QuerySummarizer(Summarizer):
+class QuerySummarizer(LogitSummarizer):
     """Compare K learned queries with the tokens, in one head: softmax(q_i V^T / sqrt(d)) V.
 
     This is eq. 2 of the TTM paper; there are no projections.
@@ -63,10 +63,9 @@ class QuerySummarizer(Summarizer):
         self.queries = nn.Parameter(torch.randn(num_tokens, width) * 0.02)
         self.scale = width**-0.5
 
-    def weights(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.weights`."""
-        logits: Tensor = tokens @ self.queries.T * self.scale  # (B, P, K)
-        return logits.softmax(dim=1)
+    def logits(self, tokens: Tensor) -> Tensor:
+        """See `LogitSummarizer.logits`."""
+        return tokens @ self.queries.T * self.scale
 
 
 class PoolingSummarizer(Summarizer):

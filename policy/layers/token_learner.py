@@ -31,7 +31,19 @@ class Summarizer(nn.Module, ABC):
         return self.weights(tokens).transpose(1, 2) @ tokens
 
 
-class TokenSummarizer(Summarizer):
+class LogitSummarizer(Summarizer):
+    """A summariser whose weights are the softmax of logits, to which a bias can be added."""
+
+    @abstractmethod
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Return the logits of each token in each summary: (B, P, D) to (B, P, K)."""
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """See `Summarizer.weights`."""
+        return self.logits(tokens).softmax(dim=1)
+
+
+class TokenSummarizer(LogitSummarizer):
     """Compute the weights by an MLP of each token (TTM, eq. 1 and 3)."""
 
     def __init__(self, width: int, num_tokens: int, bottleneck: int = 64) -> None:
@@ -40,7 +52,7 @@ class TokenSummarizer(Summarizer):
         self.norm = layer_norm(width)
         self.mlp = Mlp(width, bottleneck, num_tokens)
 
-    def weights(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.weights`."""
-        logits: Tensor = self.mlp(self.norm(tokens))  # (B, P, K)
-        return logits.softmax(dim=1)
+    def logits(self, tokens: Tensor) -> Tensor:
+        """See `LogitSummarizer.logits`."""
+        logits: Tensor = self.mlp(self.norm(tokens))
+        return logits

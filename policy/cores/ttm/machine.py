@@ -8,7 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.cores.temporal_core import (
+    CoreConfig,
+    CoreState,
+    TemporalCore,
+    reset_where,
+)
 from ttm.policy.cores.ttm.unit import build_unit
 from ttm.policy.cores.ttm.unit_config import UnitConfig
 from ttm.policy.errors import UserError
@@ -67,10 +72,29 @@ class TokenTuringMachine(TemporalCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore.forward`. Without memory, all ticks run at once."""
-        if self.keeps_memory:
+        """See `TemporalCore.forward`.
+
+        Without memory, all ticks run at once. With a write that does not see the outputs, the write
+        alone runs tick by tick.
+        """
+        if self.keeps_memory and self.unit.write_outputs:
             return super().forward(tokens, state, episode_start)
-        ticks = tokens.flatten(0, 1)  # (B * T, N, D)
-        outputs, _ = self.step(ticks, self.initial_state(len(ticks)))
-        outputs = outputs.reshape(*tokens.shape[:2], *outputs.shape[1:])  # (B, T, r, D)
-        return outputs, self.initial_state(len(tokens))
+        memories, state = self._memories(tokens, state, episode_start)
+        outputs = self.unit.outputs(memories.flatten(0, 1), tokens.flatten(0, 1))  # (B * T, r, D)
+        return outputs.unflatten(0, tokens.shape[:2]), state
+
+    def _memories(
+        self, tokens: Tensor, state: CoreState | None, episode_start: Tensor | None
+    ) -> tuple[Tensor, CoreState]:
+        """Return the memories that the ticks read, (B, T, m, D), and the state after the last."""
+        initial = self.initial_state(len(tokens))
+        if not self.keeps_memory:
+            return initial["memory"].unsqueeze(1).expand(-1, tokens.shape[1], -1, -1), initial
+        state = initial if state is None else state
+        memories = []
+        for tick, now in enumerate(tokens.unbind(dim=1)):
+            if episode_start is not None:
+                state = reset_where(episode_start[:, tick], state, initial)
+            memories.append(state["memory"])
+            state = {"memory": self.unit.write(state["memory"], now)}
+        return torch.stack(memories, dim=1), state

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from ttm.policy.checks import require_valid_fields
+from ttm.policy.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class UnitConfig:
     The paper's robot setting is memory_size 96, process_size 16, num_layers 8.
     """
 
-    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"num_layers": 0})
+    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"num_layers": 0, "gate_max_ticks": 2})
     """Field -> its smallest value, where that is not 1."""
 
     memory_size: int = 16
@@ -47,11 +48,44 @@ class UnitConfig:
     """
     processor: Literal["transformer", "mixer", "mlp"] = "transformer"
     """Process: a Transformer encoder, an MLP-Mixer, or an MLP of each token."""
-    write: Literal["summarize", "erase_add", "concatenate"] = "summarize"
+    write: Literal["summarize", "erase_add", "concatenate", "gated", "keep"] = "summarize"
     """summarize: by S_m. erase_add: erase and add, as the Neural Turing Machine (TL-AddErase).
-    concatenate: keep the newest m tokens of [M ‖ O]."""
+    concatenate: keep the newest m tokens of [M ‖ O]. Not of the paper are gated, which mixes each
+    slot with S_m by a learned gate, and keep, an S_m whose slots start by keeping themselves."""
     token_mixing_size: int = 128
     """Hidden width of the Mixer's MLPs over tokens."""
+    read: Literal["summarize", "attend"] = "summarize"
+    """summarize: by S_r of [M ‖ I]. attend (not of the paper): queries made from the memory attend to
+    the inputs, so that what is remembered chooses what is looked at."""
+    process_memory: bool = False
+    """Whether Process sees the m memory tokens beside the r tokens that were read (not of the paper).
+
+    It then processes r + m tokens, and the first r are the outputs.
+    """
+    write_outputs: bool = True
+    """Whether the write sees the outputs O. False (not of the paper): it sees [M ‖ I] alone.
+
+    In training, the write alone then runs tick by tick, and read and Process run on all ticks at
+    once.
+    """
+    gate_max_ticks: int = 100
+    """The longest time scale, in ticks, over which the slots of write=gated are spread at the start."""
+    keep_portion: float = 0.9
+    """The portion of itself that a slot of write=keep keeps a tick at the start."""
 
     def __post_init__(self) -> None:
         require_valid_fields(self, self.smallest)
+        if not 0 < self.keep_portion < 1:
+            raise UserError(
+                f"keep_portion is {self.keep_portion:g}; give a number above 0 and below 1"
+            )
+        if self.write == "keep" and self.summarizer not in ("mlp", "query"):
+            raise UserError(
+                f"write=keep does not go with summarizer={self.summarizer}, which has no logits of "
+                "one head that a bias could be added to; give summarizer=mlp or query"
+            )
+        if not self.write_outputs and self.write in ("erase_add", "concatenate"):
+            raise UserError(
+                f"write={self.write} writes the outputs alone and does not go with "
+                "write_outputs=false; give write=summarize, gated or keep"
+            )

@@ -44,6 +44,18 @@ CORES: dict[str, CoreConfig] = {
     "token turing, pooling": replace(TURING, summarizer="pooling"),
     "token turing, erase and add": replace(TURING, write="erase_add", initial_memory="learned"),
     "token turing, concatenation": replace(TURING, write="concatenate"),
+    "token turing, gated": replace(TURING, write="gated"),
+    "token turing, keeping": replace(TURING, write="keep"),
+    "token turing, attending read, gated": replace(TURING, read="attend", write="gated"),
+    "token turing, attending read, memory processed": replace(
+        TURING, read="attend", write="keep", process_memory=True
+    ),
+    "token turing, gated write of the inputs alone": replace(
+        TURING, write="gated", write_outputs=False, process_memory=True
+    ),
+    "token turing, learned start, write of the inputs alone": replace(
+        TURING, write_outputs=False, initial_memory="learned"
+    ),
     "lstm": LSTM,
     "lstm, two layers": replace(LSTM, num_layers=2),
     "causal transformer": CAUSAL,
