@@ -13,9 +13,10 @@ from ttm.policy.errors import UserError
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
 from ttm.sim.kitchen.spec import SPEC, action_limits
-from ttm.sim.kitchen.world import KitchenWorld
+from ttm.sim.kitchen.world import InitialState, KitchenWorld
 from ttm.sim.kitchen_expert import KitchenExpert
-from ttm.sim.tasks.table import TASKS, instructions_of, load_task
+from ttm.sim.tasks.memory.cue import OPTIONS, CueState, CueTask, start_of
+from ttm.sim.tasks.table import TASKS, instructions_of, load_task, task_groups
 from ttm.sim.tasks.task import Task
 
 HOLD_TICKS = 3
@@ -29,6 +30,11 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     determines everything: which objects stand where, which one the instruction names, and where the
     robot starts. With `options["instruction"]`, initial states are drawn until one of them asks for
     exactly that. A reset without a seed goes on with the random numbers of the last one.
+
+    Tasks of the memory suite show a cue, hide it for a number of ticks, and hold the robot still
+    until "go" (`ttm.sim.tasks.memory.cue`). Their `info` has four more keys: `go`, whether the robot
+    may act now; `gap`, the ticks between cue and "go"; `right_choice`; and `choice`, the first that
+    the robot has made, or None.
 
     The reward is 1 in a tick in which the task is solved and 0 otherwise. An episode terminates
     when the task is solved, and is truncated after the task's number of ticks.
@@ -49,6 +55,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self._default_task = task
         self._worlds: dict[Callable[[mujoco.MjSpec], None], KitchenWorld] = {}
         self._held_ticks = 0
+        self._choice: str | None = None
         self._enter(task)
         self.observation_space: gymnasium.spaces.Dict = _observation_space()  # type: ignore[assignment]
         low, high = action_limits()
@@ -67,6 +74,11 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def tasks(self) -> dict[str, tuple[str, ...]]:
         """The names of all tasks, and the instructions that each may give."""
         return {name: instructions_of(name) for name in TASKS}
+
+    @property
+    def task_groups(self) -> dict[str, tuple[str, ...]]:
+        """The words that stand for several tasks: "all" for the skills, "memory" for that suite."""
+        return task_groups()
 
     def expert(self) -> KitchenExpert:
         """Return the scripted demonstrator of the present episode."""
@@ -108,7 +120,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """Begin an episode and return its first observation and its info.
 
         `options` may hold `task`, the name of a task, and `instruction`, the text that the initial
-        state must ask for. Raises `UserError` if there is no such task or instruction.
+        state must ask for. For tasks of the memory suite they may also hold `gap`, the number of
+        ticks between cue and "go"; `cue`, which is "hidden" unless it is "left_on" as a control; and
+        `right_choice`, which changes the cue and nothing else. Raises `UserError` if there is no
+        such task or instruction, or if the task does not know such an option.
         """
         super().reset(seed=seed)
         options = options or {}
@@ -120,17 +135,30 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"no initial state of task '{self._task_name}' asks for '{wanted}'; it knows: {known}"
             )
         while True:
-            self.world.begin(self.task.sample(self.np_random))
+            self.world.begin(self._sample(options))
             if wanted is None or self.instruction == wanted:
                 break
-        self._held_ticks = 0
+        self._held_ticks, self._choice = 0, None
         self.task.update(self.world)
         return self.observe(), self._info()
+
+    def _sample(self, options: dict[str, Any]) -> InitialState:
+        """Draw an initial state, with what `options` fix of its cue."""
+        start = self.task.sample(self.np_random)
+        if isinstance(start, CueState):
+            return start.with_options(options)
+        for name in OPTIONS:
+            if name in options:
+                raise UserError(
+                    f"task '{self._task_name}' shows no cue, so that it has no option '{name}'; "
+                    f"tasks that have one: {', '.join(self.task_groups['memory'])}"
+                )
+        return start
 
     def step(
         self, action: np.ndarray
     ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Simulate one control tick of 0.2 s.
+        """Simulate one control tick of 0.2 s. As long as the task holds the robot, `action` is ignored.
 
         Raises `UserError` if `action` is not (A,) or not finite. Larger commands than the robot
         obeys are cut.
@@ -141,21 +169,42 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"action {action} must be {SPEC.action_size} finite values; "
                 "see ttm.sim.kitchen.spec for their order"
             )
-        self.world.step(np.clip(action, self.action_space.low, self.action_space.high))
+        if self.task.go(self.world):
+            self.world.step(np.clip(action, self.action_space.low, self.action_space.high))
+        else:
+            self.world.hold()
         self.task.update(self.world)
-        self._held_ticks = self._held_ticks + 1 if self.task.predicate(self.world) else 0
+        self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
-        truncated = self.world.tick >= self.task.max_ticks and not self.success
+        truncated = self.world.tick >= self.task.tick_limit(self.world) and not self.success
         return self.observe(), float(self.success), self.success, truncated, self._info()
 
+    def _is_solved(self) -> bool:
+        """Return whether the predicate holds now, and note the first choice of a memory task."""
+        if isinstance(self.task, CueTask):
+            if not self.task.go(self.world):
+                return False
+            self._choice = self._choice or self.task.choice(self.world)
+            if self._choice != self.goal:
+                return False
+        return self.task.predicate(self.world)
+
     def _info(self) -> dict[str, Any]:
-        return {
+        info = {
             "task": self._task_name,
             "instruction": self.instruction,
             "success": self.success,
             "tick": self.world.tick,
             "time_s": self.world.time_s,
         }
+        if isinstance(self.task, CueTask):
+            info |= {
+                "go": self.task.go(self.world),
+                "gap": start_of(self.world, CueState).gap,
+                "choice": self._choice,
+                "right_choice": self.goal,
+            }
+        return info
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return what the policy sees now. Both cameras are rendered."""

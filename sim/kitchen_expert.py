@@ -31,7 +31,12 @@ class KitchenExpert:
         self.world, self.task = world, task
 
     def action(self) -> np.ndarray:
-        """Return the action in the present state, (A,) float32, within the limits of the spec."""
+        """Return the action in the present state, (A,) float32, within the limits of the spec.
+
+        As long as the task holds the robot, that is to stand still, with the gripper as it is.
+        """
+        if not self.task.go(self.world):
+            return self._stand_still()
         grasp = self.task.grasp(self.world)
         controller = self.world.controller
         grasp_m = controller.to_base_frame(grasp.point_m)
@@ -51,6 +56,11 @@ class KitchenExpert:
                 [float(self.world.success)],
             ]
         ).astype(np.float32)
+
+    def _stand_still(self) -> np.ndarray:
+        action = np.zeros(SPEC.action_size, dtype=np.float32)
+        action[SPEC.action_slices["gripper"]] = self.world.start.opening
+        return action
 
     def _closed_on(self, grasp_m: np.ndarray, gripper_m: np.ndarray) -> bool:
         """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""

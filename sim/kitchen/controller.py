@@ -111,18 +111,22 @@ class FetchController:
         self._arm_from = self._arm_to = np.array(READY_JOINTS_RAD)
         self._base_command = np.zeros(2)
 
-    def place(self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray) -> None:
-        """Put the robot where an episode starts, with open fingers.
+    def place(
+        self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray, grip_m: float | None = None
+    ) -> None:
+        """Put the robot where an episode starts.
 
-        base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame.
+        base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame; grip_m: how far
+        each finger is from the middle, m, or None for open fingers.
         """
+        finger_m = fetch.FINGER_TRAVEL_M if grip_m is None else grip_m
         joints = self.kinematics.solve(
             np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
         )
         qpos, ctrl = self.data.qpos, self.data.ctrl
         qpos[self._base_q] = base_x_y_yaw
         qpos[self._arm_q] = ctrl[self._arm_u] = joints
-        qpos[self._finger_q] = ctrl[self._finger_u] = fetch.FINGER_TRAVEL_M
+        qpos[self._finger_q] = ctrl[self._finger_u] = finger_m
         qpos[self._torso_q] = ctrl[self._torso_u] = fetch.TORSO_HEIGHT_M
         qpos[self._tilt_q] = ctrl[self._tilt_u] = fetch.HEAD_TILT_RAD
         self._arm_from = self._arm_to = joints

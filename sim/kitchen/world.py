@@ -13,6 +13,9 @@ from ttm.sim.kitchen.controller import ArmKinematics, FetchController
 from ttm.sim.kitchen.scene import build_kitchen, fetch_xml
 from ttm.sim.kitchen.spec import SPEC
 
+HELD_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+"""What `KitchenWorld.hold` restores: all that the next physics step depends on."""
+
 
 @dataclass(frozen=True)
 class InitialState:
@@ -30,6 +33,14 @@ class InitialState:
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
+    grip_m: float | None = None
+    """How far each finger is from the middle, m, as the gripper closes around an object that is placed
+    there. None: it is open and empty."""
+
+    @property
+    def opening(self) -> float:
+        """The command that leaves the gripper as it is: 1 open, 0 closed."""
+        return 1.0 if self.grip_m is None else 0.0
 
 
 class KitchenWorld:
@@ -64,6 +75,7 @@ class KitchenWorld:
         self.start: InitialState
         self.tick = 0
         self.success = False
+        self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
 
     @property
@@ -77,9 +89,10 @@ class KitchenWorld:
         self.start, self.tick, self.success = start, 0, False
         for name, position_m in start.objects_m.items():
             self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
-        self.controller.place(start.base_pose, start.gripper_m)
-        self._advance(np.zeros(3), np.zeros(3), 1.0, np.zeros(2))
+        self.controller.place(start.base_pose, start.gripper_m, start.grip_m)
+        self._advance(np.zeros(3), np.zeros(3), start.opening, np.zeros(2))
         self.data.time = 0.0
+        mujoco.mj_getState(self.model, self.data, self._first_state, HELD_STATE)
 
     def step(self, action: np.ndarray) -> None:
         """Simulate one control tick of 0.2 s. action: (A,), within the robot's limits."""
@@ -88,6 +101,17 @@ class KitchenWorld:
             parts["arm_translation"], parts["arm_rotation"], parts["gripper"][0], parts["base"]
         )
         self.tick += 1
+
+    def hold(self) -> None:
+        """Let one control tick pass in which the robot's brakes are on and nothing moves by itself.
+
+        All bodies return to where they were at tick 0, to the bit, and only the clock goes on. A task
+        moves what it shows in `Task.update`.
+        """
+        self.tick += 1
+        mujoco.mj_setState(self.model, self.data, self._first_state, HELD_STATE)
+        self.data.time = self.tick * SPEC.control_dt_s
+        mujoco.mj_forward(self.model, self.data)
 
     def _advance(
         self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray

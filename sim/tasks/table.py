@@ -5,6 +5,8 @@ Command lines, help texts, tests and the ROS side take the names of the tasks fr
 - `TASK_NAMES` is the tuple of all names, and `TASK_DESCRIPTIONS` says in a few words what each of
   the tasks asks for.
 - `instructions_of(name)` returns the instructions that a task may give.
+- `SKILL_NAMES` are the tasks that need no memory, and `MEMORY_NAMES` those of the memory suite.
+  `task_groups()` says which tasks the words "all" and "memory" stand for in a command.
 - `load_task(name)` imports the task's module and returns the task. `instructions_of` does so too,
   which imports MuJoCo. The names alone cost nothing.
 
@@ -28,16 +30,35 @@ class TaskEntry:
     """The task's class as `module:class`. The module is imported when the task is first used."""
     description: str
     """What the task asks for, for help texts."""
+    suite: str = "skills"
+    """The suite that the task belongs to: "skills" or "memory"."""
 
 
 TASKS: dict[str, TaskEntry] = {
     "pick": TaskEntry("ttm.sim.tasks.pick:Pick", "pick up a named object"),
     "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
+    "side_shown": TaskEntry(
+        "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
+    ),
+    "colour_shown": TaskEntry(
+        "ttm.sim.tasks.memory.colour_shown:ColourShown", "pick the colour that was shown", "memory"
+    ),
 }
 
 TASK_NAMES = tuple(TASKS)
+SKILL_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "skills")
+MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memory")
 TASK_DESCRIPTIONS = ", ".join(f"{name} ({task.description})" for name, task in TASKS.items())
 """For help texts."""
+
+
+def task_groups() -> dict[str, tuple[str, ...]]:
+    """Return the names of the tasks that each word for several tasks stands for."""
+    suites = {"all": "skills", "memory": "memory"}
+    return {
+        word: tuple(name for name, task in TASKS.items() if task.suite == suite)
+        for word, suite in suites.items()
+    }
 
 
 def load_task(name: str) -> Any:

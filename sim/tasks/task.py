@@ -81,13 +81,25 @@ class Task(ABC):
         episode to episode; one that moves bodies calls `mujoco.mj_forward` afterwards.
         """
 
+    def go(self, world: KitchenWorld) -> bool:
+        """Return whether the robot may act now. Always, unless a task overrides it.
+
+        Until then the environment ignores actions and holds the robot still (`KitchenWorld.hold`),
+        and the expert commands it to stand still.
+        """
+        return True
+
+    def tick_limit(self, world: KitchenWorld) -> int:
+        """Return the tick at which the present episode is cut off."""
+        return self.max_ticks
+
     @abstractmethod
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the simulator's state is one that was asked for."""
 
     @abstractmethod
-    def grasp(self, world: KitchenWorld) -> Grasp:
-        """Return what the expert should hold in the present state."""
+    def grasp(self, world: KitchenWorld) -> Grasp | None:
+        """Return what the expert should hold in the present state. None: it should hold nothing."""
 
     @abstractmethod
     def carry(self, world: KitchenWorld) -> Motion:

@@ -28,7 +28,7 @@ from ttm.sim.evaluation.result import (
     load_evaluation,
 )
 from ttm.sim.kitchen.rendering import require_rendering
-from ttm.sim.tasks.table import TASK_NAMES
+from ttm.sim.tasks.table import SKILL_NAMES
 from ttm.training.cloning.assembly import train
 from ttm.training.cloning.network_choice import with_vision_kept
 from ttm.training.cloning.options import InputDropoutConfig, OptimizationConfig, TrainOptions
@@ -61,7 +61,7 @@ class Demo:
         require_rendering()
         self.options = options
         self.out = options.out
-        self.tasks = list(TASK_NAMES)
+        self.tasks = list(SKILL_NAMES)
         self.checkpoint = resolve_checkpoint(options.checkpoint)
         self.demonstrations = self.out / "demonstrations"
         self.trained = self.out / "trained" / "best.safetensors"

@@ -1,0 +1,1 @@
+"""The memory suite: tasks that no policy can solve from what it sees when it may act."""
