@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,8 @@ FIRST_DEMONSTRATION_SEED = 1_000_000
 no evaluated state was ever trained on."""
 ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
+CueName = Literal["hidden", "left_on"]
+"""Whether memory tasks hide their cue before the robot may act, or leave it on as a control."""
 
 
 class Expert(Protocol):
@@ -53,6 +55,20 @@ class PolicyEnv(Protocol):
     An environment may also have a method `expert()`, which returns an `Expert` for the episode
     that `reset` has begun. Without it there are no demonstrations to collect. With `render_mode="rgb_array"`,
     with which `make_env` makes it, `render()` returns a picture for videos, (H, W, 3) uint8 RGB.
+
+    An attribute `task_groups`, a mapping of names to tuples of tasks, is optional. Commands take the
+    name of a group wherever they take that of a task. The group "all", if there is one, replaces
+    the meaning of "all", which is otherwise every task.
+
+    Memory tasks show a cue, hide it for a number of ticks, and then let the robot act:
+
+    - The options of `reset` may hold `gap`, the number of ticks between the end of the cue and the
+      first tick at which the robot may act, and `cue`, a `CueName`.
+    - `info["gap"]` is the gap of the episode. `info["go"]` says whether the robot may act now.
+    - `info["right_choice"]` is what the cue asks for. `info["choice"]` is what the robot has chosen
+      so far, or None. Once set, it does not change.
+
+    Other tasks have none of these four keys.
     """
 
     policy_spec: PolicySpec
@@ -125,6 +141,16 @@ def expert_of(env: Env) -> Expert:
     return expert
 
 
+def reset_options(task: str, gap: int | None = None, cue: CueName = "hidden") -> dict[str, Any]:
+    """Return the options of `reset` for a task. A gap of None leaves the choice to the task."""
+    options: dict[str, Any] = {"task": task}
+    if gap is not None:
+        options["gap"] = gap
+    if cue != "hidden":
+        options["cue"] = cue
+    return options
+
+
 @dataclass(frozen=True)
 class EnvFacts:
     """What an environment says of itself."""
@@ -135,18 +161,20 @@ class EnvFacts:
     tasks: Mapping[str, tuple[str, ...]]
     """The names of the tasks, and the instructions that each may give."""
     has_expert: bool
+    task_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names of groups of tasks, and the tasks of each."""
 
     def choose(self, tasks: str | Sequence[str]) -> list[str]:
-        """Return the names of the tasks that `tasks` stands for: one, several, or "all".
+        """Return the names of the tasks that `tasks` stands for.
 
-        Raises `UserError` if the environment has no such task.
+        tasks: the name of a task or of a group, several of them, or "all". No task is returned twice.
+        Raises `UserError` if the environment has no such task or group.
         """
-        if tasks == ALL_TASKS:
-            return list(self.tasks)
+        groups = {ALL_TASKS: tuple(self.tasks), **self.task_groups}
         names = [tasks] if isinstance(tasks, str) else list(tasks)
         for name in names:
-            require_choice("task", name, [*self.tasks, ALL_TASKS])
-        return names
+            require_choice("task", name, dict.fromkeys([*self.tasks, *groups]))
+        return list(dict.fromkeys(task for name in names for task in groups.get(name, (name,))))
 
     def require_expert(self) -> None:
         """Raise `UserError` if the environment has no expert."""
@@ -160,7 +188,29 @@ class EnvFacts:
 def inspect_env(name: str) -> EnvFacts:
     """Make the environment of that Gymnasium ID, and return what it says of itself."""
     with closing(make_env(name)) as env:
-        return EnvFacts(name, spec_of(env), tasks_of(env), env.has_wrapper_attr("expert"))
+        groups = env.get_wrapper_attr("task_groups") if env.has_wrapper_attr("task_groups") else {}
+        return EnvFacts(
+            name,
+            spec_of(env),
+            tasks_of(env),
+            env.has_wrapper_attr("expert"),
+            {group: tuple(tasks) for group, tasks in groups.items()},
+        )
+
+
+def require_memory_tasks(name: str, tasks: Sequence[str], option: str) -> None:
+    """Raise `UserError` unless all `tasks` of the environment `name` are memory tasks.
+
+    option: what the user gave that only memory tasks understand, for the message.
+    """
+    with closing(make_env(name)) as env:
+        for task in tasks:
+            _, info = env.reset(seed=0, options=reset_options(task))
+            if "go" not in info:
+                raise UserError(
+                    f"{option} needs a memory task, one that shows a cue and hides it before the robot "
+                    f"may act; '{task}' is none: leave {option} out, or name memory tasks with --task"
+                )
 
 
 def same_environment(first: str, second: str) -> bool:

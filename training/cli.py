@@ -20,6 +20,7 @@ from ttm.datasets.check.command import DataCheckCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
+from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
@@ -34,6 +35,7 @@ from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
 from ttm.training.study.copy.command import StudyCopyCommand
 from ttm.training.study.listops.command import StudyListopsCommand
+from ttm.training.study.memory.command import StudyMemoryCommand
 from ttm.training.study.memory_start.command import StudyMemoryStartCommand
 
 
@@ -62,6 +64,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
         ),
         "train": TrainCommand,
         "evaluate": EvaluateCommand,
+        "compare": CompareCommand,
         "robot": RobotCommand,
         "demo": DemoCommand,
         "show": ShowCommand,
@@ -81,6 +84,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "chunks": StudyChunksCommand,
                 "listops": StudyListopsCommand,
                 "babyai": StudyBabyaiCommand,
+                "memory": StudyMemoryCommand,
                 "memory-start": StudyMemoryStartCommand,
             },
         ),

@@ -10,7 +10,7 @@ import torch
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.run.runner import STATE, PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.sim.environment import Env, Expert, expert_of, spec_of
 from ttm.sim.evaluation.rollout import Actor
@@ -36,6 +36,18 @@ class PolicyActor:
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `Actor.act`."""
         return self._runner.step(observation).values
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return a copy of the memory: the tensors of the core's state, without the batch axis.
+
+        Instruction, previous action and tick count are no part of it.
+        """
+        snapshot = self._runner.snapshot()
+        return {name: value for name, value in snapshot.items() if name.startswith(STATE)}
+
+    def set_memory(self, memory: Mapping[str, np.ndarray]) -> None:
+        """Replace the memory by what `memory` returned, and leave all else as it is."""
+        self._runner.restore({**self._runner.snapshot(), **memory})
 
 
 class ExpertActor:

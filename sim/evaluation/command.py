@@ -10,12 +10,19 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ttm.policy.checks import options, require_at_least
-from ttm.sim.environment import ALL_TASKS, KITCHEN
+from ttm.sim.environment import ALL_TASKS, KITCHEN, CueName
+from ttm.sim.evaluation.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, ProbeName
 from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
 
 TASK = arg(
     metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
     help=f"What is asked for: {TASK_DESCRIPTIONS}, or all of them. Another --env has tasks of its own.",
+)
+
+PROBE = arg(
+    help="What is done to the memory, one or several: "
+    + "; ".join(f"{name}: {text}" for name, text in PROBE_DESCRIPTIONS.items())
+    + "."
 )
 
 
@@ -27,9 +34,15 @@ class EvaluateCommand:
     any number of workers. OUT receives result.json, report.html (open it in a browser) and the videos.
     Success is judged by the simulator's state, never by the policy's own word.
 
+    Memory tasks show a cue, hide it for a gap, and then let the robot choose. Probes change the memory
+    from outside: a policy that uses its memory loses its choice when the memory is erased, and chooses
+    as another episode's cue asked for when the memory is exchanged. With several gaps or probes each
+    combination has a folder of its own in OUT, and report.html shows them all, with curves over the gap.
+
     For example:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
       ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
+      ttm evaluate --task memory --gap 5 15 45 --probe live erase swap --out runs/probes
       ttm evaluate --checkpoint expert --out runs/expert
     """
 
@@ -54,6 +67,13 @@ class EvaluateCommand:
     """End episodes after so many ticks (5 a second); never later than the task's own limit."""
     against: Path | None = None
     """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
+    gap: tuple[int, ...] = ()
+    """Ticks for which memory tasks hide their cue, one number or several; without it each task draws one."""
+    probe: Annotated[tuple[ProbeName, ...], PROBE] = (LIVE,)
+    noise: float = NOISE
+    """Of the probe noise: the share of each token's norm."""
+    cue: CueName = "hidden"
+    """Hide the cue of memory tasks, or leave it on as a control, which a policy without memory solves."""
 
     def run(self) -> int:
         require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
@@ -71,4 +91,8 @@ class EvaluateCommand:
             videos=self.videos,
             max_ticks=self.max_ticks,
             against=self.against,
+            gaps=self.gap,
+            probes=self.probe,
+            cue=self.cue,
+            noise=self.noise,
         )

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from ttm.datasets.progress import progress_bar
+from ttm.policy.errors import UserError
 from ttm.policy.network.language import embed_instruction
 from ttm.policy.run.threads import cpu_threads
 from ttm.sim.environment import Env, EnvFacts, make_env, spec_of
 from ttm.sim.evaluation.actors import EXPERT, load_policy, make_actor
-from ttm.sim.evaluation.rollout import Outcome, run_episode
+from ttm.sim.evaluation.condition import LIVE, Condition
+from ttm.sim.evaluation.probes import PROBES, Probe, RememberingActor, Trial
+from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
 from ttm.sim.processes import WorkerPool
 
@@ -29,6 +33,14 @@ class EpisodeJob:
     seed: int
     max_ticks: int | None
     video: Path | None
+    condition: Condition = Condition()  # noqa: RUF009 (frozen)
+
+    @property
+    def group(self) -> str:
+        """What the job's success is counted with, for the progress bar."""
+        return (
+            self.task if self.condition == Condition() else f"{self.task} {self.condition.folder}"
+        )
 
 
 class EpisodeWorker:
@@ -40,30 +52,66 @@ class EpisodeWorker:
 
     def run(self, job: EpisodeJob) -> Outcome:
         """Run one episode and return how it ended."""
-        env, spec = self._env, spec_of(self._env)
+        spec, probe = spec_of(self._env), self._prepare(job)
         with ExitStack() as stack:
-            on_tick = None
-            if job.video and _renders(env):
+            watchers = [] if probe is None else [_before_ticks(probe)]
+            if job.video and _renders(self._env):
                 video = stack.enter_context(EpisodeVideo(job.video, spec.rate_hz))
-                names = [camera.name for camera in spec.cameras]
-
-                def on_tick(observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
-                    frames = {name: observation[name] for name in names}
-                    video.add(np.asarray(env.render()), frames, info)
-
-            return run_episode(
-                env,
+                watchers.append(self._filming(video))
+            outcome = run_episode(
+                self._env,
                 self._actor,
                 spec=spec,
                 task=job.task,
                 seed=job.seed,
                 max_ticks=job.max_ticks,
-                on_tick=on_tick,
+                on_tick=_all_of(watchers),
+                gap=job.condition.gap,
+                cue=job.condition.cue,
             )
+        return outcome if probe is None else _with_donor(outcome, probe)
+
+    def _prepare(self, job: EpisodeJob) -> Probe | None:
+        if job.condition.probe == LIVE:
+            return None
+        actor = cast(RememberingActor, self._actor)  # `run_episodes` refuses to probe experts
+        return PROBES[job.condition.probe](
+            Trial(self._env, actor, job.task, job.seed, job.condition)
+        )
+
+    def _filming(self, video: EpisodeVideo) -> OnTick:
+        names = [camera.name for camera in spec_of(self._env).cameras]
+
+        def film(observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+            frames = {name: observation[name] for name in names}
+            video.add(np.asarray(self._env.render()), frames, info)
+
+        return film
 
     def close(self) -> None:
         """Free the environment."""
         self._env.close()
+
+
+def _before_ticks(probe: Probe) -> OnTick:
+    """Return a function that tells the probe of every tick, counted from 0."""
+    ticks = count()
+    return lambda _, info: probe.before_tick(next(ticks), bool(info.get("go")))
+
+
+def _all_of(watchers: Sequence[OnTick]) -> OnTick | None:
+    def on_tick(observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        for watcher in watchers:
+            watcher(observation, info)
+
+    return on_tick if watchers else None
+
+
+def _with_donor(outcome: Outcome, probe: Probe) -> Outcome:
+    if outcome.choice is None or probe.donor is None:
+        return outcome
+    choice = replace(outcome.choice, donor=probe.donor.choice, donor_seed=probe.donor.seed)
+    return replace(outcome, choice=choice)
 
 
 def _renders(env: Env) -> bool:
@@ -77,14 +125,23 @@ def run_episodes(
 
     source: see `ttm.sim.evaluation.actors.make_actor`.
     """
+    _require_memory(source, jobs)
     outcomes: dict[int, Outcome] = {}
     arguments = (facts.name, source, _embed_instructions(facts, source, {job.task for job in jobs}))
     pool = WorkerPool(EpisodeWorker, arguments, workers=max(1, min(workers, len(jobs))))
     with _SuccessBar(label, len(jobs)) as bar, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome
-            bar.count(outcome)
+            bar.count(jobs[index].group, outcome)
     return [outcomes[index] for index in range(len(jobs))]
+
+
+def _require_memory(source: str, jobs: Sequence[EpisodeJob]) -> None:
+    probed = [job.condition.probe for job in jobs if job.condition.probe != LIVE]
+    if source == EXPERT and probed:
+        raise UserError(
+            f"--probe {probed[0]} acts on a policy's memory, and the expert has none; name a checkpoint"
+        )
 
 
 def _embed_instructions(facts: EnvFacts, source: str, tasks: set[str]) -> dict[str, np.ndarray]:
@@ -107,7 +164,12 @@ def _embed_instructions(facts: EnvFacts, source: str, tasks: set[str]) -> dict[s
 
 
 class _SuccessBar:
-    """A progress bar that shows how many episodes of each task succeeded so far."""
+    """A progress bar that shows how many episodes of each task succeeded so far.
+
+    Of more groups of jobs than fit into a line it shows the last one only.
+    """
+
+    MOST_GROUPS = 3
 
     def __init__(self, label: str, total: int):
         self._progress = progress_bar(
@@ -127,8 +189,11 @@ class _SuccessBar:
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, group: str, outcome: Outcome) -> None:
         """Advance by one episode."""
-        self._successes.setdefault(outcome.task, []).append(outcome.success)
-        counts = [f"{task} {sum(each)}/{len(each)}" for task, each in self._successes.items()]
+        self._successes.setdefault(group, []).append(outcome.success)
+        shown = self._successes if len(self._successes) <= self.MOST_GROUPS else [group]
+        counts = [
+            f"{name} {sum(each)}/{len(each)}" for name in shown for each in [self._successes[name]]
+        ]
         self._progress.update(self._bar, advance=1, description="  ".join(counts))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ttm.policy.errors import UserError
 from ttm.sim.environment import (
     ALL_TASKS,
     KITCHEN,
+    CueName,
     inspect_env,
+    require_memory_tasks,
     require_same_environment,
     same_environment,
 )
 from ttm.sim.evaluation.actors import resolve_checkpoint
+from ttm.sim.evaluation.comparison import Entry, pairs_of, rates_table, write_comparison
+from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
 from ttm.sim.evaluation.report import Section, video_path, write_report
 from ttm.sim.evaluation.result import (
+    VIDEOS,
     Evaluation,
     TaskResult,
     compare,
@@ -37,6 +43,7 @@ def evaluate(
     video_folder: Path | None = None,
     videos: int = 0,
     label: str = "evaluating",
+    condition: Condition = Condition(),  # noqa: B008 (frozen)
 ) -> Evaluation:
     """Run `episodes` numbered initial states of each task.
 
@@ -45,7 +52,7 @@ def evaluate(
     checkpoint : str
         A file's path, "shipped", "none" (an untrained network) or "expert".
     tasks : str or sequence of str
-        The name of a task of the environment, several names, or "all".
+        The name of a task of the environment or of a group of its tasks, several names, or "all".
     episodes : int
         Number of initial states of each task.
     env : str
@@ -62,25 +69,76 @@ def evaluate(
         Number of episodes of each task to film.
     label : str
         What the progress bar is called.
+    condition : Condition
+        The gap of memory tasks, and what is done to the memory.
+
+    Raises
+    ------
+    UserError
+        If there is no such task, checkpoint or environment, or if the condition is not one for
+        these tasks or this checkpoint.
+    """
+    (evaluation,) = evaluate_conditions(
+        checkpoint,
+        tasks,
+        {condition: video_folder},
+        episodes=episodes,
+        env=env,
+        workers=workers,
+        first_seed=first_seed,
+        max_ticks=max_ticks,
+        videos=videos,
+        label=label,
+    )
+    return evaluation
+
+
+def evaluate_conditions(
+    checkpoint: str,
+    tasks: str | Sequence[str],
+    conditions: Mapping[Condition, Path | None],
+    *,
+    episodes: int,
+    env: str = KITCHEN,
+    workers: int = 1,
+    first_seed: int = 0,
+    max_ticks: int | None = None,
+    videos: int = 0,
+    label: str = "evaluating",
+) -> list[Evaluation]:
+    """Run the same numbered initial states under each condition, and return one evaluation for each.
+
+    conditions: condition -> folder for its videos, or None. For the others see `evaluate`.
     """
     source = resolve_checkpoint(checkpoint)
     facts = inspect_env(env)
     names = facts.choose(tasks)
+    for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
+        if option is not None:
+            require_memory_tasks(env, names, option)
     jobs = [
         EpisodeJob(
             task,
             seed,
             max_ticks,
-            video_path(video_folder, task, seed) if seed < first_seed + videos else None,
+            video_path(folder, task, seed) if seed < first_seed + videos else None,
+            condition,
         )
+        for condition, folder in conditions.items()
         for task in names
         for seed in range(first_seed, first_seed + episodes)
     ]
     outcomes = run_episodes(facts, source, jobs, workers, label)
-    results = {
-        task: TaskResult(task, tuple(o for o in outcomes if o.task == task)) for task in names
-    }
-    return Evaluation(checkpoint, _sha256(source), first_seed, max_ticks, results, env)
+    evaluations = []
+    for condition in conditions:
+        ours = [o for job, o in zip(jobs, outcomes, strict=True) if job.condition == condition]
+        results = {
+            task: TaskResult(task, tuple(o for o in ours if o.task == task)) for task in names
+        }
+        evaluations.append(
+            Evaluation(checkpoint, _sha256(source), first_seed, max_ticks, results, env, condition)
+        )
+    return evaluations
 
 
 def evaluate_and_report(
@@ -95,38 +153,77 @@ def evaluate_and_report(
     videos: int = 0,
     max_ticks: int | None = None,
     against: Path | None = None,
+    gaps: Sequence[int] = (),
+    probes: Sequence[ProbeName] = (LIVE,),
+    cue: CueName = "hidden",
+    noise: float = NOISE,
 ) -> int:
     """Evaluate, write result.json, report.html and the videos into `out`, and print the rates.
 
     `against` is the folder of another evaluation of the same environment to compare with; see
-    `evaluate` for the other arguments. Returns the exit code.
+    `evaluate` for the other arguments. With several gaps or probes, each of their combinations has
+    a folder of its own in `out`, and the page shows them all. Returns the exit code.
     """
+    conditions = conditions_of(gaps, probes, cue, noise)
     other = load_evaluation(against) if against else None
     if other:
         require_same_environment(other.environment, env)
-    evaluation = evaluate(
+    if other and len(conditions) > 1:
+        raise UserError(
+            "--against takes an evaluation with one gap and one probe, not several; "
+            f"compare them afterwards: ttm compare {against} {out}"
+        )
+    folders = [out / condition.folder for condition in conditions] if len(conditions) > 1 else [out]
+    evaluations = evaluate_conditions(
         checkpoint,
         task,
+        {c: folder / VIDEOS for c, folder in zip(conditions, folders, strict=True)},
         episodes=episodes,
         env=env,
         workers=workers,
         first_seed=first_seed,
         max_ticks=max_ticks,
-        video_folder=out / "videos",
         videos=videos,
     )
-    evaluation.save(out)
-    sections = [Section("this policy", evaluation, out / "videos")]
-    if other:
-        sections.insert(0, Section(str(against), other))
+    for evaluation, folder in zip(evaluations, folders, strict=True):
+        evaluation.save(folder)
     place = "the simulated kitchen" if same_environment(env, KITCHEN) else env
-    page = write_report(out / "report.html", f"Evaluation in {place}", sections)
+    title = f"Evaluation in {place}"
+    if len(evaluations) > 1:
+        page = _report_several(out, title, evaluations, folders)
+    else:
+        page = _report_one(out, title, evaluations[0], str(against), other)
+    print(f"report: {page}")
+    return 0
+
+
+def _report_one(
+    out: Path, title: str, evaluation: Evaluation, label: str, other: Evaluation | None
+) -> Path:
+    """Print the rates of one evaluation and, if there is another, the paired tests. Write the page."""
+    sections = [Section("this policy", evaluation, out / VIDEOS)]
+    if other:
+        sections.insert(0, Section(label, other))
+    page = write_report(out / "report.html", title, sections)
     for result in evaluation.tasks.values():
         print(result)
     for name, test in (compare(other, evaluation) if other else {}).items():
-        print(f"{name}: {describe_test(test, str(against), 'this policy')}")
-    print(f"report: {page}")
-    return 0
+        print(f"{name}: {describe_test(test, label, 'this policy')}")
+    return page
+
+
+def _report_several(
+    out: Path, title: str, evaluations: Sequence[Evaluation], folders: Sequence[Path]
+) -> Path:
+    """Print the rates under all conditions and the paired tests, and write the page."""
+    entries = [
+        Entry(evaluation.condition.series, evaluation, folder / VIDEOS)
+        for evaluation, folder in zip(evaluations, folders, strict=True)
+    ]
+    print(rates_table(entries))
+    for pair in pairs_of(entries):
+        print(pair)
+    return write_comparison(out / "report.html", title, entries)
 
 
 def _sha256(source: str) -> str | None:

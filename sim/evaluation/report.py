@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from ttm.policy.files import write_atomically
 from ttm.sim.evaluation.intervals import wilson_interval
+from ttm.sim.evaluation.page import render_page
 from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, describe_test
 
 TEMPLATE = "report.html.j2"
@@ -50,16 +48,14 @@ def write_report(
     rows of a table of steps, `intro` is a sentence below the title.
     """
     tasks = list(dict.fromkeys(task for section in sections for task in section.evaluation.tasks))
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["percent"] = lambda rate: f"{100 * rate:.0f} %"
-    template = environment.from_string(
-        resources.files("ttm.sim.evaluation").joinpath(TEMPLATE).read_text("utf-8")
-    )
-    page = template.render(
+    results = [result for section in sections for result in section.evaluation.tasks.values()]
+    page = render_page(
+        TEMPLATE,
         title=title,
         intro=intro,
         charts=[_chart(task, sections) for task in tasks],
         sections=[_section(section) for section in sections],
+        choices=any(result.choices for result in results),
         tests=_tests(sections),
         facts=facts,
     )
@@ -109,12 +105,17 @@ def _videos(result: TaskResult, folder: Path | None) -> Iterable[dict[str, Any]]
     for outcome in result.outcomes if folder else ():
         path = video_path(folder, outcome.task, outcome.seed)
         if path and path.is_file():
-            yield {"outcome": outcome, "data": base64.b64encode(path.read_bytes()).decode()}
+            yield {"outcome": outcome, "data": video_data(path)}
 
 
 def video_path(folder: Path | None, task: str, seed: int) -> Path | None:
     """Return where the video of one episode lies in `folder`."""
     return folder / f"{task}_{seed:04d}.mp4" if folder else None
+
+
+def video_data(path: Path) -> str:
+    """Return the file as text for a page."""
+    return base64.b64encode(path.read_bytes()).decode()
 
 
 def _tests(sections: Sequence[Section]) -> list[dict[str, str]]:

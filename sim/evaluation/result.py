@@ -4,18 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.sim.environment import KITCHEN, require_same_environment, same_environment
+from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.intervals import CONFIDENCE, PairedTest, mcnemar_exact, wilson_interval
-from ttm.sim.evaluation.rollout import Outcome
+from ttm.sim.evaluation.rollout import Choice, Outcome
 
 RESULT_FILE = "result.json"
+VIDEOS = "videos"
+"""The folder of the videos, beside `RESULT_FILE`."""
 FORMAT = 1
+Measure = Literal["success", "choice"]
+"""What two evaluations are compared by: whether episodes succeeded, or whether the choice was right."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of the episodes of a task did something."""
+
+    count: int
+    episodes: int
+
+    @property
+    def rate(self) -> float:
+        """The portion of the episodes, 0 if there are none."""
+        return self.count / self.episodes if self.episodes else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the rate."""
+        return wilson_interval(self.count, self.episodes)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        counts = f"{self.count} of {self.episodes}"
+        return f"{counts} = {self.rate:.0%}  (95 % interval {low:.0%} to {high:.0%})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `result.json`."""
+        return {"count": self.count, "rate": self.rate, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
@@ -36,12 +68,24 @@ class TaskResult:
     @property
     def rate(self) -> float:
         """The portion of the episodes that succeeded, 0 if there are none."""
-        return self.successes / self.episodes if self.outcomes else 0.0
+        return Rate(self.successes, self.episodes).rate
 
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the rate."""
-        return wilson_interval(self.successes, self.episodes)
+        return Rate(self.successes, self.episodes).interval
+
+    @property
+    def choices(self) -> Rate | None:
+        """The right choices; None if this is no memory task. To choose nothing is wrong."""
+        made = [outcome.choice for outcome in self.outcomes if outcome.choice]
+        return Rate(sum(choice.is_right for choice in made), len(made)) if made else None
+
+    @property
+    def donor_choices(self) -> Rate | None:
+        """The choices that follow the donor; None unless memories were exchanged."""
+        made = [item.choice for item in self.outcomes if item.choice and item.choice.donor]
+        return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
 
     @property
     def median_ticks(self) -> float | None:
@@ -52,9 +96,10 @@ class TaskResult:
         return (ticks[(len(ticks) - 1) // 2] + ticks[len(ticks) // 2]) / 2
 
     def __str__(self) -> str:
-        low, high = self.interval
-        counts = f"{self.successes} of {self.episodes}"
-        return f"{self.task}: {counts} = {self.rate:.0%}  (95 % interval {low:.0%} to {high:.0%})"
+        parts = [f"{self.task}: {Rate(self.successes, self.episodes)}"]
+        parts += [f"right choice {self.choices}"] if self.choices else []
+        parts += [f"the donor's choice {self.donor_choices}"] if self.donor_choices else []
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -70,12 +115,15 @@ class Evaluation:
     tasks: Mapping[str, TaskResult]
     environment: str = KITCHEN
     """The environment's Gymnasium ID."""
+    condition: Condition = Condition()  # noqa: RUF009 (frozen)
+    """What was done to gap, cue and memory."""
 
     def to_json(self) -> str:
         """Return what `result.json` holds.
 
         It has neither a time nor the number of workers, so that the same evaluation gives the same
-        bytes. The environment is named unless it is the kitchen.
+        bytes. The environment is named unless it is the kitchen, and of the condition whatever is
+        not the default.
         """
         kitchen = same_environment(self.environment, KITCHEN)
         data: dict[str, Any] = {
@@ -85,6 +133,7 @@ class Evaluation:
             "sha256": self.sha256,
             "first_seed": self.first_seed,
             "max_ticks": self.max_ticks,
+            **self.condition.to_dict(),
             "confidence": CONFIDENCE,
             "tasks": {name: _task_json(result) for name, result in self.tasks.items()},
         }
@@ -108,9 +157,7 @@ def load_evaluation(path: Path) -> Evaluation:
     try:
         data = json.loads(file.read_text())
         tasks = {
-            name: TaskResult(
-                name, tuple(Outcome(task=name, **outcome) for outcome in task["outcomes"])
-            )
+            name: TaskResult(name, tuple(_outcome(name, outcome) for outcome in task["outcomes"]))
             for name, task in data["tasks"].items()
         }
         return Evaluation(
@@ -120,6 +167,7 @@ def load_evaluation(path: Path) -> Evaluation:
             data["max_ticks"],
             tasks,
             data.get("environment", KITCHEN),
+            Condition(**{f.name: data[f.name] for f in fields(Condition) if f.name in data}),
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(
@@ -127,46 +175,72 @@ def load_evaluation(path: Path) -> Evaluation:
         ) from error
 
 
-def compare(first: Evaluation, second: Evaluation) -> dict[str, PairedTest]:
+def compare(
+    first: Evaluation, second: Evaluation, measure: Measure = "success"
+) -> dict[str, PairedTest]:
     """Return a paired test for each task of both, on the initial states that both started from.
 
-    Raises `UserError` if they are of different environments.
+    Tasks without choices are left out where the measure is "choice". Raises `UserError` if the
+    evaluations are of different environments.
     """
     require_same_environment(first.environment, second.environment)
     tests = {}
     for name in [name for name in second.tasks if name in first.tasks]:
-        ours = _by_state(first.tasks[name].outcomes)
-        theirs = _by_state(second.tasks[name].outcomes)
+        ours = _by_state(first.tasks[name].outcomes, measure)
+        theirs = _by_state(second.tasks[name].outcomes, measure)
         shared = sorted(ours.keys() & theirs.keys())
         if shared:
             tests[name] = mcnemar_exact([ours[s] for s in shared], [theirs[s] for s in shared])
     return tests
 
 
-def describe_test(test: PairedTest, first: str, second: str) -> str:
+def describe_test(test: PairedTest, first: str, second: str, measure: Measure = "success") -> str:
     """Return one line that says which of the two was better on how many states, with the p-value."""
     shared = test.both + test.neither + test.only_first + test.only_second
+    did = "solved" if measure == "success" else "chose right in"
     return (
-        f"of {shared} initial states both solved {test.both}, only {first} {test.only_first}, "
+        f"of {shared} initial states both {did} {test.both}, only {first} {test.only_first}, "
         f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
     )
 
 
-def _by_state(outcomes: Sequence[Outcome]) -> dict[tuple[int, str], bool]:
-    """Return success by seed and instruction, so that a changed task is not compared with itself."""
-    return {(outcome.seed, outcome.instruction): outcome.success for outcome in outcomes}
+def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, str, str], bool]:
+    """Return seed, instruction and right choice -> whether the episode went well.
+
+    A task that has changed is thus not compared with itself.
+    """
+    found = {}
+    for outcome in outcomes:
+        choice = outcome.choice
+        if measure == "choice" and choice is None:
+            continue
+        well = outcome.success if measure == "success" or choice is None else choice.is_right
+        found[(outcome.seed, outcome.instruction, choice.right if choice else "")] = well
+    return found
+
+
+def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that `_outcome_json` wrote."""
+    choice = Choice(**data["choice"]) if "choice" in data else None
+    return Outcome(task=task, **{**data, "choice": choice})
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """Return plain data. Keys that say nothing are left out: the task, and absent choices."""
+    data = {key: value for key, value in asdict(outcome).items() if key != "task"}
+    if outcome.choice is None:
+        del data["choice"]
+    return data
 
 
 def _task_json(result: TaskResult) -> dict[str, Any]:
-    outcomes = [
-        {key: value for key, value in asdict(item).items() if key != "task"}
-        for item in result.outcomes
-    ]
+    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
     return {
         "episodes": result.episodes,
         "successes": result.successes,
         "rate": result.rate,
         "interval": list(result.interval),
         "median_ticks": result.median_ticks,
-        "outcomes": outcomes,
+        **{name: rate.to_json() for name, rate in rates.items() if rate},
+        "outcomes": [_outcome_json(outcome) for outcome in result.outcomes],
     }

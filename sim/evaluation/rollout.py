@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ttm.policy.spec import PolicySpec
-from ttm.sim.environment import Env
+from ttm.sim.environment import CueName, Env, reset_options
 
 OnTick = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], None]
 """Is called with every observation, the first one included, and with the environment's `info`. There
@@ -27,6 +27,32 @@ class Actor(Protocol):
 
 
 @dataclass(frozen=True)
+class Choice:
+    """What the robot chose in a memory task; see `ttm.sim.environment.PolicyEnv`."""
+
+    made: str | None
+    """What it chose; None if it has chosen nothing."""
+    right: str
+    """What the cue asked for."""
+    gap: int
+    """The number of ticks between the end of the cue and the first tick at which it could act."""
+    go_tick: int | None
+    """The first tick, counted from 0, at which it could act; None if the episode ended before."""
+    donor: str | None = None
+    """What the cue of the donor asked for, if the memory was exchanged with a donor's."""
+    donor_seed: int | None = None
+    """The initial state of the donor."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.made == self.right
+
+    @property
+    def follows_donor(self) -> bool:
+        return self.donor is not None and self.made == self.donor
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How the episode from one numbered initial state ended."""
 
@@ -38,6 +64,8 @@ class Outcome:
     ticks: int
     terminate_tick: int | None
     """The first tick, counted from 1, at which the policy said that it is done; None if it never did."""
+    choice: Choice | None = None
+    """What the robot chose; None for tasks that are no memory tasks."""
 
 
 def run_episode(
@@ -49,17 +77,23 @@ def run_episode(
     seed: int,
     max_ticks: int | None = None,
     on_tick: OnTick | None = None,
+    gap: int | None = None,
+    cue: CueName = "hidden",
 ) -> Outcome:
     """Drive `env` from initial state `seed` until success, its time limit, or `max_ticks`.
 
-    The episode goes on after the policy has commanded `terminate`, which is only noted.
+    The episode goes on after the policy has commanded `terminate`, which is only noted. `on_tick` is
+    called before the actor acts on the observation. gap and cue: see `reset_options`.
     """
-    observation, info = env.reset(seed=seed, options={"task": task})
+    observation, info = env.reset(seed=seed, options=reset_options(task, gap, cue))
     instruction = info["instruction"]
     actor.reset(instruction)
-    ticks, terminate_tick, over = 0, None, False
+    ticks, terminate_tick, go_tick, over = 0, None, None, False
 
     def show() -> None:
+        nonlocal go_tick
+        if go_tick is None and info.get("go"):
+            go_tick = ticks
         if on_tick is not None:
             on_tick(observation, {"tick": ticks, "time_s": ticks * spec.control_dt_s, **info})
 
@@ -72,7 +106,15 @@ def run_episode(
             terminate_tick = ticks
         show()
         over = terminated or truncated
-    return Outcome(task, seed, instruction, bool(info["success"]), ticks, terminate_tick)
+    success, choice = bool(info["success"]), _choice(info, go_tick)
+    return Outcome(task, seed, instruction, success, ticks, terminate_tick, choice)
+
+
+def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:
+    """Return what was chosen, from the last info of an episode."""
+    if "right_choice" not in info:
+        return None
+    return Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
 
 
 def _says_done(spec: PolicySpec, action: np.ndarray) -> bool:

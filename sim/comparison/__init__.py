@@ -1,0 +1,1 @@
+"""Results of evaluations beside each other: `ttm compare`."""

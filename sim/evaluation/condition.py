@@ -1,0 +1,91 @@
+"""The conditions of an evaluation: how long memory tasks hide their cue, and what is done to the memory.
+
+Importing this costs nothing, so that the command line can list the probes quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ttm.policy.checks import require_above_0, require_at_least, require_some
+from ttm.sim.environment import CueName
+
+ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
+LIVE: ProbeName = "live"
+NOISE = 0.5
+"""The share of each token's norm that the probe "noise" adds unless told otherwise."""
+
+PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = MappingProxyType(
+    {
+        "live": "left as it is",
+        "zero": "reset to the initial memory before every tick",
+        "erase": "reset once, at the first tick at which the robot may act",
+        "freeze": "not written from the end of the cue until the robot may act",
+        "swap": "exchanged, when the robot may act, with that of an episode of another cue",
+        "noise": "disturbed by Gaussian noise before every tick",
+    }
+)
+"""Probe -> what is done to the memory, for help texts and pages."""
+PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap"})
+"""The probes that act when the robot may act, which only memory tasks say."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How the episodes of an evaluation are run."""
+
+    gap: int | None = None
+    """The ticks for which memory tasks hide their cue; None for those that each task draws."""
+    probe: ProbeName = LIVE
+    """What is done to the memory; see `PROBE_DESCRIPTIONS`."""
+    cue: CueName = "hidden"
+    noise: float | None = None
+    """The share of each token's norm that is added as noise; None for other probes than "noise"."""
+
+    @property
+    def series(self) -> str:
+        """The condition in words, without its gap: one curve over the gap is of one series."""
+        words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
+        return ", ".join(words + (["cue left on"] if self.cue == "left_on" else []))
+
+    @property
+    def folder(self) -> str:
+        """A name for the folder of its results among those of other conditions."""
+        gap = [] if self.gap is None else [f"gap_{self.gap}"]
+        return "_".join([*gap, self.probe])
+
+    @property
+    def needs_memory_task(self) -> str | None:
+        """The first option that only memory tasks understand, or None."""
+        if self.gap is not None:
+            return f"--gap {self.gap}"
+        if self.cue != "hidden":
+            return f"--cue {self.cue}"
+        return f"--probe {self.probe}" if self.probe in PROBES_OF_MEMORY_TASKS else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from the plain evaluation, as plain data for JSON."""
+        plain = asdict(Condition())
+        return {name: value for name, value in asdict(self).items() if value != plain[name]}
+
+
+def conditions_of(
+    gaps: Sequence[int], probes: Sequence[ProbeName], cue: CueName, noise: float
+) -> list[Condition]:
+    """Return all combinations of gaps and probes, "live" first, each once.
+
+    Raises `UserError` if a gap is below 0, if there is no probe, or if `noise` is not above 0.
+    """
+    require_some({"--probe": probes})
+    require_above_0({"--noise": noise})
+    for gap in gaps:
+        require_at_least(0, {"--gap": gap})
+    ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
+    return [
+        Condition(gap, probe, cue, noise if probe == "noise" else None)
+        for gap, probe in product(dict.fromkeys(gaps) if gaps else [None], ordered)
+    ]

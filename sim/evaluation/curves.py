@@ -1,0 +1,108 @@
+"""Charts of rates with their intervals, as SVG for a page: over the gap, or side by side."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ttm.sim.evaluation.result import Rate
+
+STYLE = {"svg.hashsalt": "ttm", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
+"""The same figures give the same file; text stays text."""
+MARKERS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A rate of one series."""
+
+    series: str
+    gap: int | None
+    rate: Rate
+
+
+def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
+    """Return the SVG of one panel for each measure: name -> its points.
+
+    With several gaps, a panel has one curve over the gap for each series. Otherwise it has one line
+    for each series, in which a dot stands for the rate and a bar for its interval.
+    """
+    points = [point for each in measures.values() for point in each]
+    series = list(dict.fromkeys(point.series for point in points))
+    over_gaps = len({point.gap for point in points if point.gap is not None}) > 1
+    height = 3.2 if over_gaps else 0.9 + 0.32 * len(series)
+    figure = Figure(figsize=(4.6 * len(measures), height), layout="constrained")
+    for number, (name, each) in enumerate(measures.items(), start=1):
+        axes = figure.add_subplot(1, len(measures), number)
+        axes.set_title(name, fontsize=10, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        (_draw_over_gaps if over_gaps else _draw_side_by_side)(axes, each, series)
+    if over_gaps:
+        handles = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
+    return _to_svg(figure)
+
+
+def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
+    for place, name in enumerate(series):
+        of_series = sorted(
+            (p for p in points if p.series == name and p.gap is not None), key=lambda p: p.gap or 0
+        )
+        # Small shifts keep bars of equal rates apart.
+        shift = 0.25 * (place - (len(series) - 1) / 2)
+        axes.errorbar(
+            [(p.gap or 0) + shift for p in of_series],
+            [100 * p.rate.rate for p in of_series],
+            yerr=_bars(of_series),
+            color=f"C{place % 10}",
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=4,
+            linewidth=1.4,
+            elinewidth=0.9,
+            capsize=2,
+            label=name,
+        )
+    axes.set_xticks(sorted({p.gap for p in points if p.gap is not None}))
+    axes.set_xlabel("gap (ticks)")
+    axes.set_ylabel("% of episodes")
+    axes.set_ylim(-3, 103)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+
+
+def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
+    for point in points:
+        axes.errorbar(
+            100 * point.rate.rate,
+            series.index(point.series),
+            xerr=_bars([point]),
+            color="C0",
+            marker="o",
+            markersize=5,
+            elinewidth=1.6,
+        )
+    axes.set_yticks(range(len(series)), series)
+    axes.set_ylim(len(series) - 0.5, -0.5)
+    axes.set_xlim(-3, 103)
+    axes.set_xlabel("% of episodes")
+    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
+
+
+def _bars(points: Sequence[Point]) -> list[list[float]]:
+    """Return how far the intervals reach below and above the rates, in per cent."""
+    # The differences of rounded numbers must not fall below 0.
+    below = [max(0.0, 100 * (p.rate.rate - p.rate.interval[0])) for p in points]
+    above = [max(0.0, 100 * (p.rate.interval[1] - p.rate.rate)) for p in points]
+    return [below, above]
+
+
+def _to_svg(figure: Figure) -> str:
+    file = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]  # a page takes no XML declaration within
