@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ttm.policy.cores import registry
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
 from ttm.training import cli
-from ttm.training.study.babyai.core_sizes import equal_core
 from ttm.training.study.chunks import options as chunks_options
 from ttm.training.study.copy import options as copy_options
 from ttm.training.study.listops import options as listops_options
+from ttm.training.study.minigrid.core_sizes import equal_core
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,21 @@
-"""minigrid's BabyAI bot as a demonstrator; it is stopped where it would plan without end."""
+"""minigrid's BabyAI bot as an expert; it is stopped where it would plan without end."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from minigrid.utils.baby_ai_bot import BabyAIBot
-from numpy.typing import NDArray
 
-from ttm.training.study.babyai.environment import VIEW, BabyaiEnvironment, MinigridView
+from ttm.training.study.minigrid.environment import VIEW, MinigridEnvironment, MinigridView
+from ttm.training.study.minigrid.level import GaveUp
 
 LONGEST_PLANNING = 100
 """How often the bot may read its plan within one tick. On levels from GoToLocal to BossLevel it
 needs up to 9 reads; on some seeds (Unlock 63, GoToImpUnlock 6 and 14) it adds sub-goals and removes
 them again without end."""
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """One episode that the bot solved; images and directions are those before each action."""
-
-    mission: str
-    images: NDArray[np.uint8]
-    """(T, 7, 7, 3)."""
-    directions: NDArray[np.uint8]
-    """(T,)."""
-    actions: NDArray[np.uint8]
-    """(T,)."""
 
 
 class PlanningTooLong(Exception):
@@ -54,22 +40,28 @@ class BoundedPlan(list[Any]):
 
 
 class BoundedBot(BabyAIBot):
-    """minigrid's bot, which raises `PlanningTooLong` instead of planning without end.
+    """minigrid's bot, which gives up instead of planning without end.
 
     Its actions are those of the original; two of its methods are faster.
     """
 
-    def __init__(self, environment: BabyaiEnvironment) -> None:
+    def __init__(self, environment: MinigridEnvironment) -> None:
         """environment: must have been reset."""
         super().__init__(environment.unwrapped)
         self.stack: BoundedPlan = BoundedPlan(self.stack)
         self._image = np.zeros((VIEW, VIEW, 3), np.uint8)
 
     def act(self, view: MinigridView, previous_action: int | None) -> int:
-        """Return the action at a tick. previous_action: None at the first."""
+        """Return the action at a tick. previous_action: None at the first.
+
+        Raises `GaveUp` if the bot does not stop planning, or raises an error.
+        """
         self.stack.reads = 0
         self._image = view.image
-        return int(self.replan(previous_action))
+        try:
+            return int(self.replan(previous_action))
+        except Exception as error:  # the bot gives up by assertions and by errors of many kinds
+            raise GaveUp from error
 
     def _process_obs(self) -> None:
         """Mark the visible tiles of the map from the view, which the original renders again."""
@@ -106,24 +98,6 @@ class BoundedBot(BabyAIBot):
         return None, None, came_from
 
 
-def demonstrate(environment: BabyaiEnvironment, seed: int) -> Demonstration | None:
-    """Return the bot's episode; None if it fails, does not stop planning, or raises an error."""
-    now = environment.reset(seed)
-    bot = BoundedBot(environment)
-    views: list[MinigridView] = []
-    actions: list[int] = []
-    done = over = False
-    while not over:
-        try:
-            action = bot.act(now, actions[-1] if actions else None)
-        except Exception:  # the bot gives up by assertions and by errors of many kinds
-            return None
-        views.append(now)
-        actions.append(action)
-        now, done, over = environment.step(action)
-    return _demonstration(views, actions) if done else None
-
-
 def _passable(cell: Any, ignore_blockers: bool) -> bool:
     """Return whether the search goes on from this tile; None is an empty one."""
     if cell is None:
@@ -143,12 +117,3 @@ def _path(end: Any, came_from: dict[Any, Any]) -> list[Any]:
         path.append(place)
         place = came_from[place]
     return path
-
-
-def _demonstration(views: Sequence[MinigridView], actions: Sequence[int]) -> Demonstration:
-    return Demonstration(
-        views[0].mission,
-        np.stack([view.image for view in views]),
-        np.array([view.direction for view in views], np.uint8),
-        np.array(actions, np.uint8),
-    )

@@ -10,13 +10,12 @@ from typing import Any
 
 from rich.table import Table
 
-from ttm.sim.evaluation.intervals import mcnemar_exact, wilson_interval
+from ttm.sim.evaluation.intervals import wilson_interval
 from ttm.training.common.tables import compact_table
-from ttm.training.study.babyai.demonstrations import Demonstrations
-from ttm.training.study.babyai.results import ActingResult, BabyaiSettings, CoreResult
+from ttm.training.study.minigrid.demonstrations import Demonstrations
+from ttm.training.study.minigrid.results import CoreResult, StudySettings
+from ttm.training.study.minigrid.significance import p_value_against_no_memory
 
-BASELINE = "none"
-"""The core without memory, against which every other core is tested."""
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "best": "Acting by the highest score",
@@ -31,7 +30,7 @@ the same core would differ. p: McNemar's exact test against the core without mem
 episodes. ticks: mean length of an episode, failed ones included. s: seconds of training."""
 
 
-def heading(settings: BabyaiSettings, demonstrations: Demonstrations) -> str:
+def heading(settings: StudySettings, demonstrations: Demonstrations) -> str:
     """Return the text above the tables: demonstrations, training, and evaluation."""
     count = len(demonstrations)
     tried = count + len(demonstrations.skipped)
@@ -52,7 +51,6 @@ def result_table(results: Sequence[CoreResult], way: str) -> Table:
     way: how the policies acted, a key of `TITLES`.
     """
     table = compact_table(TITLES[way], COLUMNS)
-    baseline = next((result.acting[way] for result in results if result.core == BASELINE), None)
     for result in sorted(results, key=lambda result: -result.acting[way].rate):
         acting = result.acting[way]
         low, high = wilson_interval(sum(acting.success), len(acting.success))
@@ -61,7 +59,7 @@ def result_table(results: Sequence[CoreResult], way: str) -> Table:
             f"{result.parameters:,}",
             f"{100 * acting.rate:.1f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
-            _p_value(acting, baseline),
+            p_value_against_no_memory(result, results, way),
             f"{fmean(acting.lengths):.1f}",
             f"{result.training_s:.0f}",
         )
@@ -69,7 +67,7 @@ def result_table(results: Sequence[CoreResult], way: str) -> Table:
 
 
 def figures(
-    settings: BabyaiSettings, demonstrations: Demonstrations, results: Sequence[CoreResult]
+    settings: StudySettings, demonstrations: Demonstrations, results: Sequence[CoreResult]
 ) -> dict[str, Any]:
     """Return all figures as plain data, with the results of every episode."""
     return {
@@ -82,10 +80,3 @@ def figures(
         },
         "results": [asdict(result) for result in results],
     }
-
-
-def _p_value(acting: ActingResult, baseline: ActingResult | None) -> str:
-    if baseline is None or acting is baseline:
-        return "—"
-    p_value = mcnemar_exact(acting.success, baseline.success).p_value
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreConfig, CoreState
-from ttm.training.study.babyai.environment import NUM_ACTIONS, VIEW
+from ttm.training.study.minigrid.environment import NUM_ACTIONS, VIEW
 
 NUM_TILES = VIEW * VIEW
 NUM_DIRECTIONS = 4

@@ -1,4 +1,4 @@
-"""The bot of `ttm study babyai`, and its demonstrations in files."""
+"""Demonstrations of an expert, and their files."""
 
 from __future__ import annotations
 
@@ -11,66 +11,31 @@ from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import demonstrations as babyai_demonstrations
-from ttm.training.study.babyai.bot import BoundedPlan, PlanningTooLong, demonstrate
-from ttm.training.study.babyai.demonstrations import (
+from ttm.training.study.babyai.level import BabyaiLevel
+from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
+from ttm.training.study.minigrid.demonstrations import (
     Demonstrations,
     load_or_record,
     read,
     record,
 )
-from ttm.training.study.babyai.environment import BabyaiEnvironment
 
-LEVEL = "GoToObjS4"
+LEVEL = BabyaiLevel("GoToObjS4")
 """The smallest level: a room of four tiles and one object."""
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Demonstrations:
-    return record("GoToLocal", range(12))
+    return record(BabyaiLevel("GoToLocal"), range(12))
 
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(babyai_demonstrations, "SEEDS_A_FILE", 8)
-
-
-@pytest.mark.parametrize(
-    ("level", "seed"), [("Unlock", 63), ("GoToImpUnlock", 6), ("GoToImpUnlock", 14)]
-)
-def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
-    assert demonstrate(BabyaiEnvironment(level), seed) is None
-
-
-def test_a_plan_counts_looks_since_it_was_told_to() -> None:
-    plan = BoundedPlan([1, 2])
-    for _ in range(2):
-        plan.reads = 0
-        assert [plan[-1] for _ in range(100)] == [2] * 100
-    with pytest.raises(PlanningTooLong):
-        plan[-1]
-
-
-@pytest.mark.parametrize(
-    ("level", "seeds"), [("GoToLocal", range(10)), ("GoToSeqS5R2", range(4)), ("Unlock", range(2))]
-)
-def test_the_bounded_bot_does_what_minigrids_does(level: str, seeds: range) -> None:
-    from minigrid.utils.baby_ai_bot import BabyAIBot
-
-    environment = BabyaiEnvironment(level)
-    for seed in seeds:
-        ours = demonstrate(environment, seed)
-        environment.reset(seed)
-        bot, theirs, over = BabyAIBot(environment.unwrapped), [], False
-        while not over:
-            theirs.append(int(bot.replan(theirs[-1] if theirs else None)))
-            _, _, over = environment.step(theirs[-1])
-        assert ours is not None
-        assert ours.actions.tolist() == theirs
+    monkeypatch.setattr(minigrid_demonstrations, "SEEDS_A_FILE", 8)
 
 
 def test_a_demonstration_can_be_replayed(recorded: Demonstrations) -> None:
-    environment = BabyaiEnvironment("GoToLocal")
+    environment = BabyaiLevel("GoToLocal").environment()
     tick = 0
     for seed, length, mission in zip(
         recorded.seeds, recorded.lengths, recorded.missions, strict=True
@@ -123,7 +88,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
-    shown = record("Unlock", range(62, 65))
+    shown = record(BabyaiLevel("Unlock"), range(62, 65))
     assert shown.seeds.tolist() == [62, 64]
     assert shown.skipped == (63,)
 
@@ -131,7 +96,9 @@ def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
 def test_a_level_without_a_demonstrator_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(babyai_demonstrations, "demonstrate", lambda environment, seed: None)
+    monkeypatch.setattr(
+        minigrid_demonstrations, "demonstrate", lambda level, environment, seed: None
+    )
     with pytest.raises(UserError, match="solves 0 of 8 seeds of level GoToObjS4"):
         load_or_record(LEVEL, 4, tmp_path, workers=1)
 

@@ -1,9 +1,8 @@
-"""The levels of BabyAI (Chevalier-Boisvert et al. 2019) from the optional package `minigrid`."""
+"""Levels of the optional package `minigrid` (Chevalier-Boisvert et al. 2023)."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,6 @@ import minigrid  # registers the levels with gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ttm.policy.errors import UserError
-
-PREFIX = "BabyAI-"
 VIEW = 7
 """Side of the square that the agent sees, in tiles."""
 NUM_ACTIONS = 7
@@ -35,18 +31,19 @@ class MinigridView:
     """The instruction in English; it is the same for a whole episode."""
 
 
-class BabyaiEnvironment:
-    """A level of BabyAI. The seed given to `reset` and the actions determine everything."""
+class MinigridEnvironment:
+    """A level of MiniGrid. The seed given to `reset` and the actions determine everything."""
 
-    def __init__(self, level: str) -> None:
-        """level: a name such as "GoToLocal". Raises `UserError` if there is no such level."""
-        self.unwrapped: Any = gymnasium.make(
-            environment_id(level), disable_env_checker=True
-        ).unwrapped
+    def __init__(self, name: str, **options: Any) -> None:
+        """name: gymnasium's id of the level, such as "BabyAI-GoToLocal-v0".
+
+        options: values for its arguments, instead of those that it is registered with.
+        """
+        self.unwrapped: Any = gymnasium.make(name, disable_env_checker=True, **options).unwrapped
 
     @property
     def max_steps(self) -> int:
-        """Number of ticks after which the episode ends as failed; it depends on the mission."""
+        """Number of ticks after which the episode ends as failed; it may depend on the mission."""
         return int(self.unwrapped.max_steps)
 
     def reset(self, seed: int) -> MinigridView:
@@ -62,32 +59,9 @@ class BabyaiEnvironment:
         return _view(values), reward > 0, terminated or truncated
 
 
-def environment_id(level: str) -> str:
-    """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
-
-    Raises `UserError` with the most similar names if there is no such level.
-    """
-    levels = _levels()
-    if level not in levels:
-        near = difflib.get_close_matches(level, levels, n=3, cutoff=0.3)
-        hint = (
-            f"the nearest are {', '.join(near)}"
-            if near
-            else f"there are {', '.join(sorted(levels))}"
-        )
-        raise UserError(f"--level is '{level}', which BabyAI does not have; {hint}")
-    return levels[level]
-
-
 def minigrid_version() -> str:
-    """Return the version of minigrid; levels and bot may change from one version to the next."""
+    """Return the version of minigrid; levels and bots may change from one version to the next."""
     return str(minigrid.__version__)
-
-
-def _levels() -> dict[str, str]:
-    """Return level -> the id of its newest version."""
-    ids = sorted(name for name in gymnasium.registry if name.startswith(PREFIX))
-    return {name.removeprefix(PREFIX).rpartition("-v")[0]: name for name in ids}
 
 
 def _view(values: dict[str, Any]) -> MinigridView:

@@ -1,4 +1,4 @@
-"""Demonstrations of BabyAI's bot, recorded once in files that all trainings read.
+"""Demonstrations of a level's expert, recorded once in files that all trainings read.
 
 A file holds the episodes of a range of seeds, so that several processes can record at the same
 time, and an interrupted recording loses only what is not in a file yet. The fields of
@@ -22,20 +22,15 @@ from numpy.typing import NDArray
 
 from ttm.policy.errors import UserError
 from ttm.training.common.progress import print_progress
-from ttm.training.study.babyai.bot import Demonstration, demonstrate
-from ttm.training.study.babyai.environment import (
-    VIEW,
-    BabyaiEnvironment,
-    environment_id,
-    minigrid_version,
-)
+from ttm.training.study.minigrid.environment import VIEW, minigrid_version
+from ttm.training.study.minigrid.level import Demonstration, Level, demonstrate
 
 SEEDS_A_FILE = 500
 """Number of seeds whose episodes one file holds."""
 FIRST_EVALUATION_SEED = 100_000_000
 """First seed of the evaluation. The seeds of the demonstrations begin at 0."""
 LEAST_SOLVED = 0.05
-"""Smallest portion of the seeds that the bot must solve to be a demonstrator of the level."""
+"""Smallest portion of the seeds that the expert must solve to be a demonstrator of the level."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Demonstrations:
     seeds: NDArray[np.int64]
     """(episodes,), in ascending order."""
     skipped: tuple[int, ...]
-    """Seeds between these that the bot did not solve."""
+    """Seeds between these that the expert did not solve."""
     seconds: float
     """Time that one CPU core took to record."""
 
@@ -83,16 +78,16 @@ class Demonstrations:
         )
 
 
-def load_or_record(level: str, count: int, cache: Path, workers: int) -> Demonstrations:
-    """Return the first `count` episodes, by seed, that the bot solves.
+def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demonstrations:
+    """Return the first `count` episodes, by seed, that the expert solves.
 
     They are read from files in a folder of `cache`. Missing and damaged files are recorded by so
     many processes. The result depends on level and count alone, except for its seconds. Raises
-    `UserError` if the level does not exist, if the bot hardly ever solves it, or if the folder
+    `UserError` if the level does not exist, if the expert hardly ever solves it, or if the folder
     cannot be written.
     """
-    environment_id(level)  # raises here, rather than in every worker
-    folder = cache / f"{level}-minigrid-{minigrid_version()}"
+    level.environment()  # raises here, rather than in every worker
+    folder = cache / f"{level.name}-minigrid-{minigrid_version()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,11 +102,11 @@ def load_or_record(level: str, count: int, cache: Path, workers: int) -> Demonst
     return join(parts).first(count)
 
 
-def record(level: str, seeds: Iterable[int]) -> Demonstrations:
-    """Record the bot's episodes with these seeds, except those that it does not solve."""
-    environment = BabyaiEnvironment(level)
+def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
+    """Record the expert's episodes with these seeds, except those that it does not solve."""
+    environment = level.environment()
     begun = time.process_time()
-    made = {seed: demonstrate(environment, seed) for seed in seeds}
+    made = {seed: demonstrate(level, environment, seed) for seed in seeds}
     solved = {seed: episode for seed, episode in made.items() if episode is not None}
     skipped = tuple(seed for seed in made if seed not in solved)
     return _end_to_end(solved, skipped, time.process_time() - begun)
@@ -157,7 +152,9 @@ def read(path: Path) -> Demonstrations | None:
         return None
 
 
-def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> list[Demonstrations]:
+def _files(
+    level: Level, folder: Path, numbers: Sequence[int], workers: int
+) -> list[Demonstrations]:
     """Read the files with these numbers in order; record and write those that are missing."""
     paths = {number: folder / f"seeds-{number * SEEDS_A_FILE:08d}.npz" for number in numbers}
     known = {number: read(path) for number, path in paths.items()}
@@ -169,13 +166,13 @@ def _files(level: str, folder: Path, numbers: Sequence[int], workers: int) -> li
         elapsed = time.perf_counter() - begun
         print_progress(
             f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
-            f"of {level}, {elapsed:.0f} s"
+            f"of {level.name}, {elapsed:.0f} s"
         )
     return [part for part in known.values() if part is not None]
 
 
 def _record_files(
-    level: str, numbers: Sequence[int], workers: int
+    level: Level, numbers: Sequence[int], workers: int
 ) -> Iterator[tuple[int, Demonstrations]]:
     """Record the files with these numbers in order, in at most so many processes."""
     if min(workers, len(numbers)) < 2:
@@ -188,7 +185,7 @@ def _record_files(
         )
 
 
-def _record_file(level: str, number: int) -> Demonstrations:
+def _record_file(level: Level, number: int) -> Demonstrations:
     return record(level, range(number * SEEDS_A_FILE, (number + 1) * SEEDS_A_FILE))
 
 
@@ -211,10 +208,10 @@ def _end_to_end(
     )
 
 
-def _require_solved(level: str, parts: Sequence[Demonstrations]) -> None:
+def _require_solved(level: Level, parts: Sequence[Demonstrations]) -> None:
     solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
     if solved < LEAST_SOLVED * tried:
         raise UserError(
-            f"the bot solves {solved} of {tried} seeds of level {level}, too few to learn from; "
+            f"the expert solves {solved} of {tried} seeds of level {level.name}, too few to learn from; "
             f"give another --level"
         )

@@ -1,6 +1,6 @@
-"""Draws the success rates of `ttm study babyai` with their intervals.
+"""Draws the success rates of a study with their intervals.
 
-`python -m ttm.training.study.babyai.plot FIGURES.json PLOT.svg` draws panels from a file that lists
+`python -m ttm.training.study.minigrid.plot FIGURES.json PLOT.svg` draws panels from a file that lists
 them: [{"title": str, "episodes": int, "successes": {core: int}}].
 """
 
@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 
 from ttm.policy.errors import UserError
 from ttm.sim.evaluation.intervals import wilson_interval
-from ttm.training.study.babyai.results import CoreResult
+from ttm.training.study.minigrid.results import CoreResult
+from ttm.training.study.minigrid.significance import BASELINE
 
 WAYS = {"best": "best action", "drawn": "drawn actions"}
-NO_MEMORY = "none"
-"""The core without memory, whose rate is drawn as a line."""
 COLOUR, BASELINE_COLOUR = "#1f5a99", "#b0452c"
 
 
@@ -65,7 +64,7 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
         for place, core in enumerate(cores):
             rate = panel.successes[core] / panel.episodes
             low, high = wilson_interval(panel.successes[core], panel.episodes)
-            colour = BASELINE_COLOUR if core == NO_MEMORY else COLOUR
+            colour = BASELINE_COLOUR if core == BASELINE else COLOUR
             axes.plot([100 * low, 100 * high], [place, place], color=colour, linewidth=2)
             axes.plot(100 * rate, place, "o", color=colour, markersize=6)
             axes.annotate(
@@ -78,8 +77,8 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
                 color=colour,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
             )
-        if NO_MEMORY in panel.successes:
-            rate = 100 * panel.successes[NO_MEMORY] / panel.episodes
+        if BASELINE in panel.successes:
+            rate = 100 * panel.successes[BASELINE] / panel.episodes
             axes.axvline(rate, color=BASELINE_COLOUR, linewidth=0.8, linestyle=":")
         axes.set_yticks(range(len(cores)), cores if number == 1 else [""] * len(cores))
         axes.set_ylim(-0.5, len(cores) - 0.3)

@@ -1,4 +1,4 @@
-"""The sizes of the cores in `ttm study babyai`: all have the same number of parameters."""
+"""The sizes of the cores in the studies of MiniGrid levels: all have the same number of parameters."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from ttm.training.common.fit import Progress, fit
 from ttm.training.common.schedule import WarmupCosine
-from ttm.training.study.babyai.demonstrations import Demonstrations
-from ttm.training.study.babyai.policy import MinigridPolicy, Vocabulary
+from ttm.training.study.minigrid.demonstrations import Demonstrations
+from ttm.training.study.minigrid.policy import MinigridPolicy, Vocabulary
 
 POOL = 16
 """Number of batches that are cut from one pool of episodes, sorted by length."""

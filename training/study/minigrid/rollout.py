@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttm.training.study.babyai.environment import BabyaiEnvironment
-from ttm.training.study.babyai.policy import MinigridPolicy, Vocabulary
+from ttm.training.study.minigrid.level import Level
+from ttm.training.study.minigrid.policy import MinigridPolicy, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class EpisodeResult:
 def roll_out(
     policy: MinigridPolicy,
     vocabulary: Vocabulary,
-    level: str,
+    level: Level,
     seeds: Sequence[int],
     sample: int | None = None,
 ) -> list[EpisodeResult]:
@@ -35,7 +35,7 @@ def roll_out(
     sample: None for the action with the highest score; otherwise the seed with which actions are
         drawn by their probabilities.
     """
-    environments = [BabyaiEnvironment(level) for _ in seeds]
+    environments = [level.environment() for _ in seeds]
     views = [environment.reset(seed) for environment, seed in zip(environments, seeds, strict=True)]
     generator = None if sample is None else torch.Generator().manual_seed(sample)
     results: dict[int, EpisodeResult] = {}

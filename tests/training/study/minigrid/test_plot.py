@@ -1,4 +1,4 @@
-"""The plot of `ttm study babyai`, and the one in `training/study/README.md`."""
+"""The plot of the studies of MiniGrid levels, and the one in `training/study/README.md`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.sim.evaluation.intervals import wilson_interval
 from ttm.training import cli
-from ttm.training.study.babyai.plot import Panel, panels_of, read_panels, write_plot
-from ttm.training.study.babyai.results import ActingResult, CoreResult
+from ttm.training.study.minigrid.plot import Panel, panels_of, read_panels, write_plot
+from ttm.training.study.minigrid.results import ActingResult, CoreResult
 
 STUDY = Path(__file__).resolve().parents[4] / "training" / "study"
 PANELS = [Panel("best", 8, {"tlb": 7, "none": 2}), Panel("drawn", 8, {"tlb": 8, "none": 0})]

@@ -1,4 +1,4 @@
-"""One core of `ttm study babyai`: trained on the demonstrations, then evaluated on new episodes."""
+"""One core of a study: trained on the demonstrations, then evaluated on new episodes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import torch
 
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.training.common.progress import print_progress
-from ttm.training.study.babyai.cloning import EpisodeSampler, clone
-from ttm.training.study.babyai.core_sizes import num_parameters
-from ttm.training.study.babyai.demonstrations import FIRST_EVALUATION_SEED, Demonstrations
-from ttm.training.study.babyai.policy import MinigridPolicy, Vocabulary
-from ttm.training.study.babyai.results import ActingResult, BabyaiSettings, CoreResult
-from ttm.training.study.babyai.rollout import roll_out
+from ttm.training.study.minigrid.cloning import EpisodeSampler, clone
+from ttm.training.study.minigrid.core_sizes import num_parameters
+from ttm.training.study.minigrid.demonstrations import FIRST_EVALUATION_SEED, Demonstrations
+from ttm.training.study.minigrid.level import Level
+from ttm.training.study.minigrid.policy import MinigridPolicy, Vocabulary
+from ttm.training.study.minigrid.results import ActingResult, CoreResult, StudySettings
+from ttm.training.study.minigrid.rollout import roll_out
 
 REPORT_EVERY = 100
 """Steps between two lines of progress."""
@@ -22,7 +23,12 @@ DRAWN = "drawn"
 
 
 def train_and_evaluate(
-    label: str, config: CoreConfig, demonstrations: Demonstrations, settings: BabyaiSettings
+    label: str,
+    config: CoreConfig,
+    level: Level,
+    demonstrations: Demonstrations,
+    settings: StudySettings,
+    policy_type: type[MinigridPolicy],
 ) -> CoreResult:
     """Train `config`, called `label`, and let it act in the episodes of the evaluation.
 
@@ -30,7 +36,7 @@ def train_and_evaluate(
     """
     torch.manual_seed(settings.seed)
     vocabulary = Vocabulary.of(demonstrations.missions, demonstrations.images)
-    policy = MinigridPolicy(config, vocabulary, settings.width)
+    policy = policy_type(config, vocabulary, settings.width)
     sampler = EpisodeSampler(demonstrations, vocabulary, settings.batch_ticks)
     batches = sampler.endless(settings.seed)
     for progress in clone(policy, batches, settings.steps, settings.learning_rate, REPORT_EVERY):
@@ -43,17 +49,24 @@ def train_and_evaluate(
         all_parameters=sum(parameter.numel() for parameter in policy.parameters()),
         loss=progress.mean_loss,
         training_s=progress.seconds,
-        acting={way: _act(label, policy, vocabulary, settings, way) for way in settings.actions},
+        acting={
+            way: _act(label, policy, vocabulary, level, settings, way) for way in settings.actions
+        },
     )
 
 
 def _act(
-    label: str, policy: MinigridPolicy, vocabulary: Vocabulary, settings: BabyaiSettings, way: str
+    label: str,
+    policy: MinigridPolicy,
+    vocabulary: Vocabulary,
+    level: Level,
+    settings: StudySettings,
+    way: str,
 ) -> ActingResult:
     begun = time.perf_counter()
     seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + settings.episodes)
     sample = settings.seed if way == DRAWN else None
-    episodes = roll_out(policy, vocabulary, settings.level, seeds, sample)
+    episodes = roll_out(policy, vocabulary, level, seeds, sample)
     acting = ActingResult(
         [episode.success for episode in episodes],
         [episode.steps for episode in episodes],

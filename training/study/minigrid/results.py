@@ -1,8 +1,8 @@
-"""Results of `ttm study babyai` on disk, one file for each core.
+"""Results of a study on disk, one file for each core.
 
 Several commands, at any time, can so fill one table.
 
-The fields of `BabyaiSettings`, `CoreResult` and `ActingResult`, their names and their order are the
+The fields of `StudySettings`, `CoreResult` and `ActingResult`, their names and their order are the
 format of these files; a change would make the files unreadable that users already have.
 """
 
@@ -20,7 +20,7 @@ from ttm.policy.errors import UserError
 
 
 @dataclass(frozen=True)
-class BabyaiSettings:
+class StudySettings:
     """What results must have in common to be compared."""
 
     level: str
@@ -80,7 +80,7 @@ class CoreResult:
 class ResultFolder:
     """The results so far with the same settings, in a folder of their own."""
 
-    def __init__(self, root: Path, settings: BabyaiSettings) -> None:
+    def __init__(self, root: Path, settings: StudySettings) -> None:
         """root: the folder that holds the results of all settings."""
         self.settings = settings
         self._folder = root / settings.folder

@@ -1,0 +1,105 @@
+"""The command `ttm study memory`: its options, its first weights, its tables and what it keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from ttm.policy.cores.registry import NAMES
+from ttm.training import cli
+
+pytest.importorskip("minigrid")
+
+from ttm.training.study.memory.choices import Choices
+from ttm.training.study.memory.level import MemoryLevel
+from ttm.training.study.memory.policy import MemoryPolicy
+from ttm.training.study.memory.report import result_table
+from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
+from ttm.training.study.minigrid.core_sizes import equal_core
+from ttm.training.study.minigrid.demonstrations import record
+from ttm.training.study.minigrid.policy import Vocabulary
+from ttm.training.study.minigrid.results import ActingResult, CoreResult
+
+WIDTH = 16
+SMALL = [
+    *("--level", "MemoryS7", "--actions", "best", "--width", str(WIDTH), "--workers", "1"),
+    *("--demonstrations", "8", "--steps", "2", "--batch-ticks", "16", "--episodes", "3"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minigrid_demonstrations, "SEEDS_A_FILE", 8)
+
+
+def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
+    """Return the first weights of a policy, without those of its core."""
+    recorded = record(MemoryLevel("MemoryS7"), range(4))
+    vocabulary = Vocabulary.of(recorded.missions, recorded.images)
+    config = equal_core(core, WIDTH)
+    torch.manual_seed(seed)
+    weights = MemoryPolicy(config, vocabulary, WIDTH).state_dict()
+    return {name: weight for name, weight in weights.items() if not name.startswith("core.")}
+
+
+def test_first_weights_around_the_core_are_equal() -> None:
+    first = weights_around(NAMES[0], seed=3)
+    for core in NAMES[1:]:
+        other = weights_around(core, seed=3)
+        assert other.keys() == first.keys()
+        assert all(torch.equal(weight, first[name]) for name, weight in other.items())
+    assert not torch.equal(weights_around(NAMES[0], seed=4)["head.weight"], first["head.weight"])
+
+
+def test_the_way_an_episode_ends_tells_the_choice() -> None:
+    acting = ActingResult([True, False, False, True], [5, 6, 245, 245], 1.0)
+    assert Choices.of(acting, max_steps=245) == Choices(made=3, right=2)
+
+
+def test_the_table_has_success_and_choice() -> None:
+    def result(core: str, success: list[bool], lengths: list[int]) -> CoreResult:
+        return CoreResult(core, {}, 1, 1, 0.1, 1.0, {"best": ActingResult(success, lengths, 1.0)})
+
+    lost = result("none", [True] * 2 + [False] * 8, [5] * 4 + [245] * 6)
+    never = result("lstm", [False] * 10, [245] * 10)
+    table = result_table([never, lost, result("ttm", [True] * 10, [5] * 10)], "best", 245)
+    cells = {str(column.header): list(column.cells) for column in table.columns}
+    assert cells["core"] == ["ttm", "none", "lstm"]
+    assert cells["success in %"][1] == "20.0 (5.7 to 51.0)"
+    assert cells["made"] == ["10", "4", "0"]
+    assert cells["right choices in %"] == ["100.0 (72.2 to 100.0)", "50.0 (15.0 to 85.0)", "—"]
+    assert cells["p"] == ["0.008", "—", "0.500"]
+
+
+def test_the_command_compares_variants_of_a_core_and_keeps_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, plot = tmp_path / "figures.json", tmp_path / "plot.svg"
+    command = ["study", "memory", *SMALL, "--cache", str(tmp_path / "runs")]
+    assert cli.main([*command, "--core", "none", "ttm"]) == 0
+    assert "ttm: step 2 of 2" in capsys.readouterr().err
+    variant = ["--core", "ttm", "--core-options", "write=gated", "memory_size=4"]
+    out = ["--json", str(figures), "--plot", str(plot)]
+    assert cli.main([*command, *variant, *out]) == 0
+    written = json.loads(figures.read_text())
+    ours = "ttm write=gated memory_size=4"
+    assert {result["core"] for result in written["results"]} == {"none", "ttm", ours}
+    for result in written["results"]:
+        rates = result["rates"]["best"]
+        assert rates["successes"]["of"] == 3
+        assert rates["choices"]["count"] == rates["successes"]["count"]
+    assert plot.is_file()
+    capsys.readouterr()
+    assert cli.main([*command, "--core", "none", "ttm"]) == 0
+    assert "step" not in capsys.readouterr().err  # kept
+
+
+def test_a_level_that_minigrid_does_not_have_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["study", "memory", "--level", "MemoryS8", "--cache", str(tmp_path)]
+    assert cli.main(command) == cli.EXIT_USER_ERROR
+    assert "--level is 'MemoryS8'; give MemoryS and an odd size" in capsys.readouterr().err

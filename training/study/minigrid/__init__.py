@@ -1,0 +1,1 @@
+"""What every study of MiniGrid levels shares: demonstrations, policy, cloning, roll-outs, results."""
