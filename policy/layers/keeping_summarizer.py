@@ -31,5 +31,6 @@ class KeepingSummarizer(Summarizer):
     def weights(self, tokens: Tensor) -> Tensor:
         """See `Summarizer.weights`."""
         logits = self.summarizer.logits(tokens)  # (B, P, K)
-        bias = F.pad(torch.diag(self.bias), (0, 0, 0, tokens.shape[1] - len(self.bias)))  # (P, K)
+        own = self.bias * torch.eye(len(self.bias), device=logits.device, dtype=logits.dtype)
+        bias = F.pad(own, (0, 0, 0, tokens.shape[1] - len(self.bias)))  # (P, K)
         return (logits + bias).softmax(dim=1)

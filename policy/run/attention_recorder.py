@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ttm.policy.cores.ttm.attending_read import AttendingRead
+from ttm.policy.cores.ttm.gated_write import GatedWrite
 from ttm.policy.cores.ttm.machine import TokenTuringMachine
 from ttm.policy.cores.ttm.memory_write import ConcatenationWrite, EraseAddWrite
 from ttm.policy.errors import UserError
@@ -89,7 +91,7 @@ def _attach(
 
     for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
         handles += _watch_camera(module, camera.name, cameras)
-    handles.append(_watch_summarizer(core.unit.read, "read", pieces))
+    handles.append(_watch_read(core.unit.read, pieces))
     handles.append(_watch_write(core.unit.write, pieces))
     handles.append(_after(core.unit, finish))
     return handles
@@ -105,6 +107,15 @@ def _watch_camera(
     return [_watch_summarizer(module, name, cameras), _after(module, to_grid)]
 
 
+def _watch_read(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
+    def attended(module: AttendingRead, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces["read"] = _rows(module.weights(*args))
+
+    if isinstance(module, AttendingRead):
+        return _after(module, attended)
+    return _watch_summarizer(module, "read", pieces)
+
+
 def _watch_write(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
     def slots(module: EraseAddWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
         pieces["slots"] = _rows(module.weights(args[0]))
@@ -114,8 +125,13 @@ def _watch_write(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandl
         one_hot = torch.eye(sum(sizes))[None]  # moved like the tokens, it tells where each went
         pieces["write"] = _rows(module.forward(*torch.split(one_hot, sizes, dim=1)).transpose(1, 2))
 
+    def gated(module: GatedWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces["write"] = _rows(module.weights(*args))
+
     if isinstance(module, EraseAddWrite):
         return _after(module, slots)
+    if isinstance(module, GatedWrite):
+        return _after(module, gated)
     if isinstance(module, ConcatenationWrite):
         return _after(module, moved)
     return _watch_summarizer(module, "write", pieces)

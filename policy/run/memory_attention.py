@@ -34,12 +34,16 @@ class MemoryAttention:
     memory_size: int
     """m."""
     read: Floats
-    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one."""
+    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one.
+
+    With read=attend they are those of the attention, without what the memory gives by its queries.
+    """
     write: Floats | None
     """(m, m + N + r): the weights of each new memory token on [memory ‖ inputs ‖ outputs].
 
-    Rows sum to one. Concatenation moves whole tokens, so its weights are 0 or 1. Erase-and-add is no
-    weighted sum, and has None.
+    Rows sum to one. Concatenation moves whole tokens, so its weights are 0 or 1. Gates count by
+    their mean over the channels. A write that does not see the outputs has no columns for them.
+    Erase-and-add is no weighted sum, and has None.
     """
     slots: Floats | None
     """(T, m), for erase-and-add alone: the slots to which each of its T vectors went; rows sum to one."""

@@ -104,7 +104,7 @@ def _read_by_attention(width: int, num_inputs: int, config: UnitConfig) -> nn.Mo
         _summarizer(width, config.memory_size, config.process_size, config),
         AttentionBlock(width, config.num_heads, config.mlp_size, where),
         (config.process_size, width),
-        num_inputs,
+        config.memory_size + num_inputs,
         config.positional_embedding,
     )
 

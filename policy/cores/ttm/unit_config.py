@@ -56,7 +56,7 @@ class UnitConfig:
     """Hidden width of the Mixer's MLPs over tokens."""
     read: Literal["summarize", "attend"] = "summarize"
     """summarize: by S_r of [M ‖ I]. attend (not of the paper): queries made from the memory attend to
-    the inputs, so that what is remembered chooses what is looked at."""
+    [M ‖ I], so that what is remembered chooses what is looked at."""
     process_memory: bool = False
     """Whether Process sees the m memory tokens beside the r tokens that were read (not of the paper).
 

@@ -239,6 +239,33 @@ def test_concatenation_moves_tokens(
     assert attention.write_shares()["outputs"] == 0.75
 
 
+@pytest.mark.parametrize(
+    "changes", [{"write": "gated"}, {"write": "keep", "read": "attend"}, {"process_memory": True}]
+)
+def test_options_beyond_the_paper_are_recorded(
+    spec: PolicySpec,
+    config: PolicyConfig,
+    look: Callable[[Policy], MemoryAttention],
+    changes: dict[str, Any],
+) -> None:
+    attention = look(with_core(spec, config, **changes))
+    assert attention.write is not None
+    assert attention.write.shape == (MEMORY, MEMORY + INPUTS + READ)
+    assert attention.read.shape == (READ, MEMORY + INPUTS)
+    for rows in (attention.read, attention.write):
+        np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
+    assert (attention.kept.mean() > 0.6) == ("write" in changes)  # these start by keeping
+
+
+def test_a_write_of_the_inputs_alone_has_no_share_of_the_outputs(
+    spec: PolicySpec, config: PolicyConfig, look: Callable[[Policy], MemoryAttention]
+) -> None:
+    attention = look(with_core(spec, config, write="gated", write_outputs=False))
+    assert "outputs" not in attention.write_shares()
+    assert sum(attention.write_shares().values()) == pytest.approx(1)
+    assert attention.image_map("head", "write").shape == (4, 4)
+
+
 def test_erase_and_add_has_slots_and_no_write_attention(
     spec: PolicySpec, config: PolicyConfig, look: Callable[[Policy], MemoryAttention]
 ) -> None:

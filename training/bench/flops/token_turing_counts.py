@@ -1,4 +1,4 @@
-"""The operations of one step of the Token Turing Machine, counted by hand, for all variants of the paper."""
+"""The operations of one step of the Token Turing Machine, counted by hand, for all its variants."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from ttm.training.bench.flops.operations import Operations, StepOperations
 
 
 def token_turing(config: TokenTuringConfig, width: int, num_inputs: int) -> StepOperations:
-    """Count a step: read [M ‖ I] to r tokens, process them, write [M ‖ I ‖ O] to m tokens."""
-    tokens = config.memory_size + num_inputs
+    """Count a step: read [M ‖ I] to r tokens, process them, write [M ‖ I ‖ O] to m tokens.
+
+    The options that are ours process r + m tokens, or write [M ‖ I].
+    """
+    processed = config.process_size + config.memory_size * config.process_memory
+    written_from = config.memory_size + num_inputs + config.process_size * config.write_outputs
     return StepOperations(
-        read=_summary(config, tokens, config.process_size, width),
-        process=PROCESSORS[config.processor](config, width),
-        write=WRITES[config.write](config, tokens + config.process_size, width),
+        read=READS[config.read](config, num_inputs, width),
+        process=PROCESSORS[config.processor](config, processed, width),
+        write=WRITES[config.write](config, written_from, width),
     )
 
 
@@ -26,6 +30,34 @@ def _summary(config: TokenTuringConfig, tokens: int, summaries: int, width: int)
     """Count S_k, and the outer positional embedding if there is one."""
     position = layers.residual(tokens, width) if config.positional_embedding else Operations()
     return position + SUMMARIZERS[config.summarizer](config, tokens, summaries, width)
+
+
+def _read_by_attention(config: TokenTuringConfig, num_inputs: int, width: int) -> Operations:
+    """Count the queries from the memory, keys and values of [M ‖ I], and the attention block."""
+    read, tokens = config.process_size, config.memory_size + num_inputs
+    queries = _summary(config, config.memory_size, read, width) + layers.residual(read, width)
+    position = tokens if config.positional_embedding else 0
+    context = layers.residual(position, width) + layers.keys_values(tokens, width)
+    return (
+        queries
+        + context
+        + layers.cross_block(read, tokens, width, config.num_heads, config.mlp_size)
+    )
+
+
+def _write_by_gates(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
+    """Count the candidate, the gates and the mixture S + g (M - S), 3 operations a value."""
+    slots = config.memory_size
+    gates = layers.layer_norm(slots, 2 * width) + layers.dense(slots, 2 * width, width)
+    return (
+        _summary(config, tokens, slots, width) + gates + Operations(activations=3 * slots * width)
+    )
+
+
+def _write_by_keeping(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
+    """Count the summary, and the biases of all logits."""
+    slots = config.memory_size
+    return _summary(config, tokens, slots, width) + layers.residual(tokens, slots)
 
 
 SUMMARIZERS: Mapping[str, Callable[[TokenTuringConfig, int, int, int], Operations]] = (
@@ -42,18 +74,28 @@ SUMMARIZERS: Mapping[str, Callable[[TokenTuringConfig, int, int, int], Operation
 )
 """Value of `summarizer` -> the count of a summary of `tokens` to k tokens."""
 
-PROCESSORS: Mapping[str, Callable[[TokenTuringConfig, int], Operations]] = MappingProxyType(
+READS: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = MappingProxyType(
     {
-        "transformer": lambda c, width: layers.encoder(
-            c.process_size, width, c.num_layers, c.num_heads, c.mlp_size
+        "summarize": lambda c, num_inputs, width: _summary(
+            c, c.memory_size + num_inputs, c.process_size, width
         ),
-        "mixer": lambda c, width: layers.mixer(
-            c.process_size, width, c.num_layers, c.token_mixing_size, c.mlp_size
-        ),
-        "mlp": lambda c, width: layers.mlp_stack(c.process_size, width, c.num_layers, c.mlp_size),
+        "attend": _read_by_attention,
     }
 )
-"""Value of `processor` -> its count."""
+"""Value of `read` -> its count."""
+
+PROCESSORS: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = MappingProxyType(
+    {
+        "transformer": lambda c, tokens, width: layers.encoder(
+            tokens, width, c.num_layers, c.num_heads, c.mlp_size
+        ),
+        "mixer": lambda c, tokens, width: layers.mixer(
+            tokens, width, c.num_layers, c.token_mixing_size, c.mlp_size
+        ),
+        "mlp": lambda c, tokens, width: layers.mlp_stack(tokens, width, c.num_layers, c.mlp_size),
+    }
+)
+"""Value of `processor` -> the count of its work on so many tokens."""
 
 WRITES: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = MappingProxyType(
     {
@@ -62,6 +104,8 @@ WRITES: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = Mapp
             c.memory_size, c.process_size, WRITE_TOKENS, width, WRITE_HIDDEN
         ),
         "concatenate": lambda c, tokens, width: Operations(),
+        "gated": _write_by_gates,
+        "keep": _write_by_keeping,
     }
 )
 """Value of `write` -> its count."""

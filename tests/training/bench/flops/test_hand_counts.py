@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,22 @@ XLA_GFLOPS = {
 def test_hand_count_of_every_variant_is_exact(summarizer: str, processor: str, write: str) -> None:
     config = replace(SMALL, summarizer=summarizer, processor=processor, write=write)
     assert_exact(config, width=32, num_inputs=6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"write": "gated"},
+        {"write": "keep"},
+        {"read": "attend"},
+        {"read": "attend", "summarizer": "mha", "positional_embedding": False},
+        {"process_memory": True},
+        {"process_memory": True, "processor": "mixer", "write": "gated", "write_outputs": False},
+    ],
+    ids=str,
+)
+def test_hand_count_of_options_beyond_the_paper_is_exact(changes: dict[str, Any]) -> None:
+    assert_exact(replace(SMALL, **changes), width=32, num_inputs=6)
 
 
 @pytest.mark.parametrize("kind", COUNTED)
