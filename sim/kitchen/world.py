@@ -63,6 +63,8 @@ class KitchenWorld:
         How the episode began, and what it asks for.
     tick : int
         Number of control ticks since the episode began.
+    notes : list of str
+        What the task noted in this episode in `Task.update`, such as what was touched, in order.
     success : bool
         Whether the environment counts the episode as solved now.
     """
@@ -74,6 +76,7 @@ class KitchenWorld:
         self.cameras = Cameras(self.model, self.data)
         self.start: InitialState
         self.tick = 0
+        self.notes: list[str] = []
         self.success = False
         self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
@@ -86,7 +89,7 @@ class KitchenWorld:
     def begin(self, start: InitialState) -> None:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
-        self.start, self.tick, self.success = start, 0, False
+        self.start, self.tick, self.notes, self.success = start, 0, [], False
         for name, position_m in start.objects_m.items():
             self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
         self.controller.place(start.base_pose, start.gripper_m, start.grip_m)

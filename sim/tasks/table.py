@@ -43,6 +43,15 @@ TASKS: dict[str, TaskEntry] = {
     "colour_shown": TaskEntry(
         "ttm.sim.tasks.memory.colour_shown:ColourShown", "pick the colour that was shown", "memory"
     ),
+    "count": TaskEntry(
+        "ttm.sim.tasks.memory.count:Count", "open the drawer that blinks counted", "memory"
+    ),
+    "shell": TaskEntry(
+        "ttm.sim.tasks.memory.shell:Shell", "lift the cup that hides the ball", "memory"
+    ),
+    "search": TaskEntry(
+        "ttm.sim.tasks.memory.search:Search", "open the drawer not searched yet", "memory"
+    ),
 }
 
 TASK_NAMES = tuple(TASKS)
