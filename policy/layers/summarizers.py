@@ -65,7 +65,8 @@ class QuerySummarizer(LogitSummarizer):
 
     def logits(self, tokens: Tensor) -> Tensor:
         """See `LogitSummarizer.logits`."""
-        return tokens @ self.queries.T * self.scale
+        logits: Tensor = tokens @ self.queries.T * self.scale
+        return logits
 
 
 class PoolingSummarizer(Summarizer):

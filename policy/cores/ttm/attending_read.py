@@ -46,7 +46,7 @@ class AttendingRead(nn.Module):
         """
         query = self.block.queries(self._queries(memory))  # (B, nh, r, hs)
         key = self.block.heads(self._keys_values(memory, inputs)[0])  # (B, nh, m + N, hs)
-        logits = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
+        logits: Tensor = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
         return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
 
     def _queries(self, memory: Tensor) -> Tensor:

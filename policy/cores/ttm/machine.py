@@ -81,7 +81,7 @@ class TokenTuringMachine(TemporalCore):
             return super().forward(tokens, state, episode_start)
         memories, state = self._memories(tokens, state, episode_start)
         outputs = self.unit.outputs(memories.flatten(0, 1), tokens.flatten(0, 1))  # (B * T, r, D)
-        return outputs.unflatten(0, tokens.shape[:2]), state
+        return outputs.reshape(*tokens.shape[:2], *outputs.shape[1:]), state  # (B, T, r, D)
 
     def _memories(
         self, tokens: Tensor, state: CoreState | None, episode_start: Tensor | None

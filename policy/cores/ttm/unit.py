@@ -67,7 +67,7 @@ class TokenTuringUnit(nn.Module):
         if not self.process_memory:
             out: Tensor = self.process(read_tokens)
             return out
-        processed = self.process(torch.cat([read_tokens, memory_tokens], dim=1))
+        processed: Tensor = self.process(torch.cat([read_tokens, memory_tokens], dim=1))
         return processed[:, : read_tokens.shape[1]]
 
 
