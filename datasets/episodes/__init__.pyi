@@ -12,7 +12,9 @@ from .layout import DEFAULT_INSTRUCTION as DEFAULT_INSTRUCTION
 from .layout import next_episode_path as next_episode_path
 from .spec_inference import infer_spec as infer_spec
 from .statistics import dataset_statistics as dataset_statistics
+from .windows.episode_sampler import EpisodeSampler as EpisodeSampler
 from .windows.lane_sampler import LaneSampler as LaneSampler
 from .windows.sampler import WindowSampler as WindowSampler
+from .windows.tick_weights import tick_weights as tick_weights
 from .windows.window_dataset import WindowBatch as WindowBatch
 from .windows.window_dataset import WindowDataset as WindowDataset

@@ -98,6 +98,23 @@ class EpisodeReader:
             return np.asarray(demo.get("executed_actions", demo["actions"]), dtype=np.float32)
 
     @property
+    def loss_weights(self) -> Floats:
+        """The weight of each tick in the loss of a training, (T,) float32; 1 if not recorded.
+
+        Raises `UserError` if there is not one finite weight of 0 or more for each tick.
+        """
+        with self._demo() as demo:
+            if "loss_weights" not in demo:
+                return np.ones(self.num_samples, dtype=np.float32)
+            weights = np.asarray(demo["loss_weights"], dtype=np.float32)
+        if weights.shape != (self.num_samples,) or not usable_weights(weights).all():
+            what = (
+                f"data/{self.name}/loss_weights does not hold one weight of 0 or more for each tick"
+            )
+            raise damaged(self.path, what)
+        return weights
+
+    @property
     def timestamps(self) -> npt.NDArray[np.float64] | None:
         """The capture time of each observation, (T,) float64, in seconds; None if not recorded."""
         with self._demo() as demo:
@@ -174,6 +191,12 @@ class EpisodeReader:
                 f"data/{self.name}/obs/{camera} holds frames of {sizes}, the spec says {shape}",
             )
         return np.asarray(frames, dtype=np.uint8).reshape(-1, *shape)
+
+
+def usable_weights(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
+    """Return which values can weigh a tick in a loss: those that are finite and at least 0."""
+    usable: npt.NDArray[np.bool_] = np.isfinite(weights) & (weights >= 0)
+    return usable
 
 
 def read_episodes(

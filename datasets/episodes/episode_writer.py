@@ -65,6 +65,7 @@ class EpisodeWriter:
         self.num_samples = 0
         self._jpeg_quality = jpeg_quality
         self._executed: list[npt.NDArray[np.float32]] = []
+        self._loss_weights: list[float] = []
         self._partial = partial_path(self.path)
         self._refuse_overwriting()
         self._file = self._open()
@@ -80,6 +81,7 @@ class EpisodeWriter:
         reward: float = 0.0,
         done: bool = False,
         executed_action: npt.ArrayLike | None = None,
+        loss_weight: float = 1.0,
     ) -> None:
         """Record one tick: what was seen, and the action that was then taken.
 
@@ -99,6 +101,9 @@ class EpisodeWriter:
             drove and `action` is what the expert would have done, or because a disturbance was
             added, perhaps beyond the limits. Training uses it as the previous action of the next
             tick.
+        loss_weight
+            Weight of the tick in the loss of a training, at least 0. The file has `loss_weights`
+            only if one of them is not 1.
         """
         self._require_open()
         self.spec.validate_observation(observation)
@@ -106,6 +111,8 @@ class EpisodeWriter:
         executed = self._validate_executed(values if executed_action is None else executed_action)
         if not math.isfinite(timestamp_s):
             raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
+        if not (math.isfinite(loss_weight) and loss_weight >= 0):
+            raise UserError(f"loss_weight is {loss_weight}; give a finite number of at least 0")
         row: dict[str, Any] = {
             "actions": values,
             "timestamps": timestamp_s,
@@ -123,6 +130,7 @@ class EpisodeWriter:
             self._datasets[name].resize(self.num_samples + 1, axis=0)
             self._datasets[name][self.num_samples] = value
         self._executed.append(executed)
+        self._loss_weights.append(loss_weight)
         self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
 
     def finish(
@@ -162,6 +170,8 @@ class EpisodeWriter:
         executed = np.stack(self._executed)
         if (executed != self._demo["actions"][()]).any():
             self._demo.create_dataset("executed_actions", data=executed)
+        if any(weight != 1 for weight in self._loss_weights):
+            self._demo.create_dataset("loss_weights", data=np.array(self._loss_weights, np.float32))
         self._write_attributes(instruction, task, success, seed)
         if embedding is not None:
             stored = self._demo.create_dataset(

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FeatureMaps:
+    """The feature maps of vision for one camera at T ticks of B windows, each distinct map once."""
+
+    maps: Tensor
+    """(U, C, h, w) float16 or float32."""
+    index: Tensor
+    """(B, T) int64: the map of each tick."""
+
+    def to(self, device: torch.device | str) -> FeatureMaps:
+        """Return the maps on `device`."""
+        return FeatureMaps(self.maps.to(device), self.index.to(device))
+
+    def at_ticks(self, ticks: slice) -> FeatureMaps:
+        """Return the maps of those ticks of all windows."""
+        used, index = torch.unique(self.index[:, ticks], return_inverse=True)
+        return FeatureMaps(self.maps[used], index)
 
 
 @dataclass(frozen=True)
@@ -25,6 +44,9 @@ class PolicyInputs:
     """(B, L) float32, the embedding of the instruction."""
     proprioception_valid: Tensor | None = None
     """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
+    features: Mapping[str, FeatureMaps] | None = None
+    """Camera -> what vision makes of its images under this instruction. `images` may then be empty,
+    and vision does not run."""
 
     def to(self, device: torch.device | str) -> PolicyInputs:
         """Return the inputs on `device`."""
@@ -36,6 +58,7 @@ class PolicyInputs:
             self.previous_action_valid.to(device),
             self.language.to(device),
             None if valid is None else valid.to(device),
+            _each(self.features, lambda maps: maps.to(device)),
         )
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
@@ -48,4 +71,11 @@ class PolicyInputs:
             self.previous_action_valid[:, ticks],
             self.language,
             None if valid is None else valid[:, ticks],
+            _each(self.features, lambda maps: maps.at_ticks(ticks)),
         )
+
+
+def _each(
+    features: Mapping[str, FeatureMaps] | None, change: Callable[[FeatureMaps], FeatureMaps]
+) -> dict[str, FeatureMaps] | None:
+    return None if features is None else {name: change(maps) for name, maps in features.items()}

@@ -14,7 +14,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.network.action_head import build_action_head
 from ttm.policy.network.film_efficientnet import FilmEfficientNet
-from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.vision_tokens import CameraTokens
@@ -114,13 +114,22 @@ class Policy(nn.Module):
         """Return the memory at the start of an episode."""
         return self.core.initial_state(batch_size)
 
+    def instruction_code(self, language: Tensor) -> Tensor:
+        """Return the condition of vision, (B, E), given embeddings of instructions, (B, L)."""
+        # Embeddings have length 1. Scaled so, their values are of order 1.
+        code: Tensor = self.language(language * self.config.embedding_size**0.5)
+        return code
+
     def encode(self, inputs: PolicyInputs) -> Tensor:
         """Return the input tokens of the core, (B, T, N, D); see `token_sources`."""
-        # Embeddings have length 1. Scaled so, their values are of order 1.
-        code = self.language(inputs.language * self.config.embedding_size**0.5)
+        code = self.instruction_code(inputs.language)
         vectors = self.normalizer.normalize_proprioception(inputs.proprioception)
         tokens = [
-            *self._camera_tokens(inputs.images, code),
+            *(
+                self._camera_tokens(inputs.images, code)
+                if inputs.features is None
+                else self._tokens_of_features(inputs.features)
+            ),
             *(
                 module(vector, inputs.proprioception_valid)
                 for module, vector in zip(self.proprioception_tokens, vectors, strict=True)
@@ -146,9 +155,20 @@ class Policy(nn.Module):
         is reset before the tick. Returns the raw predictions of the action head, (B, T, F), for
         `decode` and `loss`, and the new state.
         """
-        outputs, state = self.core(self.encode(inputs), state, episode_start)
+        outputs, state = self.core_outputs(inputs, state, episode_start)
         raw: Tensor = self.action_head(outputs)
         return raw, state
+
+    def core_outputs(
+        self,
+        inputs: PolicyInputs,
+        state: CoreState | None = None,
+        episode_start: Tensor | None = None,
+    ) -> tuple[Tensor, CoreState]:
+        """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
+        outputs: Tensor
+        outputs, state = self.core(self.encode(inputs), state, episode_start)
+        return outputs, state
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
@@ -195,6 +215,16 @@ class Policy(nn.Module):
                 summary = self.camera_tokens[index](of_camera)  # (B * T, K, D)
                 tokens[index] = summary.unflatten(0, (stack.shape[0], stack.shape[2]))
         return [tokens[index] for index in range(len(tokens))]
+
+    def _tokens_of_features(self, features: Mapping[str, FeatureMaps]) -> list[Tensor]:
+        """Return (B, T, K, D) for each camera. Each distinct map is summarised once."""
+        tokens = []
+        for camera, module in zip(self.spec.cameras, self.camera_tokens, strict=True):
+            given = features[camera.name]
+            summary = module(given.maps.float())  # (U, K, D)
+            of_ticks = summary.index_select(0, given.index.flatten())
+            tokens.append(of_ticks.unflatten(0, given.index.shape))
+        return tokens
 
 
 def _common_size(spec: PolicySpec) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.statistics import dataset_statistics
+from ttm.datasets.windows.tick_weights import tick_weights
 from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
 from ttm.policy.cores.configs import core_name
 from ttm.policy.errors import UserError
@@ -25,6 +26,12 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.cloning.batches import BatchSource
+from ttm.training.cloning.frozen_vision.feature_cache import (
+    EpisodeFeatures,
+    FeatureCache,
+    freeze_vision,
+    without_cameras,
+)
 from ttm.training.cloning.memory_start import memory_start
 from ttm.training.cloning.network_choice import (
     chosen_network,
@@ -33,6 +40,9 @@ from ttm.training.cloning.network_choice import (
     with_chosen_core,
 )
 from ttm.training.cloning.options import FINE_TUNING, LEARNING_RATES, TrainOptions
+from ttm.training.cloning.recall.codes import tick_codes
+from ttm.training.cloning.recall.recall_loss import RecallLoss
+from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.cloning.resume import comparable, require_same_options
 from ttm.training.cloning.run_log import RunLog
 from ttm.training.cloning.trainer import BEST, LAST, Trainer, TrainerConfig, resume_path
@@ -59,8 +69,12 @@ def train(options: TrainOptions) -> int:
     for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     policy = _policy(options, checkpoint, data)
-    trainer = _trainer(options, policy, data)
+    fabric = _fabric(options)
+    cache = _feature_cache(options, fabric.to_device(policy), data)
+    trainer = _trainer(options, policy, data, cache, fabric)
     console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
+    if cache is not None:
+        console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
     with RunLog(options.out / "tensorboard", console, trainer.progress.step, trainer.used()) as log:
         return trainer.run(log)
 
@@ -182,29 +196,80 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
     return policy
 
 
-def _trainer(options: TrainOptions, policy: Policy, data: Data) -> Trainer:
+def _feature_cache(options: TrainOptions, policy: Policy, data: Data) -> FeatureCache | None:
+    """Freeze vision and return the cache for its features, if the options ask for it."""
+    if not options.vision.freeze_vision:
+        return None
+    freeze_vision(policy)
+    return FeatureCache(policy, data.spec.cameras)
+
+
+def _trainer(
+    options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
+) -> Trainer:
     """Return the trainer with its data in memory, at the step where a resumed training stopped."""
+    source = _source(options, data, cache)
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
     errors = {
-        name: EpisodeErrors.of(part, statistics, data.resize_to)
+        name: EpisodeErrors.of(part, statistics, data.resize_to, cache=cache)
         for name, part in parts.items()
         if len(part)
     }
-    windows = WindowDataset(data.training, options.window, pad="both", resize_to=data.resize_to)
-    source = BatchSource(
+    config, recall = _config(options, data), _recall_loss(options, policy, source)
+    trainer = Trainer(policy, source, errors, config, options.out, fabric, recall)
+    if options.resume:
+        trainer.resume(resume_path(options.out))
+    return trainer
+
+
+def _source(options: TrainOptions, data: Data, cache: FeatureCache | None) -> BatchSource:
+    """Return the source of batches, with frames or with the features of frozen vision."""
+    features = None
+    if cache is not None:
+        versions = options.vision.augmented_versions
+        features = cache.features(data.training, versions, options.augmentation, options.seed)
+    windows = _windows(options, data, frozen=features is not None)
+    weighs = options.loss
+    return BatchSource(
         windows,
         options.batch_size,
         options.seed,
         dropout=options.input_dropout,
         loss=options.loss,
-        augmentation=options.augmentation if options.augment else None,
-        memory=memory_start(options.memory_start),
+        augmentation=options.augmentation if options.augment and features is None else None,
+        memory=memory_start(options.memory_start, options.window),
+        tick_weights=tick_weights(
+            data.training, changes=weighs.weigh_changes, starts=weighs.weigh_starts
+        ),
+        features=features,
+        recall=_recall_targets(options, features, windows),
     )
-    trainer = Trainer(policy, source, errors, _config(options, data), options.out, _fabric(options))
-    if options.resume:
-        trainer.resume(resume_path(options.out))
-    return trainer
+
+
+def _windows(options: TrainOptions, data: Data, *, frozen: bool) -> WindowDataset:
+    episodes = without_cameras(data.training) if frozen else data.training
+    resize_to = {} if frozen else data.resize_to
+    if options.window != "episode":
+        return WindowDataset(episodes, options.window, pad="both", resize_to=resize_to)
+    longest = max(episode.num_samples for episode in episodes)
+    return WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
+
+
+def _recall_targets(
+    options: TrainOptions, features: EpisodeFeatures | None, windows: WindowDataset
+) -> RecallTargets | None:
+    if features is None or not options.loss.recall_weight:
+        return None
+    lengths = windows.episode_lengths
+    return RecallTargets(tick_codes(features, lengths, options.seed), lengths)
+
+
+def _recall_loss(options: TrainOptions, policy: Policy, source: BatchSource) -> RecallLoss | None:
+    if source.recall is None:
+        return None
+    torch.manual_seed(options.seed)
+    return RecallLoss(policy.config.width, source.recall.size, options.loss.recall_weight)
 
 
 def _config(options: TrainOptions, data: Data) -> TrainerConfig:

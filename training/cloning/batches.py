@@ -13,9 +13,11 @@ from torch import Tensor
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.training.cloning.augmentation import augment
+from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures
 from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
+from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.common.window_inputs import policy_inputs
 
 
@@ -30,14 +32,18 @@ class TrainingBatch:
     """(B, T) bool: False at padding."""
     weights: Tensor
     """(B, T, A) float32: weight of each binary dimension in the loss of its part."""
+    tick_weights: Tensor
+    """(B, T) float32: weight of each tick in the losses of all parts."""
     memory_reset: Tensor
     """(B, T) bool: True where the memory is reset before the tick."""
     burn_in: int = 0
+    recall_targets: Tensor | None = None
+    """(B, T, C) float32, with a recall loss."""
 
     @property
     def num_images(self) -> int:
-        """Number of frames of all cameras together, padding included."""
-        return sum(frames.shape[0] * frames.shape[1] for frames in self.inputs.images.values())
+        """Number of frames of all cameras together, padding and cached ones included."""
+        return len(self.inputs.features or self.inputs.images) * self.valid.numel()
 
     def to(self, device: torch.device) -> TrainingBatch:
         """Return the same batch on `device`."""
@@ -46,8 +52,10 @@ class TrainingBatch:
             self.actions.to(device),
             self.valid.to(device),
             self.weights.to(device),
+            self.tick_weights.to(device),
             self.memory_reset.to(device),
             self.burn_in,
+            None if self.recall_targets is None else self.recall_targets.to(device),
         )
 
     def at_ticks(self, ticks: slice) -> TrainingBatch:
@@ -57,7 +65,9 @@ class TrainingBatch:
             self.actions[:, ticks],
             self.valid[:, ticks],
             self.weights[:, ticks],
+            self.tick_weights[:, ticks],
             self.memory_reset[:, ticks],
+            recall_targets=None if self.recall_targets is None else self.recall_targets[:, ticks],
         )
 
 
@@ -78,11 +88,15 @@ class BatchSource:
         loss: LossConfig | None = None,
         augmentation: AugmentationConfig | None = None,
         memory: MemoryStart | None = None,
+        tick_weights: Tensor | None = None,
+        features: EpisodeFeatures | None = None,
+        recall: RecallTargets | None = None,
     ) -> None:
         """Make a source; no batch is prepared yet.
 
         dropout, loss: None for their defaults. augmentation: None for none. memory: None for
-        `FromZero`.
+        `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
+        the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
         """
         self.windows = windows
         self.batch_size = batch_size
@@ -92,13 +106,17 @@ class BatchSource:
         self._augmentation = augmentation
         weight = (LossConfig() if loss is None else loss).transition_weight
         self._weights = windows.binary_transition_weights(weight)
+        self._tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
+        self.features = features
+        self.recall = recall
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
         """Yield `count` batches that start from the initial memory.
 
         They are the same at every call and at every step of a training.
         """
-        picks = FromZero().picks(self.windows, self.batch_size, self.seed, first_batch=0)
+        start = FromZero() if self.memory.carries else self.memory
+        picks = start.picks(self.windows, self.batch_size, self.seed, first_batch=0)
         for step, pick in zip(range(count), picks, strict=False):
             yield self.make(pick, step, burn_in=0)
 
@@ -122,16 +140,36 @@ class BatchSource:
         too.
         """
         rng = np.random.default_rng([self.seed, step])
-        gathered = self.windows.gather_at(pick.places, burn_in=burn_in)
+        gathered = self.windows.gather_at(pick.places, burn_in=burn_in, ticks=pick.ticks)
+        ticks = gathered["dataset_tick"]
         inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng)
         if self._augmentation is not None:
             config = self._augmentation
             inputs = replace(
                 inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()}
             )
-        weights = self._weights[gathered["dataset_tick"]]
+        versions = self._versions(len(ticks), rng)
+        if self.features is not None:
+            inputs = self.features.into(inputs, ticks, versions)
+        targets = None
+        if self.recall is not None:
+            whole_past = self.memory.carries and not pick.restart
+            targets = self.recall.at(ticks, versions, whole_past=whole_past)
         reset = gathered["episode_start"]
         reset[:, 0] |= pick.restart
         return TrainingBatch(
-            inputs, gathered["actions"], gathered["valid"], weights, reset, burn_in
+            inputs,
+            gathered["actions"],
+            gathered["valid"],
+            self._weights[ticks],
+            self._tick_weights[ticks],
+            reset,
+            burn_in,
+            targets,
         )
+
+    def _versions(self, batch: int, rng: np.random.Generator) -> Tensor | None:
+        """Draw the version of the cached frames of each window, (B,) int64, if there are several."""
+        if self.features is None or self.features.versions == 1:
+            return None
+        return torch.from_numpy(rng.integers(self.features.versions, size=batch))

@@ -1,7 +1,7 @@
 """The losses of behaviour cloning on one batch, and the memory that they start from.
 
 The few ticks at which the gripper opens or closes decide a task, so the losses of binary parts
-weight these ticks more than others (`LossConfig`).
+weight these ticks more than others (`LossConfig`). Weights of ticks apply to all parts.
 """
 
 from __future__ import annotations
@@ -13,35 +13,47 @@ from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.network.policy import Policy
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning.batches import TrainingBatch
+from ttm.training.cloning.recall.recall_loss import RecallLoss
 
 
-def part_weights(spec: PolicySpec, weights: Tensor) -> dict[str, Tensor]:
-    """Return the weights of the ticks in the loss of each binary part.
+def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dict[str, Tensor]:
+    """Return the weights of the ticks in the loss of each part.
 
-    weights: (B, T, A), one for each dimension -> part name -> (B, T).
+    weights: (B, T, A), which count for the dimensions of binary parts; tick_weights: (B, T), which
+    count for all parts -> part name -> (B, T).
     """
     return {
-        part.name: weights[..., spec.action_slices[part.name]].amax(dim=-1)
-        for part in spec.actions
+        part.name: tick_weights * weights[..., spec.action_slices[part.name]].amax(dim=-1)
         if part.kind == "binary"
+        else tick_weights
+        for part in spec.actions
     }
 
 
 def cloning_losses(
-    policy: Policy, batch: TrainingBatch, memory: CoreState | None = None
+    policy: Policy,
+    batch: TrainingBatch,
+    memory: CoreState | None = None,
+    recall: RecallLoss | None = None,
 ) -> tuple[dict[str, Tensor], CoreState]:
     """Return part name -> scalar loss with their sum as "loss", and the memory at the end.
 
     memory: the memory before the first tick; None for the initial memory. A batch with a burn-in
-    starts from the memory after its burn-in instead.
+    starts from the memory after its burn-in instead. recall: its weighted loss is a part of the
+    sum, and its results are among those returned; the batch must have `recall_targets`.
     """
     if batch.burn_in:
         memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
-    raw, memory = policy(batch.inputs, memory, batch.memory_reset)
-    weights = part_weights(policy.spec, batch.weights)
+    outputs, memory = policy.core_outputs(batch.inputs, memory, batch.memory_reset)
+    raw = policy.action_head(outputs)
+    weights = part_weights(policy.spec, batch.weights, batch.tick_weights)
     losses = policy.loss(raw, batch.actions, valid=batch.valid, weights=weights)
-    return {**losses, "loss": torch.stack(list(losses.values())).sum()}, memory
+    total = torch.stack(list(losses.values())).sum()
+    if recall is not None and batch.recall_targets is not None:
+        told = recall(outputs, batch.recall_targets, batch.valid)
+        losses, total = {**losses, **told}, total + recall.weight * told["recall"]
+    return {**losses, "loss": total}, memory
 
 
 @torch.no_grad()

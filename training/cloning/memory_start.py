@@ -1,7 +1,8 @@
 """Ways to choose the memory at the first tick of a training window.
 
 The paper trains windows of 8 ticks from zero memory (Ryoo et al. 2022), so that a network never
-meets a memory older than a window. Two other ways show it older memories: carrying the memory of
+meets a memory older than a window. Whole episodes have no such limit, at the cost of gradients
+through all of their ticks. Two other ways show a network older memories: carrying the memory of
 the preceding window over without its gradient (truncated backpropagation through time, Williams &
 Peng 1990), and running the ticks before the window without gradient (burn-in, Kapturowski et al.
 2019).
@@ -16,11 +17,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from ttm.datasets.windows.episode_sampler import EpisodeSampler
 from ttm.datasets.windows.lane_sampler import LaneSampler
 from ttm.datasets.windows.sampler import WindowSampler
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.temporal_core import CoreState
-from ttm.training.cloning.options import Memory, MemoryStartConfig
+from ttm.training.cloning.options import Memory, MemoryStartConfig, Window
 
 
 class Pick(NamedTuple):
@@ -31,6 +33,8 @@ class Pick(NamedTuple):
     restart: bool = False
     """Whether every window starts from the initial memory, so that nothing is taken over from the
     last batch."""
+    ticks: int | None = None
+    """T, where the longest of the windows needs fewer ticks than `WindowDataset.window`."""
 
 
 class MemoryStart(ABC):
@@ -38,6 +42,8 @@ class MemoryStart(ABC):
 
     burn_in: int = 0
     """Ticks that run before each window, without gradient."""
+    carries: bool = False
+    """Whether a window's memory holds the ticks of its episode before the window."""
 
     @abstractmethod
     def picks(
@@ -70,6 +76,22 @@ class FromZero(MemoryStart):
         """Return None, so that the next batch starts from the initial memory."""
 
 
+class WholeEpisodes(FromZero):
+    """Windows are whole episodes from their first tick, so that the initial memory is right.
+
+    The data set must have one window for each episode.
+    """
+
+    def picks(
+        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
+    ) -> Iterator[Pick]:
+        """Yield episodes of similar length; see `EpisodeSampler`."""
+        lengths = windows.episode_lengths
+        sampler = EpisodeSampler(lengths, batch_size, seed=seed, first_batch=first_batch)
+        for indices in sampler:
+            yield Pick(windows.places(indices), ticks=max(lengths[index] for index in indices))
+
+
 class AfterBurnIn(FromZero):
     """The windows of `FromZero`, each after a burn-in of at most `ticks` ticks of its episode."""
 
@@ -79,6 +101,8 @@ class AfterBurnIn(FromZero):
 
 class Carried(MemoryStart):
     """A window continues with the memory that the preceding window of its episode left."""
+
+    carries = True
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
@@ -99,6 +123,8 @@ MEMORY_STARTS: Mapping[Memory, Callable[[int], MemoryStart]] = MappingProxyType(
 """Value of `ttm train --memory` -> constructor, which is called with the ticks of --burn-in."""
 
 
-def memory_start(config: MemoryStartConfig) -> MemoryStart:
-    """Return the way that `config` names."""
+def memory_start(config: MemoryStartConfig, window: Window = 8) -> MemoryStart:
+    """Return the way that `config` names; whole episodes start from the initial memory alone."""
+    if window == "episode":
+        return WholeEpisodes()
     return MEMORY_STARTS[config.memory](config.burn_in)

@@ -20,6 +20,7 @@ from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
 from ttm.training.common.schedule import Budget
 
 Memory = Literal["zero", "carry", "burn-in"]
+Window = int | Literal["episode"]
 
 LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
     {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
@@ -54,12 +55,38 @@ class InputDropoutConfig:
 
 
 @dataclass(frozen=True)
+class FrozenVisionConfig:
+    """Training on features of vision that are computed once."""
+
+    freeze_vision: bool = False
+    """With --init: keep the checkpoint's vision (EfficientNet, FiLM and the code of the instruction
+    that FiLM gets). Its features are computed once for each distinct frame and kept in memory, so
+    that a step takes a fraction of the time. TokenLearner and all else is trained."""
+    augmented_versions: int = 1
+    """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
+    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
+    Time at the start and memory grow with it."""
+
+
+@dataclass(frozen=True)
 class LossConfig:
-    """Weights of ticks in the loss."""
+    """Weights of ticks in the loss, and the recall loss.
+
+    The first three multiply each other and the `loss_weights` of the episodes.
+    """
 
     transition_weight: float = 5.0
     """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
     elsewhere."""
+    weigh_changes: float = 1.0
+    """Weight of the ticks at which the action changes: a dimension differs from the tick before by
+    more than its standard deviation in the data."""
+    weigh_starts: float = 1.0
+    """Weight of the first three ticks after a stand-still, which is three ticks or more in which no
+    proprioception moves by more than 0.02 of its standard deviations."""
+    recall_weight: float = 0.0
+    """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
+    been seen and is not seen now, without labels. 0: none; 2 is a good value."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +176,13 @@ class TrainOptions:
     """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
     --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller
     ones stay as they are. The robot must then send frames of that size too."""
-    window: int = 8
-    """Ticks in a training window, over which gradients flow through the memory."""
+    window: Window = 8
+    """Ticks in a training window, over which gradients flow through the memory; or `episode` for
+    whole episodes from their first tick, in batches of similar length."""
     memory_start: OmitArgPrefixes[MemoryStartConfig] = MemoryStartConfig()
     batch_size: int = 16
     """Windows in a batch."""
+    vision: OmitArgPrefixes[FrozenVisionConfig] = FrozenVisionConfig()
     optimization: OmitArgPrefixes[OptimizationConfig] = OptimizationConfig()
     input_dropout: OmitArgPrefixes[InputDropoutConfig] = InputDropoutConfig()
     loss: OmitArgPrefixes[LossConfig] = LossConfig()
@@ -193,12 +222,40 @@ class TrainOptions:
         def given(*names: str) -> dict[str, Any]:
             return {name: values[name] for name in names}
 
-        require_above_0(given("--window", "--burn-in", "--image-size", "--batch-size"))
+        require_above_0(given("--burn-in", "--image-size", "--batch-size", "--augmented-versions"))
+        require_above_0(given("--weigh-changes", "--weigh-starts"))
+        if self.window != "episode":
+            require_above_0(given("--window"))
         require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
         require_portion(given("--previous-action-dropout", "--proprioception-dropout"))
         require_portion(given("--average-decay", "--augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
+        require_at_least(0, given("--recall-weight"))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Raise `UserError` if two options contradict each other."""
+        memory, versions = self.memory_start.memory, self.vision.augmented_versions
+        if self.window == "episode" and memory != "zero":
+            raise UserError(
+                f"--window episode starts at the first tick, before which there is no memory, but "
+                f"--memory is {memory}; leave --memory out, or give --window a number"
+            )
+        if self.vision.freeze_vision and self.init is None:
+            raise UserError(
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped"
+            )
+        if versions > 1 and not (self.vision.freeze_vision and self.augment):
+            raise UserError(
+                f"--augmented-versions is {versions}, which needs --freeze-vision and --augment; "
+                "leave it out to augment every window anew"
+            )
+        if self.loss.recall_weight and not self.vision.freeze_vision:
+            raise UserError(
+                f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of "
+                "a vision that stays the same; give --freeze-vision too, or leave it out"
+            )
         if self.resume and self.overwrite:
             raise UserError(
                 "--resume continues a training and --overwrite discards it; give one of them"

@@ -58,11 +58,13 @@ def comparable(options: TrainOptions) -> dict[str, Any]:
 
 def require_same_options(options: TrainOptions, path: Path) -> None:
     """Raise `UserError` if `options` describe another training than the one saved in `path`."""
-    saved = read_header(path)["options"]
+    # A training that was saved before an option existed has its default.
+    defaults = comparable(TrainOptions(data=(), out=options.out))
+    saved = defaults | read_header(path)["options"]
     for name, value in comparable(options).items():
-        if saved.get(name) != value:
+        if saved[name] != value:
             raise UserError(
-                f"--{name} is {value}, but the training to resume has {saved.get(name)}; give the same "
+                f"--{name} is {value}, but the training to resume has {saved[name]}; give the same "
                 f"options as before, or start another training with another --out"
             )
 
@@ -91,15 +93,18 @@ def save_resume(
     average: nn.Module,
     optimizer: Optimizer,
     memory: CoreState | None = None,
+    recall: nn.Module | None = None,
 ) -> None:
     """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
     memory: the memory that the next batch starts from, if it is carried from batch to batch.
+    recall: the network of the recall loss, which the checkpoints do not hold.
     """
     tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
         "average", average.state_dict()
     )
     tensors |= _prefixed("memory", memory or {})
+    tensors |= _prefixed("recall", {} if recall is None else recall.state_dict())
     state = optimizer.state_dict()
     for index, values in state["state"].items():
         tensors |= _prefixed(f"optimizer.{index}", values)
@@ -139,7 +144,11 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def load_resume(
-    path: Path, trained: nn.Module, average: nn.Module, optimizer: Optimizer
+    path: Path,
+    trained: nn.Module,
+    average: nn.Module,
+    optimizer: Optimizer,
+    recall: nn.Module | None = None,
 ) -> TrainingProgress:
     """Fill the models and the optimiser, which must be built as they were, from `path`."""
     header = read_header(path)
@@ -147,6 +156,8 @@ def load_resume(
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     trained.load_state_dict(_under("trained", tensors))
     average.load_state_dict(_under("average", tensors))
+    if recall is not None:
+        recall.load_state_dict(_under("recall", tensors))
     _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
     return TrainingProgress(**header["progress"])
 

@@ -82,7 +82,8 @@ class RunLog:
         for name, value in rates.items():
             self.writer.add_scalar(f"throughput/{name}", value, step)
         speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
-        self._show(f"step {step}  loss {means['loss']:.4f}  {speed}", progress)
+        recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
+        self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
         self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
 
     def restart_clock(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.files import write_json
@@ -20,6 +20,7 @@ from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.ema import WeightAverage, calibrate_batch_norm
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.optimizer import build_optimizer, set_learning_rate
+from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.cloning.run_log import RunLog
 from ttm.training.cloning.validation import EpisodeErrors
@@ -64,12 +65,18 @@ class Trainer:
         config: TrainerConfig,
         out: Path,
         fabric: Fabric,
+        recall: RecallLoss | None = None,
     ) -> None:
-        """errors: of the "training" episodes, and of the "validation" episodes if there are any."""
+        """errors: of the "training" episodes, and of the "validation" episodes if there are any.
+
+        recall: trained along with the policy, but not saved in checkpoints; None for none.
+        """
         self.config, self.out, self.fabric, self.source = config, out, fabric, source
         self.policy = fabric.to_device(policy)
         self.average = WeightAverage(self.policy, config.average_decay)
-        self.optimizer = build_optimizer(self.policy, config.weight_decay)
+        self.recall = None if recall is None else fabric.to_device(recall)
+        self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
+        self.optimizer = build_optimizer(self._trained, config.weight_decay)
         self.progress = TrainingProgress()
         self._memory: CoreState | None = None  # the memory that the next batch starts from
         self._errors = errors
@@ -87,7 +94,8 @@ class Trainer:
 
     def resume(self, path: Path) -> None:
         """Continue the training whose state is saved in `path`."""
-        self.progress = load_resume(path, self.policy, self.average.model, self.optimizer)
+        models = (self.policy, self.average.model)
+        self.progress = load_resume(path, *models, self.optimizer, self.recall)
         self._memory = load_memory(path, self.device)
         self.average.updates = self.progress.step
         self._begun_s = time.monotonic() - self.progress.elapsed_s
@@ -139,11 +147,11 @@ class Trainer:
     def _optimize(self, batch: TrainingBatch) -> dict[str, Tensor]:
         self.policy.train()
         with self.fabric.autocast():
-            losses, memory = cloning_losses(self.policy, batch, self._memory)
+            losses, memory = cloning_losses(self.policy, batch, self._memory, self.recall)
         self._memory = self.source.memory.kept(memory)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(losses["loss"])
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), GRADIENT_LIMIT)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), GRADIENT_LIMIT)
         self.optimizer.step()
         return {**losses, "gradient_norm": norm}
 
@@ -180,6 +188,9 @@ class Trainer:
         )
 
     def _calibrate(self) -> None:
+        """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""
+        if self.source.features is not None:
+            return
         batches = (batch.to(self.device) for batch in self.source.sample(CALIBRATION_BATCHES))
         calibrate_batch_norm(
             self.average.model, (self.average.model(batch.inputs) for batch in batches)
@@ -214,7 +225,8 @@ class Trainer:
         self.used()
         self._save_checkpoint(LAST)
         path, models = resume_path(self.out), (self.policy, self.average.model)
-        save_resume(path, self.progress, self.config.options, *models, self.optimizer, self._memory)
+        state = (self.progress, self.config.options, *models, self.optimizer)
+        save_resume(path, *state, self._memory, self.recall)
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,

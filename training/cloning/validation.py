@@ -18,6 +18,11 @@ from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows.window_dataset import WindowBatch, WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
+from ttm.training.cloning.frozen_vision.feature_cache import (
+    EpisodeFeatures,
+    FeatureCache,
+    without_cameras,
+)
 from ttm.training.common.action_errors import ActionErrors, ErrorSum, Floats
 from ttm.training.common.window_inputs import policy_inputs
 
@@ -34,6 +39,8 @@ class EpisodeErrors:
     """One window for each whole episode."""
     statistics: VectorStatistics
     """Statistics of the training episodes' actions."""
+    features: EpisodeFeatures | None = None
+    """Features of frozen vision, in place of the images of `windows`."""
 
     @classmethod
     def of(
@@ -42,11 +49,19 @@ class EpisodeErrors:
         statistics: VectorStatistics,
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
+        cache: FeatureCache | None = None,
     ) -> EpisodeErrors:
-        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time."""
+        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
+
+        cache: makes the features of frozen vision, if it is frozen.
+        """
         episodes = episodes[:: -(-len(episodes) // most_episodes)]
         longest = max((episode.num_samples for episode in episodes), default=1)
-        return cls(WindowDataset(episodes, longest, pad="none", resize_to=resize_to), statistics)
+        if cache is None:
+            windows = WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
+            return cls(windows, statistics)
+        windows = WindowDataset(without_cameras(episodes), longest, pad="none")
+        return cls(windows, statistics, cache.features(episodes))
 
     def mean_action(self) -> ActionErrors:
         """Return the errors of always predicting the mean action of the training episodes."""
@@ -71,8 +86,16 @@ class EpisodeErrors:
     def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
         """Return the errors of a policy, which must be in evaluation mode."""
         return self._errors(
-            (batch, _predict(policy, policy_inputs(batch), without_previous_action))
+            (batch, _predict(policy, self._inputs(batch), without_previous_action))
             for batch in self._batches()
+        )
+
+    def _inputs(self, batch: WindowBatch) -> PolicyInputs:
+        inputs = policy_inputs(batch)
+        return (
+            self.features.into(inputs, batch["dataset_tick"])
+            if self.features is not None
+            else inputs
         )
 
     def _batches(self) -> Iterator[WindowBatch]:

@@ -15,6 +15,7 @@ from ttm.datasets.check.demo_faults import (
     length_faults,
     structure_faults,
     value_faults,
+    weight_faults,
 )
 from ttm.datasets.check.fault import DELETE, Demo, Fault
 from ttm.datasets.check.file_faults import file_faults, leftovers
@@ -97,7 +98,8 @@ def _demo_faults(demo: Demo) -> Iterator[Fault]:
     yield from broken
     if broken:
         return
-    checks = [length_faults(demo), value_faults(demo), clock_faults(demo)]
+    checks = [length_faults(demo), value_faults(demo), weight_faults(demo)]
+    checks += [clock_faults(demo)]
     checks += [frame_faults(demo, camera) for camera in demo.spec.cameras]
     for check in checks:
         try:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ttm.datasets.action_checks import limits_text, outside_limits
 from ttm.datasets.check.fault import DELETE, Demo, Fault, runs, ticks_text
 from ttm.datasets.episode_file import expected_shapes
+from ttm.datasets.episode_reader import usable_weights
 from ttm.datasets.layout import JPEG
 from ttm.policy.spec import ActionPart
 
@@ -44,7 +45,8 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
     length = len(demo.group["actions"])
     if length == 0:
         yield demo.fault("it has no tick", DELETE)
-    for key in (*expected_shapes(demo.spec), "executed_actions", "timestamps", "rewards", "dones"):
+    optional = ("executed_actions", "loss_weights", "timestamps", "rewards", "dones")
+    for key in (*expected_shapes(demo.spec), *optional):
         stored = demo.group.get(key)
         if isinstance(stored, h5py.Dataset) and len(stored) != length:
             shorter = min(len(stored), length)
@@ -70,6 +72,20 @@ def value_faults(demo: Demo) -> Iterator[Fault]:
     actions = np.asarray(demo.group["actions"], dtype=np.float32)
     for part in demo.spec.actions:
         yield from _limit_faults(demo, part, actions[:, demo.spec.action_slices[part.name]])
+
+
+def weight_faults(demo: Demo) -> Iterator[Fault]:
+    """Find loss weights that are not one finite number of at least 0 for each tick."""
+    remedy = "write one weight of 0 or more for each tick, or delete loss_weights"
+    if "loss_weights" not in demo.group:
+        return
+    weights = np.asarray(demo.group["loss_weights"], dtype=np.float32)
+    if weights.ndim != 1:
+        yield demo.fault(f"loss_weights has shape {weights.shape}, not (T,)", remedy)
+        return
+    for first, last in runs(~usable_weights(weights)):
+        what = f"loss_weights is NaN, infinite or below 0 {ticks_text(first, last)}"
+        yield demo.fault(what, remedy, first)
 
 
 def clock_faults(demo: Demo) -> Iterator[Fault]:

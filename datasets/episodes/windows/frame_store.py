@@ -66,7 +66,7 @@ class FrameStore:
         index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
         ticks = row - self._offsets[index]
         frames = self._episodes[index].frames(camera.name, int(ticks.min()), int(ticks.max()) + 1)
-        window: Frames = _resized(frames, camera)[ticks - ticks.min()]
+        window: Frames = resized_frames(frames, camera)[ticks - ticks.min()]
         return window
 
     def _decode_all(self, needed: int) -> dict[str, Tensor]:
@@ -85,7 +85,7 @@ class FrameStore:
         pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
         for episode, start in track(pairs, "decoding frames"):
             for camera in self._spec.cameras:
-                frames = _resized(episode.frames(camera.name), camera)
+                frames = resized_frames(episode.frames(camera.name), camera)
                 cached[camera.name][start : start + len(frames)] = torch.from_numpy(frames)
         return cached
 
@@ -100,7 +100,8 @@ def available_memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def _resized(frames: Frames, camera: CameraSpec) -> Frames:
+def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
+    """Return frames (n, H, W, 3) at the size of `camera`."""
     if frames.shape[1:3] == (camera.height, camera.width):
         return frames
     return np.stack([resize_frame(frame, camera.height, camera.width) for frame in frames])

@@ -172,11 +172,14 @@ class WindowDataset(Dataset[WindowBatch]):
         """Return the windows of these indices (B,) as one batch, on the device of this data set."""
         return self.gather_at(self.places(indices))
 
-    def gather_at(self, places: Tensor, *, burn_in: int = 0) -> WindowBatch:
+    def gather_at(
+        self, places: Tensor, *, burn_in: int = 0, ticks: int | None = None
+    ) -> WindowBatch:
         """Return the windows at any places, as one batch of T = `burn_in` + `window` ticks.
 
         places: (B, 3) int64, as `places` returns them: episode, first tick, length.
         burn_in: the number of ticks to include before each window, for a memory to build up.
+        ticks: T without the burn-in, where the longest of these windows needs fewer than `window`.
 
         The first tick may be negative. In place of ticks before an episode's start stands its first
         tick, each time with `episode_start`, so that a memory which is reset there keeps nothing of
@@ -184,7 +187,7 @@ class WindowDataset(Dataset[WindowBatch]):
         """
         device = self._windows.device
         episode, start, length = places.to(device).unbind(1)  # (B,) each
-        steps = torch.arange(-burn_in, self.window, device=device)
+        steps = torch.arange(-burn_in, ticks or self.window, device=device)
         wanted = start[:, None] + steps  # (B, T)
         valid = (steps >= 0) & (steps < length[:, None]) & (wanted >= 0)
         tick = torch.minimum(wanted.clamp_min(0), (self._lengths[episode] - 1)[:, None])

@@ -1,0 +1,1 @@
+"""Frozen vision: its features are computed once and stand in for the camera frames."""

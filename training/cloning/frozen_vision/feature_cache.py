@@ -1,0 +1,148 @@
+"""The features of frozen vision for whole data sets, computed once and kept in memory.
+
+What is kept are the feature maps before TokenLearner, so that the camera tokens, which choose where
+to look, can still be trained. Vision runs in evaluation mode, as it does on the robot. Its
+condition, the code of the instruction, is frozen with it, because the features depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ttm.datasets.episode_dataset import EpisodeDataset
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.instructions import embed_instructions
+from ttm.datasets.progress import track
+from ttm.datasets.windows.frame_store import available_memory_bytes, resized_frames
+from ttm.policy.errors import UserError
+from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
+from ttm.policy.network.policy import Policy
+from ttm.policy.spec import CameraSpec
+from ttm.training.cloning.augmentation import augment
+from ttm.training.cloning.frozen_vision.map_store import MapStore
+from ttm.training.cloning.options import AugmentationConfig
+
+MEMORY_PORTION = 0.8
+"""The portion of the free memory that the features may fill."""
+
+
+def freeze_vision(policy: Policy) -> None:
+    """Exclude vision and the code of the instruction, its condition, from training."""
+    policy.vision.requires_grad_(False)
+    policy.language.requires_grad_(False)
+
+
+def without_cameras(episodes: EpisodeDataset) -> EpisodeDataset:
+    """Return the same episodes without their camera frames."""
+    spec = replace(episodes.spec, cameras=())
+    return EpisodeDataset(list(episodes), spec, source=episodes.source, note=episodes.note)
+
+
+@dataclass(frozen=True)
+class EpisodeFeatures:
+    """The feature maps of all ticks of a data set, in one or more versions of its frames."""
+
+    stores: Mapping[str, MapStore]
+    """Camera -> the maps of its distinct frames."""
+    rows: Mapping[str, Tensor]
+    """Camera -> (versions, num_ticks) int64: the map of each dataset tick."""
+
+    @property
+    def versions(self) -> int:
+        """The number of versions; version 0 is as recorded."""
+        return len(next(iter(self.rows.values())))
+
+    def into(
+        self, inputs: PolicyInputs, ticks: Tensor, versions: Tensor | None = None
+    ) -> PolicyInputs:
+        """Return `inputs` with the features of dataset ticks (B, T).
+
+        versions: (B,) int64, one for each window; None for the frames as recorded.
+        """
+        version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
+        features = {}
+        for name, rows in self.rows.items():
+            used, index = torch.unique(rows[version[:, None], ticks], return_inverse=True)
+            maps = self.stores[name].maps[used].permute(0, 3, 1, 2)  # (U, C, h, w)
+            features[name] = FeatureMaps(maps, index)
+        return replace(inputs, features=features)
+
+
+class FeatureCache:
+    """Computes the features of data sets and shares those of equal frames among them."""
+
+    def __init__(self, policy: Policy, cameras: tuple[CameraSpec, ...]) -> None:
+        """cameras: with the sizes of the frames that the network gets."""
+        self._policy = policy
+        self._cameras = cameras
+        self._stores = {camera.name: MapStore() for camera in cameras}
+        self._limit = MEMORY_PORTION * available_memory_bytes()
+
+    def features(
+        self,
+        episodes: EpisodeDataset,
+        versions: int = 1,
+        augmentation: AugmentationConfig | None = None,
+        seed: int = 0,
+    ) -> EpisodeFeatures:
+        """Return the features of `episodes`.
+
+        Version 0 has the frames as recorded. Those of version k > 0 are augmented, by changes that
+        are drawn from (seed, episode, k) once for each episode and camera.
+        """
+        codes = embed_instructions(list(episodes))
+        found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
+        for number, episode in enumerate(track(list(episodes), "computing features")):
+            condition = torch.from_numpy(codes[number : number + 1])
+            for camera in self._cameras:
+                frames = _frames(episode, camera)
+                rows = [self._see(camera, frames, condition)]
+                for version in range(1, versions):
+                    rng = np.random.default_rng([seed, number, version])
+                    changed = augment(frames[None], augmentation or AugmentationConfig(), rng)[0]
+                    rows.append(self._see(camera, changed, condition))
+                found[camera.name].append(torch.stack(rows))
+        return EpisodeFeatures(
+            self._stores, {name: torch.cat(rows, dim=1) for name, rows in found.items()}
+        )
+
+    def summary(self) -> str:
+        """Return in words how much is kept."""
+        frames = sum(store.num_frames for store in self._stores.values())
+        distinct = sum(map(len, self._stores.values()))
+        return (
+            f"features of {distinct} distinct frames of {frames} in {self._num_bytes / 1e6:.1f} MB"
+        )
+
+    @property
+    def _num_bytes(self) -> int:
+        return sum(store.num_bytes for store in self._stores.values())
+
+    @torch.no_grad()
+    def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
+        """Return the rows of frames (T, 3, H, W) in the store of the camera, (T,)."""
+        policy = self._policy
+        device, training = next(policy.parameters()).device, policy.training
+        policy.eval()
+        code = policy.instruction_code(language.to(device))
+        rows = self._stores[camera.name].rows(
+            frames, language.numpy().tobytes(), lambda new: policy.vision(new.to(device), code)
+        )
+        policy.train(training)
+        if self._num_bytes > self._limit:
+            raise UserError(
+                f"the features of frozen vision exceed {self._limit / 2**30:.1f} GiB, the free memory; "
+                "take fewer --augmented-versions or episodes, or train without --freeze-vision"
+            )
+        return rows
+
+
+def _frames(episode: EpisodeReader, camera: CameraSpec) -> Tensor:
+    """Return the frames of an episode, (T, 3, H, W) uint8."""
+    frames = resized_frames(episode.frames(camera.name), camera)
+    return torch.from_numpy(frames).permute(0, 3, 1, 2)
