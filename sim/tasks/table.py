@@ -46,6 +46,12 @@ TASKS: dict[str, TaskEntry] = {
     "count": TaskEntry(
         "ttm.sim.tasks.memory.count:Count", "open the drawer that blinks counted", "memory"
     ),
+    "take_back": TaskEntry(
+        "ttm.sim.tasks.memory.take_back:TakeBack", "put an object where it stood", "memory"
+    ),
+    "sequence": TaskEntry(
+        "ttm.sim.tasks.memory.sequence:Sequence", "touch three in the order shown", "memory"
+    ),
     "shell": TaskEntry(
         "ttm.sim.tasks.memory.shell:Shell", "lift the cup that hides the ball", "memory"
     ),

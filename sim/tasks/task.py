@@ -38,9 +38,10 @@ class Motion:
 class Task(ABC):
     """One kind of instruction. A task has its own file in this folder and one line in `table.py`.
 
-    A task keeps no state of its own from tick to tick: all methods look at the `KitchenWorld`, in
-    which `world.notes` is what `update` has noted in this episode, `world.start` is what `sample` returned, `world.tick` counts the ticks of the episode, and
-    `world.data` is the simulator's state. The class attributes say
+    A task keeps no state from tick to tick: all methods look at the `KitchenWorld`, in which
+    `world.start` is what `sample` returned, `world.tick` counts the ticks of the episode,
+    `world.data` is the simulator's state, and `world.notes` is a list in which `update` may note what
+    happened. The class attributes say
 
     - `template`: the instruction, with `{}` where the goal's name is inserted;
     - `goals`: the names that `InitialState.goal` may take;
