@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ttm.training.study.memory.level import MemoryLevel
 from ttm.training.study.memory.options import MemoryOptions
-from ttm.training.study.memory.policy import MemoryPolicy
+from ttm.training.study.memory.recalling_policy import RecallingPolicy, recall_and_cloning_loss
 from ttm.training.study.memory.report import NOTES, figures, heading, result_table
-from ttm.training.study.minigrid.comparison import compare
+from ttm.training.study.memory.settings import MemorySettings
+from ttm.training.study.minigrid.comparison import common_values, compare
 from ttm.training.study.minigrid.plot import panels_of, write_plot
+from ttm.training.study.minigrid.train_and_evaluate import Method
 from ttm.training.study.output import print_results
 
 
@@ -19,7 +21,9 @@ def run(options: MemoryOptions) -> int:
     """
     level = MemoryLevel(options.level)
     max_steps = level.environment().max_steps
-    compared = compare(options, level, MemoryPolicy)
+    settings = MemorySettings(**common_values(options), recall=options.recall)
+    method = Method(RecallingPolicy, recall_and_cloning_loss(options.recall))
+    compared = compare(options, settings, level, method)
     print_results(
         heading(compared),
         *(result_table(compared.results, way, max_steps) for way in options.actions),

@@ -6,7 +6,7 @@ the same batches in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -109,11 +109,16 @@ def cloning_loss(
     directions: Tensor,
     actions: Tensor,
 ) -> Tensor:
-    """Return the cross-entropy with the demonstrated actions, a scalar; see `EpisodeTensors`.
-
-    Every tick of every episode has the same weight.
-    """
+    """Return the cross-entropy with the demonstrated actions, a scalar; see `EpisodeTensors`."""
     scores, _ = policy(policy.instruct(sentences), which, tiles, directions)
+    return action_loss(scores, actions)
+
+
+def action_loss(scores: Tensor, actions: Tensor) -> Tensor:
+    """Return the cross-entropy, to which every tick of every episode contributes alike.
+
+    scores: (B, T, 7). actions: (B, T) int64, see `EpisodeTensors`.
+    """
     return F.cross_entropy(scores.flatten(0, 1), actions.flatten(), ignore_index=NO_LOSS)
 
 
@@ -123,13 +128,17 @@ def clone(
     steps: int,
     learning_rate: float,
     report_every: int,
+    loss: Callable[..., Tensor] = cloning_loss,
 ) -> Iterator[Progress]:
-    """Train for `steps` steps with a warm-up and half a cosine; yield as `fit` does."""
+    """Train for `steps` steps with a warm-up and half a cosine; yield as `fit` does.
+
+    loss: called with the policy and the parts of `EpisodeTensors`.
+    """
     schedule = WarmupCosine(peak=learning_rate)
     return fit(
         policy,
         islice(batches, steps),
-        cloning_loss,
+        loss,
         learning_rate=lambda step: schedule.learning_rate(step, step / steps),
         report_every=report_every,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -13,9 +14,8 @@ from ttm.training.study.minigrid.demonstrations import Demonstrations, load_or_r
 from ttm.training.study.minigrid.environment import minigrid_version
 from ttm.training.study.minigrid.level import Level
 from ttm.training.study.minigrid.options import MinigridOptions
-from ttm.training.study.minigrid.policy import MinigridPolicy
 from ttm.training.study.minigrid.results import CoreResult, ResultFolder, StudySettings
-from ttm.training.study.minigrid.train_and_evaluate import train_and_evaluate
+from ttm.training.study.minigrid.train_and_evaluate import Method, train_and_evaluate
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,15 @@ class Comparison:
 
 
 def compare(
-    options: MinigridOptions, level: Level, policy_type: type[MinigridPolicy] = MinigridPolicy
+    options: MinigridOptions, settings: StudySettings, level: Level, method: Method
 ) -> Comparison:
     """Train and evaluate the cores that have no result yet; return all results.
 
-    level: the one that `options` name. policy_type: what is built around each core. Raises
-    `UserError` for an unknown level and for core options that do not fit.
+    settings: made of `options`, with what the study adds to them. level: the one that they name.
+    Raises `UserError` for an unknown level and for core options that do not fit.
     """
     level.environment()  # raises here, before anything is recorded
     torch.set_num_threads(options.threads)
-    settings = settings_of(options)
     configs = {name: equal_core(name, options.width, options.core_options) for name in options.core}
     demonstrations = load_or_record(level, settings.demonstrations, options.cache, options.workers)
     folder = ResultFolder(options.cache / "results", settings)
@@ -45,24 +44,22 @@ def compare(
         label = " ".join((name, *options.core_options))
         known = folder.find(label)
         if options.again or known is None or not is_of(known, config):
-            folder.save(
-                train_and_evaluate(label, config, level, demonstrations, settings, policy_type)
-            )
+            folder.save(train_and_evaluate(label, config, level, demonstrations, settings, method))
     return Comparison(settings, demonstrations, folder.all())
 
 
-def settings_of(options: MinigridOptions) -> StudySettings:
-    """Return what the results that `options` ask for have in common."""
-    return StudySettings(
-        level=options.level,
+def common_values(options: MinigridOptions) -> dict[str, Any]:
+    """Return the values of `StudySettings` that `options` ask for."""
+    return {
+        "level": options.level,
         **asdict(options.effort),
-        learning_rate=options.learning_rate,
-        width=options.width,
-        seed=options.seed,
-        episodes=options.episodes,
-        actions=options.actions,
-        minigrid=minigrid_version(),
-    )
+        "learning_rate": options.learning_rate,
+        "width": options.width,
+        "seed": options.seed,
+        "episodes": options.episodes,
+        "actions": options.actions,
+        "minigrid": minigrid_version(),
+    }
 
 
 def is_of(result: CoreResult, config: CoreConfig) -> bool:

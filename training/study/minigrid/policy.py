@@ -127,10 +127,29 @@ class MinigridPolicy(nn.Module):
         tiles: (B, T, 49) int64.
         directions: (B, T) int64.
         """
+        tokens, outputs, state = self.remember(instructions, which, tiles, directions, state)
+        return self.score(tokens, outputs), state
+
+    def remember(
+        self,
+        instructions: Instructions,
+        which: Tensor,
+        tiles: Tensor,
+        directions: Tensor,
+        state: CoreState | None = None,
+    ) -> tuple[Tensor, Tensor, CoreState]:
+        """Return the tokens (B, T, D), the core's mean outputs (B, T, D), and the core's state.
+
+        See `forward`.
+        """
         tokens = self._see(instructions, which, tiles, directions)
         outputs, state = self.core(tokens.unsqueeze(2), state)
-        scores: Tensor = self.head(torch.cat([outputs.mean(dim=2), tokens], dim=-1))
-        return scores, state
+        return tokens, outputs.mean(dim=2), state
+
+    def score(self, tokens: Tensor, outputs: Tensor) -> Tensor:
+        """Return the scores of the actions, (B, T, 7), for what `remember` returned."""
+        scores: Tensor = self.head(torch.cat([outputs, tokens], dim=-1))
+        return scores
 
     def _see(
         self, instructions: Instructions, which: Tensor, tiles: Tensor, directions: Tensor

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 import torch
+from torch import Tensor
 
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.training.common.progress import print_progress
-from ttm.training.study.minigrid.cloning import EpisodeSampler, clone
+from ttm.training.study.minigrid.cloning import EpisodeSampler, clone, cloning_loss
 from ttm.training.study.minigrid.core_sizes import num_parameters
 from ttm.training.study.minigrid.demonstrations import FIRST_EVALUATION_SEED, Demonstrations
 from ttm.training.study.minigrid.level import Level
@@ -22,13 +24,22 @@ REPORT_EVERY = 100
 DRAWN = "drawn"
 
 
+@dataclass(frozen=True)
+class Method:
+    """What a study builds around every core, and how it trains that."""
+
+    policy: Callable[[CoreConfig, Vocabulary, int], MinigridPolicy] = MinigridPolicy
+    loss: Callable[..., Tensor] = cloning_loss
+    """See `clone`."""
+
+
 def train_and_evaluate(
     label: str,
     config: CoreConfig,
     level: Level,
     demonstrations: Demonstrations,
     settings: StudySettings,
-    policy_type: type[MinigridPolicy],
+    method: Method,
 ) -> CoreResult:
     """Train `config`, called `label`, and let it act in the episodes of the evaluation.
 
@@ -36,10 +47,12 @@ def train_and_evaluate(
     """
     torch.manual_seed(settings.seed)
     vocabulary = Vocabulary.of(demonstrations.missions, demonstrations.images)
-    policy = policy_type(config, vocabulary, settings.width)
+    policy = method.policy(config, vocabulary, settings.width)
     sampler = EpisodeSampler(demonstrations, vocabulary, settings.batch_ticks)
     batches = sampler.endless(settings.seed)
-    for progress in clone(policy, batches, settings.steps, settings.learning_rate, REPORT_EVERY):
+    for progress in clone(
+        policy, batches, settings.steps, settings.learning_rate, REPORT_EVERY, method.loss
+    ):
         done = f"step {progress.steps:,} of {settings.steps:,}, loss {progress.mean_loss:.4f}"
         print_progress(f"{label}: {done}, {progress.seconds:.0f} s")
     return CoreResult(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,9 +16,10 @@ pytest.importorskip("minigrid")
 
 from ttm.training.study.memory.choices import Choices
 from ttm.training.study.memory.level import MemoryLevel
-from ttm.training.study.memory.policy import MemoryPolicy
+from ttm.training.study.memory.recalling_policy import RecallingPolicy, recall_and_cloning_loss
 from ttm.training.study.memory.report import result_table
 from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
+from ttm.training.study.minigrid.cloning import EpisodeSampler, cloning_loss
 from ttm.training.study.minigrid.core_sizes import equal_core
 from ttm.training.study.minigrid.demonstrations import record
 from ttm.training.study.minigrid.policy import Vocabulary
@@ -41,17 +43,32 @@ def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     config = equal_core(core, WIDTH)
     torch.manual_seed(seed)
-    weights = MemoryPolicy(config, vocabulary, WIDTH).state_dict()
+    weights = RecallingPolicy(config, vocabulary, WIDTH).state_dict()
     return {name: weight for name, weight in weights.items() if not name.startswith("core.")}
 
 
 def test_first_weights_around_the_core_are_equal() -> None:
     first = weights_around(NAMES[0], seed=3)
+    assert {"head.weight", "recall.layers.0.weight"} <= first.keys()
     for core in NAMES[1:]:
         other = weights_around(core, seed=3)
         assert other.keys() == first.keys()
         assert all(torch.equal(weight, first[name]) for name, weight in other.items())
     assert not torch.equal(weights_around(NAMES[0], seed=4)["head.weight"], first["head.weight"])
+
+
+def test_without_a_weight_the_actions_alone_are_learned() -> None:
+    recorded = record(MemoryLevel("MemoryS7"), range(6))
+    vocabulary = Vocabulary.of(recorded.missions, recorded.images)
+    policy = RecallingPolicy(equal_core("lstm", WIDTH), vocabulary, WIDTH)
+    batch = EpisodeSampler(recorded, vocabulary, ticks=100).batch(np.arange(6))
+    actions_alone = cloning_loss(policy, *batch)
+    assert torch.equal(recall_and_cloning_loss(0.0)(policy, *batch), actions_alone)
+    added = recall_and_cloning_loss(2.0)(policy, *batch) - actions_alone
+    added.backward()
+    assert 2 * 0.2 < added.item() < 2 * 2
+    assert policy.see_tiles.weight.grad.any()  # the loss reaches what comes before the core
+    assert policy.head.weight.grad is None or not policy.head.weight.grad.any()
 
 
 def test_the_way_an_episode_ends_tells_the_choice() -> None:
