@@ -8,7 +8,13 @@ from pathlib import Path
 from ttm.datasets.progress import track
 from ttm.policy.network.language import embed_instruction
 from ttm.sim.collection.recorder import Recorder, RecordingJob
-from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN, inspect_env
+from ttm.sim.environment import (
+    ALL_TASKS,
+    FIRST_DEMONSTRATION_SEED,
+    KITCHEN,
+    inspect_env,
+    require_memory_tasks,
+)
 from ttm.sim.evaluation.actors import load_policy
 from ttm.sim.processes import WorkerPool
 from ttm.sim.shipped import checkpoint_path
@@ -24,6 +30,7 @@ def collect(
     first_seed: int = FIRST_DEMONSTRATION_SEED,
     disturbance: float = 1.0,
     policy: Path | None = None,
+    gap: int | None = None,
 ) -> int:
     """Record demonstrations into the folder `out`, and print how many there are.
 
@@ -45,6 +52,8 @@ def collect(
         How strongly the execution is disturbed. 0 for clean demonstrations.
     policy : Path, optional
         Checkpoint, or "shipped", that drives at first while the expert labels.
+    gap : int, optional
+        The ticks for which memory tasks hide their cue. None for those that each episode draws.
 
     Returns
     -------
@@ -54,6 +63,8 @@ def collect(
     facts = inspect_env(env)
     names = facts.choose(task)
     facts.require_expert()
+    if gap is not None:
+        require_memory_tasks(env, names, f"--gap {gap}")
     embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
     checkpoint = None
     if policy is not None:
@@ -62,7 +73,7 @@ def collect(
     out.mkdir(parents=True, exist_ok=True)
     pool = WorkerPool(
         Recorder,
-        (env, out, disturbance, checkpoint, embeddings),
+        (env, out, disturbance, checkpoint, embeddings, gap),
         workers=workers,
         advice="; what was recorded is kept, and the same command goes on",
     )

@@ -46,9 +46,12 @@ class CollectCommand:
     policy: Path | None = None
     """Checkpoint (or `shipped`) that drives at first while the expert labels (DAgger); keeps failures too."""
 
+    gap: int | None = None
+    """Ticks for which memory tasks hide their cue; without it each episode draws its own."""
+
     def run(self) -> int:
         require_at_least(1, options(self, "episodes", "workers"))
-        require_at_least(0, options(self, "first_seed", "disturbance"))
+        require_at_least(0, options(self, "first_seed", "disturbance", "gap"))
         from ttm.sim.collection.collect import collect
 
         return collect(
@@ -60,4 +63,5 @@ class CollectCommand:
             first_seed=self.first_seed,
             disturbance=self.disturbance,
             policy=self.policy,
+            gap=self.gap,
         )

@@ -18,7 +18,7 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.collection.disturbance import Disturbance
-from ttm.sim.environment import expert_of, make_env, spec_of
+from ttm.sim.environment import expert_of, make_env, reset_options, spec_of
 from ttm.sim.evaluation.actors import load_policy
 
 TAKEOVER_TICKS = (8, 45)
@@ -50,6 +50,8 @@ class Recorder:
         Checkpoint of the driving policy.
     embeddings : mapping
         Instruction -> sentence embedding (L,). Others are computed when they are met.
+    gap : int, optional
+        The ticks for which memory tasks hide their cue. None for those that each episode draws.
     """
 
     def __init__(
@@ -59,12 +61,13 @@ class Recorder:
         disturbance: float,
         policy: Path | None,
         embeddings: Mapping[str, np.ndarray],
+        gap: int | None = None,
     ):
         self._env = make_env(environment)
         self._spec = spec_of(self._env)
         self._folder, self._disturbance = folder, disturbance
         self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
-        self._embeddings = dict(embeddings)
+        self._embeddings, self._gap = dict(embeddings), gap
 
     def run(self, job: RecordingJob) -> bool:
         """Record one episode unless its file exists. Return whether it is worth keeping, and kept."""
@@ -72,7 +75,9 @@ class Recorder:
         path = self._folder / f"{job.task}_{kind}_{job.seed}.hdf5"
         if path.exists():
             return True
-        observation, info = self._env.reset(seed=job.seed, options={"task": job.task})
+        observation, info = self._env.reset(
+            seed=job.seed, options=reset_options(job.task, self._gap)
+        )
         instruction = info["instruction"]
         embedding = self._embedding(instruction)
         rng = np.random.default_rng((job.seed, 1))

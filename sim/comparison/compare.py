@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ttm.policy.checks import require_some
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.comparison import Entry, pairs_of, rates_table, write_comparison
-from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.comparison import Entry, print_comparison, write_comparison
+from ttm.sim.evaluation.condition import PROBE_DESCRIPTIONS, Condition
 from ttm.sim.evaluation.result import RESULT_FILE, VIDEOS, Evaluation, load_evaluation
 
 
@@ -21,11 +21,8 @@ def compare_and_report(results: Sequence[Path], out: Path) -> int:
     require_some({"RESULT": results})
     entries = [entry for path in results for entry in read_entries(path)]
     _require_different(entries)
-    pairs = pairs_of(entries)
     page = write_comparison(out / "report.html", "Evaluations compared", entries)
-    print(rates_table(entries))
-    for pair in pairs:
-        print(pair)
+    print_comparison(entries)
     print(f"report: {page}")
     return 0
 
@@ -51,11 +48,11 @@ def _entry(path: Path, file: Path) -> Entry:
     return Entry(name, evaluation, file.parent / VIDEOS)
 
 
-def _order(evaluation: Evaluation) -> tuple[int, bool, str]:
-    """Order by gap, and "live" before the others."""
+def _order(evaluation: Evaluation) -> tuple[int, int, str]:
+    """Order by gap, and then as the probes are listed, "live" first."""
     condition = evaluation.condition
     gap = -1 if condition.gap is None else condition.gap
-    return gap, condition.series != Condition().series, condition.series
+    return gap, list(PROBE_DESCRIPTIONS).index(condition.probe), condition.series
 
 
 def _require_different(entries: Sequence[Entry]) -> None:

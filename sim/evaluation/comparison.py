@@ -19,7 +19,6 @@ from ttm.sim.evaluation.result import (
     Rate,
     TaskResult,
     compare,
-    describe_test,
 )
 
 TEMPLATE = "comparison.html.j2"
@@ -54,10 +53,6 @@ class Pair:
     second: Entry
     test: PairedTest
 
-    def __str__(self) -> str:
-        names = f"“{self.first.label}”", f"“{self.second.label}”"
-        return f"{self.task}: {describe_test(self.test, *names, self.measure)}"
-
 
 def tasks_of_entries(entries: Sequence[Entry]) -> list[str]:
     """Return the names of all tasks that any of the entries has, in their order."""
@@ -91,18 +86,43 @@ def _partners(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
 
 
 def rates_table(entries: Sequence[Entry]) -> str:
-    """Return one line for each task and entry, with aligned columns, for the terminal."""
-    rows = [["task", "evaluation", "success", "95 % interval", "right choice", "95 % interval"]]
-    for task, entry, result in _results(entries):
-        success = _columns(Rate(result.successes, result.episodes))
-        rows.append([task, entry.label, *success, *_columns(result.choices)])
-    if not any(result.choices for _, _, result in _results(entries)):
-        rows = [row[:4] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    """Return one line for each task and entry, with aligned columns, for the terminal.
+
+    Columns of choices are there if any task has them.
+    """
+    results = list(_results(entries))
+    columns = ["success", "right choice", "donor's choice"]
+    rates = [[_success(result), result.choices, result.donor_choices] for _, _, result in results]
+    used = [place for place in range(3) if any(row[place] for row in rates)]
+    rows = [["task", "evaluation", *(columns[place] for place in used)]]
+    for (task, entry, _), row in zip(results, rates, strict=True):
+        rows.append([task, entry.label, *(_in_words(row[place]) for place in used)])
+    return _aligned(rows)
+
+
+def pairs_table(pairs: Sequence[Pair]) -> str:
+    """Return one line for each pair, with aligned columns, for the terminal.
+
+    Of tasks with choices it tells the choices alone. The page tells success, too.
+    """
+    with_choices = {pair.task for pair in pairs if pair.measure == "choice"}
+    rows = [["task", "first", "second", "both", "only first", "only second", "neither", "p"]]
+    for pair in pairs:
+        if pair.measure == ("choice" if pair.task in with_choices else "success"):
+            test = pair.test
+            counts = test.both, test.only_first, test.only_second, test.neither
+            names = pair.task, pair.first.label, pair.second.label
+            rows.append([*names, *map(str, counts), f"{test.p_value:.2g}"])
+    return _aligned(rows)
+
+
+def print_comparison(entries: Sequence[Entry]) -> None:
+    """Print the rates and, if there is anything to compare, the paired tests."""
+    print(rates_table(entries))
+    pairs = pairs_of(entries)
+    if pairs:
+        print("\nthe same initial states in pairs, by McNemar's exact test:")
+        print(pairs_table(pairs))
 
 
 def write_comparison(path: Path, title: str, entries: Sequence[Entry], intro: str = "") -> Path:
@@ -114,9 +134,7 @@ def write_comparison(path: Path, title: str, entries: Sequence[Entry], intro: st
         title=title,
         intro=intro,
         charts=[{"task": t, "svg": _chart(t, entries)} for t in tasks_of_entries(entries)],
-        rows=[
-            (entry, Rate(result.successes, result.episodes), result) for _, entry, result in results
-        ],
+        rows=[(entry, _success(result), result) for _, entry, result in results],
         choices=any(result.choices for _, _, result in results),
         donors=any(result.donor_choices for _, _, result in results),
         pairs=pairs_of(entries),
@@ -136,24 +154,40 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, Entry, TaskResult]
                 yield task, entry, entry.evaluation.tasks[task]
 
 
-def _columns(rate: Rate | None) -> tuple[str, str]:
+def _success(result: TaskResult) -> Rate:
+    return Rate(result.successes, result.episodes)
+
+
+def _in_words(rate: Rate | None) -> str:
     if rate is None:
-        return "-", ""
+        return "-"
     low, high = rate.interval
-    return f"{rate.count} of {rate.episodes} = {rate.rate:.0%}", f"{low:.0%} to {high:.0%}"
+    return f"{rate.count} of {rate.episodes} = {rate.rate:.0%} ({low:.0%} to {high:.0%})"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def _chart(task: str, entries: Sequence[Entry]) -> str:
-    """Return the rates of the task as SVG: choices if there are any, success, and donor's choices."""
-    measures: dict[str, list[Point]] = {"right choice": [], "success": [], "donor's choice": []}
+    """Return the rates of the task as SVG: choices if there are any, and success."""
+    choices, successes = [], []
     for entry in entries:
         result = entry.evaluation.tasks.get(task)
         if result is None:
             continue
-        success = Rate(result.successes, result.episodes)
-        rates = (result.choices, success, result.donor_choices)
-        for points, rate in zip(measures.values(), rates, strict=True):
-            points += [Point(entry.series, entry.gap, rate)] if rate else []
+        successes.append(Point(entry.series, entry.gap, _success(result)))
+        if result.choices:
+            choices.append(Point(entry.series, entry.gap, result.choices))
+        if result.donor_choices:
+            choices.append(
+                Point(f"{entry.series}: donor's choice", entry.gap, result.donor_choices)
+            )
+    measures = {"right choice": choices, "success": successes}
     return draw_rates({name: points for name, points in measures.items() if points})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from ttm.sim.evaluation.result import Rate
 STYLE = {"svg.hashsalt": "ttm", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 """The same figures give the same file; text stays text."""
 MARKERS = "osD^vPX*<>"
+LONGEST_NAME = 36
+"""Names of series are cut to so many characters, of which the last ones tell most of a path."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,15 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     series = list(dict.fromkeys(point.series for point in points))
     over_gaps = len({point.gap for point in points if point.gap is not None}) > 1
     height = 3.2 if over_gaps else 0.9 + 0.32 * len(series)
-    figure = Figure(figsize=(4.6 * len(measures), height), layout="constrained")
+    names = 0 if over_gaps else 0.07 * max(len(_shortened(name)) for name in series)  # inches
+    figure = Figure(figsize=(4.2 * len(measures) + names, height), layout="constrained")
     for number, (name, each) in enumerate(measures.items(), start=1):
         axes = figure.add_subplot(1, len(measures), number)
         axes.set_title(name, fontsize=10, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         (_draw_over_gaps if over_gaps else _draw_side_by_side)(axes, each, series)
+        if number > 1 and not over_gaps:
+            axes.tick_params(labelleft=False)
     if over_gaps:
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
@@ -65,7 +71,7 @@ def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) 
             linewidth=1.4,
             elinewidth=0.9,
             capsize=2,
-            label=name,
+            label=_shortened(name),
         )
     axes.set_xticks(sorted({p.gap for p in points if p.gap is not None}))
     axes.set_xlabel("gap (ticks)")
@@ -85,11 +91,15 @@ def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str
             markersize=5,
             elinewidth=1.6,
         )
-    axes.set_yticks(range(len(series)), series)
+    axes.set_yticks(range(len(series)), [_shortened(name) for name in series])
     axes.set_ylim(len(series) - 0.5, -0.5)
     axes.set_xlim(-3, 103)
     axes.set_xlabel("% of episodes")
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def _bars(points: Sequence[Point]) -> list[list[float]]:
@@ -104,5 +114,5 @@ def _to_svg(figure: Figure) -> str:
     file = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     return text[text.index("<svg") :]  # a page takes no XML declaration within

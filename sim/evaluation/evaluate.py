@@ -17,7 +17,7 @@ from ttm.sim.environment import (
     same_environment,
 )
 from ttm.sim.evaluation.actors import resolve_checkpoint
-from ttm.sim.evaluation.comparison import Entry, pairs_of, rates_table, write_comparison
+from ttm.sim.evaluation.comparison import Entry, print_comparison, write_comparison
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
 from ttm.sim.evaluation.report import Section, video_path, write_report
@@ -220,9 +220,7 @@ def _report_several(
         Entry(evaluation.condition.series, evaluation, folder / VIDEOS)
         for evaluation, folder in zip(evaluations, folders, strict=True)
     ]
-    print(rates_table(entries))
-    for pair in pairs_of(entries):
-        print(pair)
+    print_comparison(entries)
     return write_comparison(out / "report.html", title, entries)
 
 

@@ -1,0 +1,43 @@
+"""Charts of rates as SVG."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+
+from ttm.sim.evaluation.curves import LONGEST_NAME, Point, draw_rates
+from ttm.sim.evaluation.result import Rate
+
+
+def texts(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_several_gaps_give_a_curve_for_each_series() -> None:
+    points = [Point(name, gap, Rate(3, 4)) for name in ("live", "erase") for gap in (5, 15, 45)]
+    svg = draw_rates({"right choice": points, "success": points[:3]})
+    shown = texts(svg)
+    assert {"right choice", "success", "live", "erase", "gap (ticks)"} <= set(shown)
+    assert shown.count("45") == 2
+    assert svg.startswith("<svg")
+    assert "metadata" not in svg
+    assert draw_rates({"right choice": points, "success": points[:3]}) == svg
+
+
+@pytest.mark.parametrize("gap", [None, 5])
+def test_without_several_gaps_the_series_stand_below_each_other(gap: int | None) -> None:
+    points = [Point(name, gap, Rate(count, 4)) for name, count in (("live", 4), ("erase", 0))]
+    shown = texts(draw_rates({"success": points}))
+    assert {"live", "erase"} <= set(shown)
+    assert "gap (ticks)" not in shown
+
+
+def test_long_names_leave_room_for_the_chart() -> None:
+    name = "/a/very/long/path" * 10 + "/the_end"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = texts(draw_rates({"success": [Point(name, None, Rate(1, 2))]}))
+    (label,) = [text for text in shown if text.endswith("/the_end")]
+    assert len(label) == LONGEST_NAME

@@ -1,0 +1,153 @@
+"""When each probe changes the memory, and to what: with an actor whose memory counts its ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.sim.environment import Env, make_env, spec_of
+from ttm.sim.evaluation.condition import Condition, ProbeName
+from ttm.sim.evaluation.probes import MOST_DONORS, PROBES, Memory, Noise, Probe, Trial, find_donor
+from ttm.sim.evaluation.rollout import run_episode
+
+GAP = 3
+GO = 2 + GAP
+"""The tick at which the point may move: the cue is shown for two ticks."""
+
+
+class Counter:
+    """Stands still. Its memory holds the reds and blues that it saw since it was empty."""
+
+    def __init__(self) -> None:
+        self.instructions: list[str] = []
+
+    def reset(self, instruction: str) -> None:
+        self.instructions.append(instruction)
+        self._seen = np.zeros((1, 3))
+        self.before: list[list[float]] = []
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Note the memory before this tick, then count what is seen: red, blue, and anything else."""
+        self.before.append(self._seen[0].tolist())
+        red, _, blue = observation["above"][0, 0].tolist()
+        self._seen = self._seen + np.eye(3)[2 if red == blue else int(blue > red)]
+        return np.zeros(2, np.float32)
+
+    def memory(self) -> dict[str, np.ndarray]:
+        return {"state.seen": self._seen.copy()}
+
+    def set_memory(self, memory: Memory) -> None:
+        self._seen = np.array(memory["state.seen"])
+
+
+@pytest.fixture
+def env(points: ModuleType) -> Env:
+    return make_env("test/MemoryPoint-v0")
+
+
+def trial(env: Env, probe: ProbeName, seed: int = 0, gap: int | None = GAP) -> Trial:
+    return Trial(env, Counter(), "recall", seed, Condition(gap, probe, noise=0.5))
+
+
+def memories(env: Env, probe: ProbeName) -> tuple[list[list[float]], Probe, Counter]:
+    """Run initial state 0, whose cue is red, and return the memory before every tick."""
+    ours = trial(env, probe)
+    acting, actor = PROBES[probe](ours), ours.actor
+    assert isinstance(actor, Counter)
+    run_episode(
+        env, actor, spec=spec_of(env), task="recall", seed=0, max_ticks=GO + 2, gap=GAP,
+        on_tick=lambda _, info: acting.before_tick(info["tick"], info["go"]),
+    )  # fmt: skip
+    return actor.before, acting, actor
+
+
+LIVE = [[0, 0, 0], [1, 0, 0], [2, 0, 0], [2, 0, 1], [2, 0, 2], [2, 0, 3], [2, 0, 4]]
+
+
+def test_without_a_probe_the_memory_counts_everything(env: Env) -> None:
+    assert memories(env, "live")[0] == LIVE
+
+
+def test_zero_starts_every_tick_from_the_initial_memory(env: Env) -> None:
+    assert memories(env, "zero")[0] == [[0, 0, 0]] * (GO + 2)
+
+
+def test_erase_empties_the_memory_once_at_go(env: Env) -> None:
+    assert memories(env, "erase")[0] == [*LIVE[:GO], [0, 0, 0], [0, 0, 1]]
+
+
+def test_freeze_writes_nothing_in_the_gap(env: Env) -> None:
+    """The cue is in the memory; the ticks between it and "go" are not, and those after it are."""
+    assert memories(env, "freeze")[0] == [[0, 0, 0], [1, 0, 0], *[[2, 0, 0]] * 4, [2, 0, 1]]
+
+
+def test_swap_takes_the_memory_of_the_next_state_of_another_cue(env: Env) -> None:
+    before, probe, actor = memories(env, "swap")
+    assert before == [*LIVE[:GO], [0, 2, 3], [0, 2, 4]]
+    assert probe.donor is not None
+    assert probe.donor.choice == "blue"
+    cues = []
+    for seed in range(probe.donor.seed + 1):
+        _, info = env.reset(seed=seed, options={"task": "recall"})
+        cues.append(info["right_choice"])
+    assert cues == ["red"] * probe.donor.seed + ["blue"]
+    assert len(actor.instructions) == 2, "the donor's episode, then this one"
+
+
+def test_the_donor_waits_as_long_where_the_gap_was_drawn(env: Env) -> None:
+    _, info = env.reset(seed=0, options={"task": "recall"})
+    _, gap = find_donor(trial(env, "swap", gap=None))
+    assert gap == info["gap"]
+
+
+def test_a_task_of_one_cue_has_no_donor(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = env.unwrapped
+    monkeypatch.setattr(type(point), "_info", lambda self: {"right_choice": "red", "gap": 1})
+    with pytest.raises(
+        UserError, match=f"the {MOST_DONORS} initial states after 0 all ask for 'red'"
+    ):
+        find_donor(trial(env, "swap"))
+
+
+def test_an_episode_that_ends_before_go_is_an_error(env: Env) -> None:
+    with pytest.raises(UserError, match=r"ended after 60 ticks, before the robot could act"):
+        PROBES["freeze"](trial(env, "freeze", gap=100))
+
+
+def test_noise_is_a_share_of_each_tokens_norm(env: Env) -> None:
+    """Zeros stay zeros, whole numbers and vectors without tokens are no memory to disturb."""
+    tokens = np.concatenate([np.zeros((1, 4096)), np.full((1, 4096), 3.0)]).astype(np.float32)
+    ours = trial(env, "noise")
+    actor = Holder({"tokens": tokens, "tick": np.array(3), "valid": np.ones(5, np.float32)})
+    disturbed = []
+    for seed in (0, 0, 1):
+        probe = Noise(Trial(env, actor, "recall", seed, ours.condition))
+        actor.set_memory({"tokens": tokens, "tick": np.array(3), "valid": np.ones(5, np.float32)})
+        probe.before_tick(0, False)
+        disturbed.append(actor.memory())
+    first, again, other = (each["tokens"] for each in disturbed)
+    assert first.dtype == np.float32
+    assert np.array_equal(first[0], tokens[0])
+    share = np.linalg.norm(first[1] - tokens[1]) / np.linalg.norm(tokens[1])
+    assert share == pytest.approx(0.5, rel=0.05)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert disturbed[0]["tick"] == 3
+    assert np.array_equal(disturbed[0]["valid"], np.ones(5))
+
+
+class Holder(Counter):
+    """Holds any memory."""
+
+    def __init__(self, memory: Memory):
+        self._memory = dict(memory)
+
+    def memory(self) -> dict[str, np.ndarray]:
+        return dict(self._memory)
+
+    def set_memory(self, memory: Memory) -> None:
+        self._memory = dict(memory)

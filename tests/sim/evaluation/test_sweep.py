@@ -1,0 +1,100 @@
+"""`ttm evaluate` with several gaps and probes, and `ttm compare` on what it wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.sim.comparison.command import CompareCommand
+from ttm.sim.evaluation.command import EvaluateCommand
+from ttm.sim.evaluation.condition import LIVE, ProbeName
+from ttm.sim.evaluation.result import load_evaluation
+from ttm.training import cli
+
+Sweep = Callable[..., EvaluateCommand]
+
+
+@pytest.fixture
+def sweep(remembering: Path, points: ModuleType, tmp_path: Path) -> Sweep:
+    """Make the command that evaluates the policy that remembers, three states of the memory task."""
+
+    def make(
+        gap: tuple[int, ...], probe: tuple[ProbeName, ...], **options: Path
+    ) -> EvaluateCommand:
+        return EvaluateCommand(
+            out=tmp_path / "out", checkpoint=str(remembering), task="memory", gap=gap, probe=probe,
+            env="memory_point_env:test/MemoryPoint-v0", episodes=3, workers=1, **options,
+        )  # fmt: skip
+
+    return make
+
+
+def test_each_combination_has_a_folder_and_the_page_shows_all(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = sweep((2, 6), ("swap", "live"))
+    assert command.run() == 0
+    folders = {path.parent.name for path in command.out.glob("*/result.json")}
+    assert folders == {"gap_2_live", "gap_2_swap", "gap_6_live", "gap_6_swap"}
+    assert not (command.out / "result.json").exists()
+    swapped = load_evaluation(command.out / "gap_6_swap")
+    assert (swapped.condition.gap, swapped.condition.probe) == (6, "swap")
+    assert [o.choice and o.choice.gap for o in swapped.tasks["recall"].outcomes] == [6, 6, 6]
+    page = (command.out / "report.html").read_text()
+    assert page.count("data:video/mp4;base64,") == 4
+    assert page.count("<svg") == 1
+    assert "gap (ticks)" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "that of the donor blue" in page
+    printed = capsys.readouterr().out
+    assert re.search(r"recall  swap, gap 2 +0 of 3 = 0% .* 3 of 3 = 100%", printed)
+    assert re.search(r"recall  live, gap 6  swap, gap 6 +0 +3 +0 +0 +0\.25", printed)
+
+
+def test_one_gap_keeps_the_page_and_its_place(sweep: Sweep) -> None:
+    command = sweep((4,), (LIVE,))
+    assert command.run() == 0
+    assert load_evaluation(command.out).condition.gap == 4
+    page = (command.out / "report.html").read_text()
+    assert "right choices" in page
+    assert "this policy" in page
+
+
+def test_a_sweep_is_compared_afterwards(sweep: Sweep, tmp_path: Path) -> None:
+    command = sweep((2, 6), ("live", "erase"))
+    assert command.run() == 0
+    assert CompareCommand((command.out,), tmp_path / "page").run() == 0
+    page = (tmp_path / "page" / "report.html").read_text()
+    for label in (f"{command.out}, gap 2", f"{command.out} (erase), gap 6"):
+        assert label in page
+    with pytest.raises(UserError, match=r"--against takes .* ttm compare"):
+        sweep((2, 6), (LIVE,), against=command.out / "gap_2_live").run()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gap", "-1"], "--gap is -1; give 0 or more"),
+        (["--probe", "noise", "--noise", "0"], "--noise is 0.0; give a number above 0"),
+        (["--probe", "swap", "--checkpoint", "expert"], "the expert has none"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_one_line(
+    points: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    where = ["--env", "memory_point_env:test/MemoryPoint-v0", "--task", "recall"]
+    code = cli.main(["evaluate", "--out", str(tmp_path / "out"), *where, *words])
+    assert code == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert not (tmp_path / "out").exists()
