@@ -73,6 +73,15 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine episodes of 3 to 11 ticks, six to train on and three held out."""
+    folder = tmp_path_factory.mktemp("uneven")
+    for number, ticks in enumerate((3, 9, 4, 11, 5, 8, 10, 6, 7)):
+        record(folder, 1, ticks=ticks, first_seed=number)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def other_robot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three episodes of a robot of another name."""
     return record(tmp_path_factory.mktemp("other"), 3, replace(SPEC, robot="other"))

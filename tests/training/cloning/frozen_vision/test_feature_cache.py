@@ -1,0 +1,128 @@
+"""The cache of features: equal frames once, versions, and what the network makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.spec import PolicySpec
+from ttm.training.cloning.frozen_vision import feature_cache, map_store
+from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache, freeze_vision
+from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.common.window_inputs import policy_inputs
+
+SCENES = (0, 0, 1, 1, 1, 0)
+"""Which of two frames each tick of an episode shows."""
+
+
+@pytest.fixture
+def episodes(tmp_path: Path, spec: PolicySpec) -> EpisodeDataset:
+    """Two episodes of the same frames under different instructions, and one like the first."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (2, 2, 16, 16, 3), dtype=np.uint8)  # camera, scene
+    for number, instruction in enumerate((1.0, 2.0, 1.0)):
+        with EpisodeWriter(tmp_path / f"{number}.hdf5", spec) as writer:
+            for tick, scene in enumerate(SCENES):
+                seen = {"head": frames[0, scene], "wrist": frames[1, scene]}
+                seen["joints"] = np.full(2, tick, np.float32)
+                writer.append(seen, [0, 0, 0], timestamp_s=float(tick))
+            embedding = np.eye(384, dtype=np.float32)[int(instruction)]
+            writer.finish(instruction=f"{instruction}", embedding=embedding)
+    return open_dataset(tmp_path)
+
+
+@pytest.fixture
+def policy(spec: PolicySpec) -> Policy:
+    torch.manual_seed(0)
+    policy = Policy(spec, PRESETS["tiny"])
+    for film in policy.vision.films:  # so that the instruction matters
+        torch.nn.init.normal_(film.project.weight, std=0.1)
+    return policy
+
+
+def test_each_distinct_frame_is_computed_once_for_each_instruction(
+    policy: Policy, episodes: EpisodeDataset
+) -> None:
+    cache = FeatureCache(policy, policy.spec.cameras)
+    seen: list[int] = []
+    policy.vision.register_forward_hook(lambda module, inputs, out: seen.append(len(inputs[0])))
+    features = cache.features(episodes)
+    assert sum(seen) == 2 * 2 * 2  # cameras, scenes, instructions
+    assert features.rows["head"].tolist() == [
+        [0, 0, 1, 1, 1, 0, 2, 2, 3, 3, 3, 2, 0, 0, 1, 1, 1, 0]
+    ]
+    assert cache.features(episodes[2:]).rows["wrist"].tolist() == [[0, 0, 1, 1, 1, 0]]
+    assert sum(seen) == 8
+    megabytes = sum(store.maps.nbytes for store in features.stores.values()) / 1e6
+    assert "features of 8 distinct frames of 48" in cache.summary()
+    assert f"in {megabytes:.1f} MB" in cache.summary()
+
+
+def test_the_tokens_are_those_of_the_frames(policy: Policy, episodes: EpisodeDataset) -> None:
+    policy.eval()
+    batch = WindowDataset(episodes, 6, pad="none").gather([2, 0, 1])
+    inputs = policy_inputs(batch)
+    features = FeatureCache(policy, policy.spec.cameras).features(episodes)
+    cached = features.into(inputs, batch["dataset_tick"])
+    assert cached.features is not None
+    assert len(cached.features["head"].maps) == 4
+    with torch.no_grad():
+        expected = policy.encode(inputs)
+        torch.testing.assert_close(policy.encode(cached), expected, rtol=0, atol=2e-3)
+        some = policy.encode(cached.at_ticks(slice(2, 5)))
+    torch.testing.assert_close(some, expected[:, 2:5], rtol=0, atol=2e-3)
+
+
+def test_versions_differ_and_are_the_same_at_every_tick_of_an_episode(
+    policy: Policy, episodes: EpisodeDataset
+) -> None:
+    def features(seed: int) -> torch.Tensor:
+        cache = FeatureCache(policy, policy.spec.cameras)
+        found = cache.features(episodes, 3, AugmentationConfig(), seed)
+        assert found.versions == 3
+        return found.stores["head"].maps[found.rows["head"]]
+
+    maps = features(seed=1)
+    scene = torch.tensor(SCENES)
+    for version in maps[:, :6]:
+        for value in (0, 1):
+            assert (version[scene == value] == version[scene == value][:1]).all()
+    assert not torch.equal(maps[0, :6], maps[1, :6])
+    assert not torch.equal(maps[1, :6], maps[2, :6])
+    assert not torch.equal(maps[1, :6], maps[1, 12:])  # another episode with the same frames
+    assert torch.equal(maps, features(seed=1))
+    assert not torch.equal(maps, features(seed=2))
+
+
+def test_freezing_excludes_vision_and_its_condition_alone(policy: Policy) -> None:
+    freeze_vision(policy)
+    frozen = {name.split(".")[0] for name, p in policy.named_parameters() if not p.requires_grad}
+    assert frozen == {"vision", "language"}
+    assert all(p.requires_grad for p in policy.language_token.parameters())
+
+
+def test_too_little_memory_is_told(
+    policy: Policy, episodes: EpisodeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_cache, "available_memory_bytes", lambda: 1000)
+    with pytest.raises(UserError, match=r"exceed .* GiB, the free memory; take fewer"):
+        FeatureCache(policy, policy.spec.cameras).features(episodes)
+
+
+def test_a_feature_beyond_the_range_of_the_cache_is_told(
+    policy: Policy, episodes: EpisodeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.nn.init.constant_(policy.vision.films[-1].project.bias, 1e6)
+    with pytest.raises(UserError, match=r"keeps features as torch\.float16"):
+        FeatureCache(policy, policy.spec.cameras).features(episodes)
+    monkeypatch.setattr(map_store, "DTYPE", torch.float32)
+    FeatureCache(policy, policy.spec.cameras).features(episodes)

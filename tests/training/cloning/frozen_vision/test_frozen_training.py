@@ -1,0 +1,180 @@
+"""`ttm train --freeze-vision`: the same training as with a vision that does not learn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.training.cloning import assembly
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.trainer import Trainer
+
+Make = Callable[..., TrainCommand]
+
+
+@pytest.fixture
+def trained(command: Make, tmp_path: Path) -> Path:
+    """A checkpoint of a short training, whose FiLM layers are away from zero."""
+    first = command(steps=2, out=tmp_path / "first")
+    assert first.run() == 0
+    return first.out / "last.safetensors"
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(out / "last.safetensors")[0].state_dict()
+
+
+def losses_of(training: TrainCommand, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Run a training; return the loss of each step."""
+    found, optimize = [], Trainer._optimize
+
+    def kept(self: Trainer, batch: object) -> dict[str, torch.Tensor]:
+        scalars = optimize(self, batch)  # type: ignore[arg-type]
+        found.append(float(scalars["loss"].detach()))
+        return scalars
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_optimize", kept)
+        assert training.run() == 0
+    return found
+
+
+@pytest.mark.parametrize("window", ["episode", 3])
+def test_losses_equal_those_of_a_vision_that_does_not_learn(
+    command: Make,
+    uneven: Path,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    window: object,
+) -> None:
+    same = {"init": trained, "data": (str(uneven),), "window": window, "augment": False, "steps": 6}
+    frozen = losses_of(command(**same, freeze_vision=True), monkeypatch)
+    make = assembly._policy
+
+    def policy(*args: object) -> Policy:
+        made = make(*args)  # type: ignore[arg-type]
+        made.vision.requires_grad_(False)
+        made.language.requires_grad_(False)
+        return made
+
+    monkeypatch.setattr(assembly, "_policy", policy)
+    expected = losses_of(command(**same, out=tmp_path / "expected"), monkeypatch)
+    assert frozen == pytest.approx(expected, rel=1e-3)
+    assert len(set(expected)) == 6
+    monkeypatch.setattr("ttm.training.cloning.frozen_vision.map_store.DTYPE", torch.float32)
+    exact = command(**same, freeze_vision=True, out=tmp_path / "exact")
+    assert losses_of(exact, monkeypatch) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_checkpoint_is_an_ordinary_one_with_the_same_vision(
+    command: Make, trained: Path, spec: PolicySpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = command(init=trained, freeze_vision=True, window="episode", learning_rate=0.01)
+    assert training.run() == 0
+    assert "vision is frozen: features of 60 distinct frames" in capsys.readouterr().err
+    before, after = load_checkpoint(trained)[0].state_dict(), weights(training.out)
+    assert before.keys() == after.keys()
+    same = {name for name, value in before.items() if torch.equal(value, after[name])}
+    frozen = {name for name in before if name.startswith(("vision.", "language."))}
+    assert frozen <= same
+    assert not any(name.startswith(("camera_tokens.0.project", "core.")) for name in same)
+    result = json.loads((training.out / "result.json").read_text())
+    assert np.isfinite(result["validation"]["policy"]["normalized"])
+    runner = PolicyRunner.from_checkpoint(
+        training.out / "best.safetensors", spec=spec, engine="torch"
+    )
+    runner.reset("do 0")
+    seen = {name: np.zeros((16, 16, 3), np.uint8) for name in ("head", "wrist")}
+    assert np.isfinite(runner.step({**seen, "joints": np.zeros(2, np.float32)}).values).all()
+
+
+def test_validation_errors_are_those_of_the_frames(
+    command: Make, trained: Path, tmp_path: Path
+) -> None:
+    same = {"init": trained, "steps": 1, "learning_rate": 1e-12}
+    found = []
+    for freeze in (True, False):
+        training = command(**same, freeze_vision=freeze, out=tmp_path / f"{freeze}")
+        training.run()
+        result = json.loads((training.out / "result.json").read_text())
+        found.append(result["validation"]["policy"]["normalized"])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_frozen_batch_norm_keeps_its_statistics(
+    command: Make, spec: PolicySpec, tmp_path: Path
+) -> None:
+    vision = VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8, norm="batch")
+    policy = Policy(spec, replace(PRESETS["tiny"], width=16, vision=vision))
+    for name, value in policy.state_dict().items():
+        if name.endswith("running_mean"):
+            value.add_(0.1)
+    save_checkpoint(tmp_path / "first.safetensors", policy, {})
+    training = command(init=tmp_path / "first.safetensors", freeze_vision=True)
+    assert training.run() == 0
+    found = weights(training.out)
+    of_vision = [name for name in found if name.startswith("vision.")]
+    assert any(name.endswith("running_mean") for name in of_vision)
+    assert all(torch.equal(found[name], policy.state_dict()[name]) for name in of_vision)
+
+
+@pytest.mark.parametrize("options", [{}, {"recall_weight": 2.0}], ids=["plain", "recall"])
+def test_resumed_equals_unbroken(
+    command: Make,
+    uneven: Path,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+) -> None:
+    options |= {"init": trained, "freeze_vision": True, "augmented_versions": 2, "steps": 5}
+    options |= {"window": "episode", "data": (str(uneven),)}
+    unbroken = command(**options, out=tmp_path / "unbroken")
+    assert unbroken.run() == 0
+    broken, whole = command(**options), Trainer._train_step
+
+    def train_step(self: Trainer, *args: object) -> None:
+        whole(self, *args)  # type: ignore[arg-type]
+        if self.progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_train_step", train_step)
+        assert broken.run() == 130
+    assert replace(broken, resume=True).run() == 0
+    expected, found = weights(unbroken.out), weights(broken.out)
+    assert all(torch.equal(value, found[name]) for name, value in expected.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"freeze_vision": True}, "--freeze-vision keeps the vision of a checkpoint; name one"),
+        ({"augmented_versions": 3}, "--augmented-versions is 3, which needs --freeze-vision"),
+        ({"augmented_versions": 0}, "--augmented-versions is 0"),
+        ({"recall_weight": 2.0}, "give --freeze-vision too, or leave it out"),
+        ({"recall_weight": -1.0}, "--recall-weight is -1.0"),
+        ({"weigh_changes": 0.0}, "--weigh-changes is 0.0"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(
+    command: Make, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        command(**options).run()

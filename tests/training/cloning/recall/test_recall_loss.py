@@ -1,0 +1,119 @@
+"""The recall loss falls if and only if the core remembers; its network stays out of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.spec import PolicySpec
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures, FeatureCache
+from ttm.training.cloning.recall.codes import tick_codes
+from ttm.training.cloning.recall.recall_loss import RecallLoss
+
+TICKS = 6
+
+
+@pytest.fixture(scope="module")
+def cue(tmp_path_factory: pytest.TempPathFactory, spec: PolicySpec) -> Path:
+    """Twelve episodes that begin with one of three frames, and look alike from then on."""
+    folder = tmp_path_factory.mktemp("cue")
+    return written(folder, spec, [0, 1, 2] * 4)
+
+
+def written(folder: Path, spec: PolicySpec, first_scenes: list[int]) -> Path:
+    frames = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    for number, scene in enumerate(first_scenes):
+        with EpisodeWriter(folder / f"{number}.hdf5", spec) as writer:
+            for tick in range(TICKS):
+                frame = frames[scene if tick == 0 else 3]
+                seen = {"head": frame, "wrist": frames[3], "joints": np.zeros(2, np.float32)}
+                writer.append(seen, [0.1 * (tick % 2), 0, 0], timestamp_s=float(tick))
+            writer.finish(instruction="wait", embedding=np.eye(384)[0])
+    return folder
+
+
+def features_of(episodes: EpisodeDataset, spec: PolicySpec) -> EpisodeFeatures:
+    torch.manual_seed(0)
+    return FeatureCache(Policy(spec, PRESETS["tiny"]), spec.cameras).features(episodes)
+
+
+def test_codes_are_white_and_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
+    episodes = open_dataset(cue)
+    codes = tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0)
+    assert codes.shape == (1, 12 * TICKS, 3)  # three directions: from each first frame to the other
+    assert torch.equal(codes, tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0))
+    by_episode = codes[0].view(12, TICKS, 3)
+    torch.testing.assert_close(by_episode[:, 1:], by_episode[:1, 1:2].expand(12, TICKS - 1, 3))
+    shown = by_episode[:, 0] - by_episode[:, 1]
+    torch.testing.assert_close(shown[0], shown[3])
+    assert min(float((shown[0] - shown[i]).norm()) for i in (1, 2)) > 1
+    pairs = (by_episode[:, :, None] - by_episode[:, None]).reshape(-1, 3)
+    spread = pairs.T @ pairs / len(pairs)
+    assert spread.diagonal().tolist() == pytest.approx([1, 1, 1], rel=0.15)
+    assert float((spread - spread.diagonal().diag()).abs().max()) < 0.15
+
+
+def test_episodes_in_which_nothing_changes_are_told(tmp_path: Path, spec: PolicySpec) -> None:
+    episodes = open_dataset(written(tmp_path, spec, [3, 3]))
+    with pytest.raises(UserError, match="needs frames that differ within an episode"):
+        tick_codes(features_of(episodes, spec), [TICKS] * 2, seed=0)
+
+
+def test_padding_does_not_count() -> None:
+    torch.manual_seed(0)
+    loss, outputs, targets = RecallLoss(8, 4, 2.0), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 4)
+    valid = torch.tensor([[True, True, False], [True, True, True]])
+    before = loss(outputs, targets, valid)
+    changed = torch.where(valid[..., None], targets, 100.0)
+    after = loss(outputs, changed, valid)
+    assert torch.equal(before["recall"], after["recall"])
+    assert before["recall_ratio"] > 0
+    told = loss.mlp(outputs.mean(dim=2))
+    nothing = torch.nn.functional.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
+    error = torch.nn.functional.smooth_l1_loss(told[valid], targets[valid])
+    torch.testing.assert_close(before["recall_ratio"], error / nothing)
+
+
+@pytest.mark.parametrize(("core", "remembers"), [("lstm", True), ("none", False)])
+def test_the_ratio_falls_where_there_is_a_memory(
+    command: Callable[..., TrainCommand],
+    cue: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    core: str,
+    remembers: bool,
+) -> None:
+    monkeypatch.setattr("ttm.training.cloning.trainer.LOG_EVERY", 5)
+    first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
+    first.run()
+    training = command(
+        data=(str(cue),),
+        init=first.out / "last.safetensors",
+        core=core,
+        freeze_vision=True,
+        window="episode",
+        recall_weight=2.0,
+        steps=60,
+        batch_size=6,
+        learning_rate=3e-3,
+    )
+    assert training.run() == 0
+    events = EventAccumulator(str(training.out / "tensorboard"))
+    events.Reload()
+    ratios = [event.value for event in events.Scalars("train/recall_ratio")]
+    assert ratios[0] > 0.6
+    assert (ratios[-1] < 0.3) == remembers
+    policy, _ = load_checkpoint(training.out / "last.safetensors")
+    assert not any("recall" in name for name in policy.state_dict())
