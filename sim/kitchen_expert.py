@@ -54,7 +54,8 @@ class KitchenExpert:
         closed = self._closed_on(grasp_m, gripper_m)
         if closed and both_fingers_touch(self.world, grasp.body):
             return self.task.carry(self.world), closed
-        return Motion(reach(grasp_m, gripper_m), drive_to(grasp_m)), closed
+        step_m = reach(grasp_m, gripper_m, grasp.waiting_z_m)
+        return Motion(step_m, drive_to(grasp_m)), closed
 
     def _stand_still(self) -> np.ndarray:
         action = np.zeros(SPEC.action_size, dtype=np.float32)

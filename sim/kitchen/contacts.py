@@ -25,7 +25,5 @@ def robot_touches(world: KitchenWorld, body: str) -> bool:
 
 def both_fingers_touch(world: KitchenWorld, body: str) -> bool:
     """Return whether the body is between the fingers, touched by both."""
-    fingers = {
-        fetch.PREFIX + joint.replace("_joint", "_link") for joint in fetch.FINGER_JOINTS
-    }
+    fingers = {fetch.PREFIX + joint.replace("_joint", "_link") for joint in fetch.FINGER_JOINTS}
     return fingers <= bodies_touching(world, body)

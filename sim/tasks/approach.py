@@ -35,16 +35,20 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
-def reach(grasp_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
+def reach(
+    grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
+) -> np.ndarray:
     """Return a step (3,) m that lines the gripper up beside the grasp and then moves it in.
 
     The nearer the gripper is to the line through the grasp, the further it moves in, as in a funnel.
+    waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
     """
     off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
     entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0)
     target_m = grasp_m - np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
     if is_far(grasp_m):  # while the robot still drives, take only the height
         x_m, y_m, z_m = WAITING_M
-        target_m = np.array([x_m, y_m, max(grasp_m[2], z_m)])
+        z_m = max(grasp_m[2], z_m) if waiting_z_m is None else waiting_z_m
+        target_m = np.array([x_m, y_m, z_m])
     target_m[0] = max(target_m[0], 0.77)
     return step_to(target_m, gripper_m)

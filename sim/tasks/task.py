@@ -23,6 +23,8 @@ class Grasp:
     """(3,): where the fingers shall close, in the world, m."""
     body: str
     """The body that both fingers must touch."""
+    waiting_z_m: float | None = None
+    """The gripper's height while the robot drives up, m. None: that of the grasp, or a little higher."""
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,20 @@ def env():
 
 
 def run(env, disturb=lambda tick, action: action):
-    expert = env.expert()
+    """Return whether the expert solves the episode. `disturb` counts the ticks in which it may act."""
+    expert, tick = env.expert(), 0
     while True:
         action = expert.action()
         assert env.action_space.contains(action)
-        *_, terminated, truncated, _ = env.step(disturb(env.world.tick, action))
+        going = env.task.go(env.world)
+        *_, terminated, truncated, _ = env.step(disturb(tick, action) if going else action)
+        tick += going
         if terminated or truncated:
             return terminated
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+# What is dropped in `take_back` falls to the floor, where no expert reaches it.
+@pytest.mark.parametrize("task", [name for name in TASK_NAMES if name != "take_back"])
 def test_expert_recovers_from_a_push_and_a_lost_grip(env, task):
     rng = np.random.default_rng(0)
 

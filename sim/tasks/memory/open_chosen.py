@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.memory.cue import CueTask
@@ -11,6 +13,9 @@ from ttm.sim.tasks.task import Grasp, Motion
 DRAWERS = tuple(DRAWER_Z_M)
 CHOSEN_M = 0.06
 """A drawer is chosen when it has come out this far."""
+WAITING_Z_M = {"top": 0.98, "middle": 0.905, "bottom": 0.76}
+"""The gripper's height while the expert drives up to a drawer. All three lie ahead alike, so that
+this alone tells from the first action on which one it goes for."""
 
 
 class OpenChosen(CueTask):
@@ -29,7 +34,8 @@ class OpenChosen(CueTask):
 
     def grasp(self, world: KitchenWorld) -> Grasp:
         """Hold the right drawer by its handle."""
-        return grasp_handle(world, world.start.goal)
+        handle = grasp_handle(world, world.start.goal)
+        return replace(handle, waiting_z_m=WAITING_Z_M[world.start.goal])
 
     def carry(self, world: KitchenWorld) -> Motion:
         """Pull it by driving backwards."""

@@ -1,0 +1,124 @@
+"""That the memory suite needs memory: at "go" nothing of the cue is left, in no bit of any observation.
+
+And that its controls do not: with the cue left on, the answer can be seen at "go".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen_env import KitchenEnv
+from ttm.sim.tasks.table import MEMORY_NAMES
+
+Observation = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[KitchenEnv]:
+    made = KitchenEnv()
+    yield made
+    made.close()
+
+
+def choices_of(env: KitchenEnv, task: str, seed: int) -> tuple[str, ...]:
+    env.reset(seed=seed, options={"task": task})
+    return env.world.start.choices  # type: ignore[attr-defined]
+
+
+def until_go(env: KitchenEnv, actions: np.random.Generator, **options: Any) -> list[Observation]:
+    """Begin an episode and act at random; return the observations, of which the last one says "go"."""
+    seed = options.pop("seed")
+    observation, info = env.reset(seed=seed, options=options)
+    seen = [observation]
+    while not info["go"]:
+        action = actions.uniform(env.action_space.low, env.action_space.high)
+        observation, _, terminated, truncated, info = env.step(action.astype(np.float32))
+        assert not terminated
+        assert not truncated
+        assert info["choice"] is None
+        seen.append(observation)
+    return seen
+
+
+def equal(first: Observation, second: Observation) -> bool:
+    return all(np.array_equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+@pytest.mark.parametrize(("seed", "gap"), [(0, 3), (1, 9)])
+def test_at_go_no_observation_tells_the_cue(
+    env: KitchenEnv, task: str, seed: int, gap: int
+) -> None:
+    """Same state, other cue, and other actions: every observation at "go" is equal to the bit.
+
+    So is the whole state of the simulator, hence all that is seen later if the actions are equal.
+    """
+    episodes, states = [], []
+    for number, choice in enumerate(choices_of(env, task, seed)):
+        actions = np.random.default_rng(number)
+        fixed = {"task": task, "gap": gap, "right_choice": choice}
+        episodes.append(until_go(env, actions, seed=seed, **fixed))
+        states.append(np.concatenate([env.data.qpos, env.data.qvel, env.data.ctrl]))
+        assert len(episodes[-1]) == env.task.cue_ticks + gap + 1  # type: ignore[attr-defined]
+    for first, second in combinations(episodes, 2):
+        assert equal(first[-1], second[-1])
+        assert all(equal(a, b) for a, b in zip(first[-gap - 1 :], second[-gap - 1 :], strict=True))
+        assert any(not equal(a, b) for a, b in zip(first, second, strict=True)), "no cue was shown"
+    assert all(np.array_equal(states[0], state) for state in states)
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+def test_go_can_be_seen(env: KitchenEnv, task: str) -> None:
+    """The gap's last observation and the one that says "go" differ in what the cameras see."""
+    *_, gap, go = until_go(env, np.random.default_rng(0), seed=2, task=task, gap=3)
+    assert not np.array_equal(gap["head"], go["head"])
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+def test_with_the_cue_left_on_one_look_is_enough(env: KitchenEnv, task: str) -> None:
+    """The control: at "go" the cues differ in a patch of pixels of a camera."""
+    last = [
+        until_go(
+            env,
+            np.random.default_rng(0),
+            seed=3,
+            task=task,
+            gap=3,
+            cue="left_on",
+            right_choice=choice,
+        )[-1]
+        for choice in choices_of(env, task, 3)
+    ]
+    for first, second in combinations(last, 2):
+        changed = [
+            int((np.abs(first[name].astype(int) - second[name]) > 60).any(axis=-1).sum())
+            for name in ("head", "wrist")
+        ]
+        assert max(changed) >= 4
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+def test_the_robot_stands_still_until_go_and_its_expert_too(env: KitchenEnv, task: str) -> None:
+    """Neither pose nor previous action carries the answer; the first action after "go" tells it."""
+    first_actions = []
+    for choice in choices_of(env, task, 4):
+        observation, info = env.reset(
+            seed=4, options={"task": task, "gap": 3, "right_choice": choice}
+        )
+        stand_still = np.zeros(SPEC.action_size, np.float32)
+        stand_still[SPEC.action_slices["gripper"]] = 0.0 if task == "take_back" else 1.0
+        while not info["go"]:
+            action = env.expert().action()
+            assert np.array_equal(action, stand_still)
+            later, *_, info = env.step(action)
+            for vector in SPEC.proprioception:
+                assert np.array_equal(observation[vector.name], later[vector.name])
+        first_actions.append(env.expert().action())
+    for first, second in combinations(first_actions, 2):
+        assert np.abs(first - second).max() > 0.01
