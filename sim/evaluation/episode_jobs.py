@@ -110,7 +110,8 @@ def _all_of(watchers: Sequence[OnTick]) -> OnTick | None:
 def _with_donor(outcome: Outcome, probe: Probe) -> Outcome:
     if outcome.choice is None or probe.donor is None:
         return outcome
-    choice = replace(outcome.choice, donor=probe.donor.choice, donor_seed=probe.donor.seed)
+    donor = probe.donor
+    choice = replace(outcome.choice, donor_choice=donor.choice, donor_seed=donor.seed)
     return replace(outcome, choice=choice)
 
 

@@ -84,7 +84,7 @@ class TaskResult:
     @property
     def donor_choices(self) -> Rate | None:
         """The choices that follow the donor; None unless memories were exchanged."""
-        made = [item.choice for item in self.outcomes if item.choice and item.choice.donor]
+        made = [item.choice for item in self.outcomes if item.choice and item.choice.donor_choice]
         return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
 
     @property
@@ -215,7 +215,7 @@ def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, 
         if measure == "choice" and choice is None:
             continue
         well = outcome.success if measure == "success" or choice is None else choice.is_right
-        found[(outcome.seed, outcome.instruction, choice.right if choice else "")] = well
+        found[(outcome.seed, outcome.instruction, choice.right_choice if choice else "")] = well
     return found
 
 

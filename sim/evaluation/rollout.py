@@ -32,24 +32,24 @@ class Choice:
 
     made: str | None
     """What it chose; None if it has chosen nothing."""
-    right: str
+    right_choice: str
     """What the cue asked for."""
     gap: int
     """The number of ticks between the end of the cue and the first tick at which it could act."""
     go_tick: int | None
     """The first tick, counted from 0, at which it could act; None if the episode ended before."""
-    donor: str | None = None
+    donor_choice: str | None = None
     """What the cue of the donor asked for, if the memory was exchanged with a donor's."""
     donor_seed: int | None = None
     """The initial state of the donor."""
 
     @property
     def is_right(self) -> bool:
-        return self.made == self.right
+        return self.made == self.right_choice
 
     @property
     def follows_donor(self) -> bool:
-        return self.donor is not None and self.made == self.donor
+        return self.donor_choice is not None and self.made == self.donor_choice
 
 
 @dataclass(frozen=True)

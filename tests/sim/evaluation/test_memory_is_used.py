@@ -57,7 +57,7 @@ def test_without_its_memory_the_policy_knows_no_cue(
     """It goes to the same side from every state, which is right for those that ask for that side."""
     choices = [outcome.choice for outcome in probed[probe].tasks["recall"].outcomes]
     assert len({choice.made for choice in choices if choice}) == 1
-    assert {choice.right for choice in choices if choice} == {"red", "blue"}
+    assert {choice.right_choice for choice in choices if choice} == {"red", "blue"}
     rate = probed[probe].tasks["recall"].choices
     assert rate is not None
     assert 0.25 <= rate.rate <= 0.75
@@ -71,7 +71,7 @@ def test_with_anothers_memory_it_takes_the_others_choice(probed: dict[str, Evalu
     assert result.choices.count == result.successes == 0
     for choice in (outcome.choice for outcome in result.outcomes):
         assert choice
-        assert choice.donor != choice.right
+        assert choice.donor_choice != choice.right_choice
     assert probed["live"].tasks["recall"].donor_choices is None
 
 
@@ -103,7 +103,7 @@ def test_memory_is_exchanged_in_both_engines(
         )  # fmt: skip
         assert probe.donor
         assert outcome.choice
-        assert outcome.choice.made == probe.donor.choice != outcome.choice.right
+        assert outcome.choice.made == probe.donor.choice != outcome.choice.right_choice
 
 
 @pytest.mark.parametrize("core", NAMES)
@@ -140,7 +140,7 @@ def test_the_result_tells_choices_of_memory_tasks_alone(
     }
     assert task["donor_choices"]["count"] == EPISODES
     assert set(task["outcomes"][0]["choice"]) == {
-        "made", "right", "gap", "go_tick", "donor", "donor_seed"
+        "made", "right_choice", "gap", "go_tick", "donor_choice", "donor_seed"
     }  # fmt: skip
     assert load_evaluation(probed["swap"].save(tmp_path)) == probed["swap"]
     other = json.loads(evaluate("expert", "touch", episodes=1, env=MEMORY_POINT).to_json())
