@@ -2,7 +2,9 @@
 
 If a policy chooses as well with its memory emptied, it does not need it. If it then chooses what the
 episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
-but the memory: instruction, previous action and tick count stay as they are.
+but the memory: instruction, previous action and tick count stay as they are. The previous action is
+an input, so that a policy whose commands differ by cue before it may act tells itself the cue past
+any probe.
 """
 
 from __future__ import annotations
