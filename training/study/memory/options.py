@@ -8,7 +8,7 @@ from pathlib import Path
 from ttm.policy.checks import options, require_at_least
 from ttm.training.study.minigrid.options import Effort, MinigridOptions
 
-EFFORT = Effort(4_000, 1_200, 1_024)
+EFFORT = Effort(4_000, 600, 1_024)
 """The effort by default, the same for all levels."""
 
 
@@ -24,7 +24,7 @@ class MemoryOptions(MinigridOptions):
     """Episodes to learn from. Default: 4,000."""
 
     steps: int | None = None
-    """Training steps of every core. Default: 1,200."""
+    """Training steps of every core. Default: 600."""
 
     batch_ticks: int | None = None
     """Most ticks in a batch of whole episodes. Default: 1,024."""
