@@ -113,11 +113,8 @@ class FeatureCache:
 
     def summary(self) -> str:
         """Return in words how much is kept."""
-        frames = sum(store.num_frames for store in self._stores.values())
         distinct = sum(map(len, self._stores.values()))
-        return (
-            f"features of {distinct} distinct frames of {frames} in {self._num_bytes / 1e6:.1f} MB"
-        )
+        return f"features of {distinct} distinct frames in {self._num_bytes / 1e6:.1f} MB"
 
     @property
     def _num_bytes(self) -> int:

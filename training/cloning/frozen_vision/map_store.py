@@ -24,8 +24,6 @@ class MapStore:
     def __init__(self) -> None:
         self._rows: dict[bytes, int] = {}  # hash of frame and instruction -> row of `maps`
         self._parts: list[Tensor] = []
-        self.num_frames = 0
-        """The number of frames that were added, equal ones included."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,7 +63,6 @@ class MapStore:
                 self._rows[key] = len(self._rows)
                 new.append(place)
             rows.append(self._rows[key])
-        self.num_frames += len(frames)
         for places in torch.tensor(new, dtype=torch.int64).split(FRAMES_AT_ONCE):
             if len(places):
                 self._parts.append(_kept(see(frames[places])))

@@ -63,7 +63,7 @@ def test_each_distinct_frame_is_computed_once_for_each_instruction(
     assert cache.features(episodes[2:]).rows["wrist"].tolist() == [[0, 0, 1, 1, 1, 0]]
     assert sum(seen) == 8
     megabytes = sum(store.maps.nbytes for store in features.stores.values()) / 1e6
-    assert "features of 8 distinct frames of 48" in cache.summary()
+    assert "features of 8 distinct frames in" in cache.summary()
     assert f"in {megabytes:.1f} MB" in cache.summary()
 
 
