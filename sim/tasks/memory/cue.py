@@ -7,8 +7,9 @@
 | from `cue_ticks + gap` on      | the observation says "go", and the robot may act          |
 
 Until "go" the environment ignores actions and holds the robot still (`KitchenWorld.hold`), so that
-neither the robot's pose nor its previous action carries the answer. With the cue left on, which is
-the control, the answer can be seen at every tick.
+the robot's pose does not carry the answer. The commands that a policy gives until then are not
+executed, but the policy sees them as its previous actions. With the cue left on, which is the
+control, the answer can be seen at every tick.
 """
 
 from __future__ import annotations
