@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -21,14 +20,13 @@ TITLES: Mapping[str, str] = MappingProxyType(
     {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
 )
 """How a policy acts -> title of its table."""
-COLUMNS = ("core", "success in %", "p", "made", "right choices in %", "ticks", "s")
+COLUMNS = ("core", "success in %", "p", "made", "right choices in %", "s")
 NOTES = """\
 success: the agent stepped to the matching object. made: episodes in which it stepped to one of the
 two objects; right choices: portion of these in which it was the matching one, 50 % for a guess. In
 parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
 of the same core would differ. p: McNemar's exact test of the successes against the core without
-memory, on the same episodes. ticks: mean length of an episode, failed ones included. s: seconds of
-training."""
+memory, on the same episodes. s: seconds of training."""
 
 
 def heading(compared: Comparison) -> str:
@@ -51,6 +49,7 @@ def result_table(results: Sequence[CoreResult], way: str, max_steps: int) -> Tab
     way: how the policies acted, a key of `TITLES`. max_steps: see `Choices.of`.
     """
     table = compact_table(TITLES[way], COLUMNS)
+    table.columns[0].no_wrap = False  # the names of variants are long
     for result in sorted(results, key=lambda result: -result.acting[way].rate):
         acting = result.acting[way]
         choices = Choices.of(acting, max_steps)
@@ -60,7 +59,6 @@ def result_table(results: Sequence[CoreResult], way: str, max_steps: int) -> Tab
             p_value_against_no_memory(result, results, way),
             str(choices.made),
             _percent(choices.right, choices.made),
-            f"{fmean(acting.lengths):.1f}",
             f"{result.training_s:.0f}",
         )
     return table
