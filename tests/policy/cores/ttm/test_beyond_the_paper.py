@@ -149,3 +149,18 @@ def test_slots_of_the_keeping_write_start_by_keeping_the_portion_asked_for() -> 
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         replace(CONFIG, **changes)
+
+
+def test_gradients_reach_back_where_those_of_the_published_write_vanish() -> None:
+    """By 45 ticks, with fresh weights."""
+
+    def reach(**changes: Any) -> float:
+        torch.manual_seed(0)
+        core, tokens = machine(**changes), torch.randn(4, 46, N, WIDTH, requires_grad=True)
+        last = core(tokens)[0][:, -1]
+        (gradient,) = torch.autograd.grad((last * torch.randn_like(last)).sum(), tokens)
+        return float(gradient[:, 0].norm())
+
+    published = reach()
+    assert reach(write="gated") > 10 * published
+    assert reach(write="keep") > 10 * published
