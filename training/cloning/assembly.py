@@ -32,6 +32,10 @@ from ttm.training.cloning.frozen_vision.feature_cache import (
     freeze_vision,
     without_cameras,
 )
+from ttm.training.cloning.loop.resume import comparable, require_same_options
+from ttm.training.cloning.loop.run_log import RunLog
+from ttm.training.cloning.loop.trainer import BEST, LAST, Trainer, TrainerConfig, resume_path
+from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.cloning.memory_start import memory_start
 from ttm.training.cloning.network_choice import (
     chosen_network,
@@ -43,13 +47,9 @@ from ttm.training.cloning.options import FINE_TUNING, LEARNING_RATES, TrainOptio
 from ttm.training.cloning.recall.codes import tick_codes
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.recall.targets import RecallTargets
-from ttm.training.cloning.resume import comparable, require_same_options
-from ttm.training.cloning.run_log import RunLog
-from ttm.training.cloning.trainer import BEST, LAST, Trainer, TrainerConfig, resume_path
-from ttm.training.cloning.validation import EpisodeErrors
 from ttm.training.common.allocator import keep_freed_memory
-from ttm.training.common.episodes import open_all, split
 from ttm.training.common.folders import make_folder
+from ttm.training.common.recorded.episodes import open_all, split
 from ttm.training.common.schedule import Budget, WarmupCosine
 
 DEFAULT_MINUTES = 60.0

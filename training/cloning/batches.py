@@ -18,7 +18,7 @@ from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.recall.targets import RecallTargets
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.common.recorded.window_inputs import policy_inputs
 
 
 @dataclass(frozen=True)

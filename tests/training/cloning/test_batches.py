@@ -8,7 +8,7 @@ import torch
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.options import AugmentationConfig
-from ttm.training.common.episodes import open_all, split
+from ttm.training.common.recorded.episodes import open_all, split
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.trainer import Trainer, resume_path
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig
-from ttm.training.cloning.trainer import Trainer, resume_path
-from ttm.training.common.episodes import open_all, split
+from ttm.training.common.recorded.episodes import open_all, split
 
 Make = Callable[..., TrainCommand]
 
@@ -231,7 +231,7 @@ def test_resumed_equals_unbroken(
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out))
     interrupted(replace(training, overwrite=True), monkeypatch, 2)
-    monkeypatch.setattr("ttm.training.cloning.trainer.load_memory", lambda path, device: None)
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.load_memory", lambda path, device: None)
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out)) == (memory == "burn-in")
 

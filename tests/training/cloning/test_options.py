@@ -13,6 +13,7 @@ from ttm.policy.network.config import ActionHeadConfig
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.resume import MAY_CHANGE, comparable
 from ttm.training.cloning.options import (
     AugmentationConfig,
     InputDropoutConfig,
@@ -21,7 +22,6 @@ from ttm.training.cloning.options import (
     OptimizationConfig,
     TrainOptions,
 )
-from ttm.training.cloning.resume import MAY_CHANGE, comparable
 from ttm.training.common.schedule import Budget
 
 Make = Callable[..., TrainCommand]

@@ -18,7 +18,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.trainer import Trainer
+from ttm.training.cloning.loop.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 
@@ -67,7 +67,7 @@ def test_a_training_leaves_checkpoints_that_run_and_errors_beside_baselines(
 def test_tensorboard_shows_losses_speed_errors_and_images(
     command: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.trainer.LOG_EVERY", 1)
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
     training = command()
     training.run()
     events = EventAccumulator(str(training.out / "tensorboard"))

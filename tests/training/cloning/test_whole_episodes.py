@@ -18,9 +18,9 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.cloning.memory_start import WholeEpisodes
-from ttm.training.cloning.trainer import Trainer
-from ttm.training.common.episodes import open_all, split
+from ttm.training.common.recorded.episodes import open_all, split
 
 Make = Callable[..., TrainCommand]
 

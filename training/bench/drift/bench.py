@@ -21,7 +21,7 @@ from ttm.training.bench.drift.options import DriftOptions
 from ttm.training.bench.drift.summary import DriftSummary, summarize
 from ttm.training.bench.drift.table import drift_notes, drift_table
 from ttm.training.bench.report import Report
-from ttm.training.common.episodes import open_all, split
+from ttm.training.common.recorded.episodes import open_all, split
 
 
 def run_bench(options: DriftOptions) -> None:

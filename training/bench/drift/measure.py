@@ -22,8 +22,8 @@ from ttm.policy.cores.temporal_core import reset_where
 from ttm.policy.network.policy import PREVIOUS_ACTION, Policy
 from ttm.training.bench.drift.bootstrap import Floats
 from ttm.training.bench.drift.chains import Bools, Chain, seams
-from ttm.training.common.action_errors import squared_errors
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.common.recorded.action_errors import squared_errors
+from ttm.training.common.recorded.window_inputs import policy_inputs
 
 TICKS_AT_ONCE = 32
 """Ticks that pass through the vision at once. This limits its use of memory; results do not depend on it."""

@@ -16,7 +16,7 @@ from ttm.policy.layers.positioned_summarizer import PositionedSummarizer
 from ttm.policy.network.policy import Policy
 from ttm.training.bench.drift.chains import Chain, lay_chains
 from ttm.training.bench.drift.measure import DriftRuns, measure
-from ttm.training.cloning.validation import EpisodeErrors
+from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.study.memory_start.material import Material
 from ttm.training.study.memory_start.options import MemoryStartOptions
 

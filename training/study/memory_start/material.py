@@ -18,8 +18,8 @@ from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
 from ttm.policy.network.policy import Policy
-from ttm.training.common.episodes import open_all, split
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.common.recorded.window_inputs import policy_inputs
 
 LONG_EPISODE = (100, 300)
 """Range of ticks from which the length of a long episode is drawn."""

@@ -24,8 +24,8 @@ from ttm.training.bench.drift.chains import Stretch, lay_chains
 from ttm.training.bench.drift.measure import ChainRun, DriftRuns, measure
 from ttm.training.bench.drift.summary import summarize
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.common.action_errors import ErrorSum, squared_errors
-from ttm.training.common.episodes import open_all, split
+from ttm.training.common.recorded.action_errors import ErrorSum, squared_errors
+from ttm.training.common.recorded.episodes import open_all, split
 
 
 @pytest.fixture(scope="module")

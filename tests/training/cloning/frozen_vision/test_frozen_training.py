@@ -22,7 +22,7 @@ from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning import assembly
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.trainer import Trainer
+from ttm.training.cloning.loop.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 

@@ -95,7 +95,7 @@ def test_the_ratio_falls_where_there_is_a_memory(
     core: str,
     remembers: bool,
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.trainer.LOG_EVERY", 5)
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 5)
     first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
     first.run()
     training = command(

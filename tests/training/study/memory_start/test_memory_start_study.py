@@ -15,8 +15,8 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training import cli
-from ttm.training.common.episodes import open_all, split
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.common.recorded.window_inputs import policy_inputs
 from ttm.training.study.memory_start.command import StudyMemoryStartCommand
 from ttm.training.study.memory_start.material import Material, lengthen
 from ttm.training.study.memory_start.options import MemoryStartOptions

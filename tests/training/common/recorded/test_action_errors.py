@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.spec import PolicySpec
-from ttm.training.common.action_errors import ErrorSum
+from ttm.training.common.recorded.action_errors import ErrorSum
 
 
 def test_errors_by_hand(spec: PolicySpec) -> None:

@@ -13,8 +13,8 @@ from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning import validation
-from ttm.training.cloning.validation import EpisodeErrors
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.cloning.loop.validation import EpisodeErrors
+from ttm.training.common.recorded.window_inputs import policy_inputs
 
 ACTIONS = {
     "train": [[(0.0, 0.0, 0), (0.4, 0.2, 1)]],

@@ -23,8 +23,8 @@ from ttm.training.cloning.frozen_vision.feature_cache import (
     FeatureCache,
     without_cameras,
 )
-from ttm.training.common.action_errors import ActionErrors, ErrorSum, Floats
-from ttm.training.common.window_inputs import policy_inputs
+from ttm.training.common.recorded.action_errors import ActionErrors, ErrorSum, Floats
+from ttm.training.common.recorded.window_inputs import policy_inputs
 
 EPISODES_AT_ONCE = 8
 TICKS_AT_ONCE = 32

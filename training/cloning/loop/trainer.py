@@ -17,13 +17,13 @@ from ttm.policy.files import write_json
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.ema import WeightAverage, calibrate_batch_norm
+from ttm.training.cloning.loop.ema import WeightAverage, calibrate_batch_norm
+from ttm.training.cloning.loop.optimizer import build_optimizer, set_learning_rate
+from ttm.training.cloning.loop.resume import TrainingProgress, load_memory, load_resume, save_resume
+from ttm.training.cloning.loop.run_log import RunLog
+from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.cloning.losses import cloning_losses
-from ttm.training.cloning.optimizer import build_optimizer, set_learning_rate
 from ttm.training.cloning.recall.recall_loss import RecallLoss
-from ttm.training.cloning.resume import TrainingProgress, load_memory, load_resume, save_resume
-from ttm.training.cloning.run_log import RunLog
-from ttm.training.cloning.validation import EpisodeErrors
 from ttm.training.common.interruption import Interruption
 from ttm.training.common.schedule import Budget, WarmupCosine
 

@@ -1,0 +1,1 @@
+"""The training loop: steps, averaged weights, validation, checkpoints, resume and logs."""

@@ -1,0 +1,1 @@
+"""Recorded episodes as inputs of a policy, and the errors of its actions on them."""
