@@ -12,7 +12,7 @@ from ttm.datasets.statistics import dataset_statistics
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning import validation
+from ttm.training.cloning.loop import validation
 from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.common.recorded.window_inputs import policy_inputs
 
