@@ -106,8 +106,10 @@ class EpisodeReader:
         with self._demo() as demo:
             if "loss_weights" not in demo:
                 return np.ones(self.num_samples, dtype=np.float32)
-            weights = np.asarray(demo["loss_weights"], dtype=np.float32)
-        if weights.shape != (self.num_samples,) or not usable_weights(weights).all():
+            stored = demo["loss_weights"]
+            whole = getattr(stored, "shape", None) == (self.num_samples,)
+            weights = np.asarray(stored if whole else np.nan, dtype=np.float32)
+        if not usable_weights(weights).all():
             what = (
                 f"data/{self.name}/loss_weights does not hold one weight of 0 or more for each tick"
             )

@@ -156,4 +156,4 @@ def _action_sizes(path: Path) -> list[tuple[tuple[Path, str], int]]:
 
 def _length(group: Any) -> int:
     actions = group.get("actions")
-    return len(actions) if isinstance(actions, h5py.Dataset) else 0
+    return len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else 0

@@ -14,8 +14,8 @@ class DataCheckCommand:
 
     Finds: files that are truncated or cannot be read, missing datasets, lengths that differ, NaN,
     actions outside their limits, frames that repeat or do not decode, timestamps that run
-    backwards, repeat or leave gaps, specs that differ between files, masks that name demos which
-    are not there.
+    backwards, repeat or leave gaps, loss weights below 0, specs that differ between files, masks
+    that name demos which are not there.
 
     The exit code is 0 if there is no fault (warnings allowed), 1 if there are faults, and 2 if
     there is no data set.

@@ -24,10 +24,18 @@ Two ticks or more were lost in them."""
 RATE_TOLERANCE = 0.25
 """The largest relative deviation of the measured rate from the spec's that passes."""
 
+OPTIONAL = ("executed_actions", "loss_weights", "timestamps", "rewards", "dones")
+"""Datasets of one row for each tick that a demo may lack."""
+
 
 def structure_faults(demo: Demo) -> Iterator[Fault]:
-    """Find datasets that are missing or of another shape, so that the spec cannot read the demo."""
+    """Find what is missing, no dataset of ticks or of another shape, so that it cannot be read."""
     group = demo.group
+    for key in OPTIONAL:
+        if key in group and not getattr(group[key], "shape", None):
+            yield demo.fault(
+                f"{key} is not a dataset of one row for each tick", f"{DELETE}, or delete {key}"
+            )
     for key, shape in expected_shapes(demo.spec).items():
         if not isinstance(group.get(key), h5py.Dataset):
             yield demo.fault(
@@ -45,8 +53,7 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
     length = len(demo.group["actions"])
     if length == 0:
         yield demo.fault("it has no tick", DELETE)
-    optional = ("executed_actions", "loss_weights", "timestamps", "rewards", "dones")
-    for key in (*expected_shapes(demo.spec), *optional):
+    for key in (*expected_shapes(demo.spec), *OPTIONAL):
         stored = demo.group.get(key)
         if isinstance(stored, h5py.Dataset) and len(stored) != length:
             shorter = min(len(stored), length)

@@ -95,6 +95,8 @@ TIMES = 0.2 * np.arange(12)
         (replace("rewards", np.zeros(3)), 3, "rewards has 3 ticks, actions 12"),
         (replace("obs/head", None), None, "obs/head is missing"),
         (replace("actions", None), None, "actions is missing"),
+        (replace("actions", 1.0), None, "actions has shape (), not (T, 4"),
+        (replace("timestamps", 1.0), None, "timestamps is not a dataset of one row for each tick"),
         (
             replace("obs/head", np.zeros((12, 4, 4, 3), np.uint8)),
             None,
