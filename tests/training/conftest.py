@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.common.schedule import Budget
 
 SPEC = PolicySpec(
@@ -124,3 +127,22 @@ def changed(command: TrainCommand, options: dict[str, Any]) -> TrainCommand:
         else:
             command = replace(command, **{name: value})
     return command
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[TrainCommand, int], None]:
+    """Return a function that runs a training, which Ctrl-C stops after so many steps."""
+
+    def run(training: TrainCommand, steps: int) -> None:
+        whole = Trainer._train_step
+
+        def train_step(self: Trainer, *args: Any) -> None:
+            whole(self, *args)
+            if self.progress.step == steps:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_train_step", train_step)
+            assert training.run() == 130
+
+    return run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -22,13 +20,14 @@ from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer, resume_path
+from ttm.training.cloning.loop.trainer import resume_path
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig
 from ttm.training.common.recorded.episodes import open_all, split
 
 Make = Callable[..., TrainCommand]
+Interrupted = Callable[[TrainCommand, int], None]
 
 
 @pytest.fixture(scope="module")
@@ -202,35 +201,26 @@ def equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(value, two[name]) for name, value in one.items())
 
 
-def interrupted(training: TrainCommand, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    whole = Trainer._train_step
-
-    def train_step(self: Trainer, *args: object) -> None:
-        whole(self, *args)  # type: ignore[arg-type]
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_train_step", train_step)
-        assert training.run() == 130
-
-
 @pytest.mark.parametrize("memory", ["carry", "burn-in"])
 def test_resumed_equals_unbroken(
-    command: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: str
+    command: Make,
+    interrupted: Interrupted,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    memory: str,
 ) -> None:
     """The interruption lies in the middle of a pass, so that carried memory has to be restored."""
     options = {"memory": memory, "burn_in": 2, "window": 2, "steps": 5}
     unbroken = command(**options, out=tmp_path / "unbroken")
     unbroken.run()
     expected, training = weights(unbroken.out), command(**options)
-    interrupted(training, monkeypatch, 2)
+    interrupted(training, 2)
     with safe_open(resume_path(training.out), framework="pt") as file:
         saved = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
     assert saved == (["memory.memory"] if memory == "carry" else [])
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out))
-    interrupted(replace(training, overwrite=True), monkeypatch, 2)
+    interrupted(replace(training, overwrite=True), 2)
     monkeypatch.setattr("ttm.training.cloning.loop.trainer.load_memory", lambda path, device: None)
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out)) == (memory == "burn-in")

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 
@@ -29,17 +28,6 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
-def interrupt_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    whole = Trainer._train_step
-
-    def train_step(self: Trainer, *args: object) -> None:
-        whole(self, *args)  # type: ignore[arg-type]
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Trainer, "_train_step", train_step)
 
 
 def test_a_training_leaves_checkpoints_that_run_and_errors_beside_baselines(
@@ -95,21 +83,41 @@ def test_training_lowers_the_error(command: Make) -> None:
     assert result["training"]["policy"]["normalized"] < 0.95
 
 
+FROZEN = {"window": "episode", "freeze_vision": True, "augmented_versions": 2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"window": "episode"},
+        {"window": 64, "memory": "carry"},
+        FROZEN,
+        {**FROZEN, "recall_weight": 2.0},
+        {**FROZEN, "window": 3, "memory": "carry", "recall_weight": 2.0},
+    ],
+    ids=["plain", "episode", "64", "frozen", "recall", "recall-carry"],
+)
 def test_resumed_equals_unbroken(
-    command: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: Make,
+    interrupted: Callable[[TrainCommand, int], None],
+    uneven: Path,
+    tmp_path: Path,
+    options: dict[str, object],
 ) -> None:
-    command(steps=4, out=tmp_path / "unbroken").run()
-    with monkeypatch.context() as patch:
-        interrupt_after(patch, 2)
-        assert command(steps=4).run() == 130
-    broken = command().out
-    assert json.loads((broken / "result.json").read_text())["finished"] is False
-    assert command(steps=4, resume=True).run() == 0
-    result = json.loads((broken / "result.json").read_text())
-    assert (result["step"], result["finished"]) == (4, True)
-    assert equal(
-        weights(broken / "last.safetensors"), weights(tmp_path / "unbroken" / "last.safetensors")
-    )
+    options = {**options, "data": (str(uneven),), "steps": 5}
+    if "freeze_vision" in options:
+        first = command(steps=1, out=tmp_path / "first")
+        first.run()
+        options["init"] = first.out / "last.safetensors"
+    unbroken, broken = command(**options, out=tmp_path / "unbroken"), command(**options)
+    unbroken.run()
+    interrupted(broken, 2)
+    assert json.loads((broken.out / "result.json").read_text())["finished"] is False
+    assert replace(broken, resume=True).run() == 0
+    result = json.loads((broken.out / "result.json").read_text())
+    assert (result["step"], result["finished"]) == (5, True)
+    assert equal(*(weights(each.out / "last.safetensors") for each in (unbroken, broken)))
 
 
 def test_minutes_end_a_training(command: Make) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,11 +11,9 @@ import torch
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.cloning.memory_start import WholeEpisodes
 from ttm.training.common.recorded.episodes import open_all, split
 
@@ -70,33 +65,3 @@ def test_the_option_is_a_number_or_episode() -> None:
 def test_whole_episodes_have_no_memory_before_them(command: Make, memory: str) -> None:
     with pytest.raises(UserError, match=rf"--memory is {memory}; leave --memory out"):
         command(window="episode", memory=memory).check()
-
-
-@pytest.mark.parametrize(
-    "options", [{"window": "episode"}, {"window": 64, "memory": "carry"}], ids=["episode", "64"]
-)
-def test_resumed_equals_unbroken(
-    command: Make,
-    uneven: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-) -> None:
-    options = {**options, "data": (str(uneven),), "steps": 5}
-    unbroken = command(**options, out=tmp_path / "unbroken")
-    assert unbroken.run() == 0
-    broken, whole = command(**options), Trainer._train_step
-
-    def train_step(self: Trainer, *args: object) -> None:
-        whole(self, *args)  # type: ignore[arg-type]
-        if self.progress.step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_train_step", train_step)
-        assert broken.run() == 130
-    assert replace(broken, resume=True).run() == 0
-    expected, found = (
-        load_checkpoint(run.out / "last.safetensors")[0].state_dict() for run in (unbroken, broken)
-    )
-    assert all(torch.equal(value, found[name]) for name, value in expected.items())

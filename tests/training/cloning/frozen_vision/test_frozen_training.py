@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,34 +130,6 @@ def test_frozen_batch_norm_keeps_its_statistics(
     of_vision = [name for name in found if name.startswith("vision.")]
     assert any(name.endswith("running_mean") for name in of_vision)
     assert all(torch.equal(found[name], policy.state_dict()[name]) for name in of_vision)
-
-
-@pytest.mark.parametrize("options", [{}, {"recall_weight": 2.0}], ids=["plain", "recall"])
-def test_resumed_equals_unbroken(
-    command: Make,
-    uneven: Path,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-) -> None:
-    options |= {"init": trained, "freeze_vision": True, "augmented_versions": 2, "steps": 5}
-    options |= {"window": "episode", "data": (str(uneven),)}
-    unbroken = command(**options, out=tmp_path / "unbroken")
-    assert unbroken.run() == 0
-    broken, whole = command(**options), Trainer._train_step
-
-    def train_step(self: Trainer, *args: object) -> None:
-        whole(self, *args)  # type: ignore[arg-type]
-        if self.progress.step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_train_step", train_step)
-        assert broken.run() == 130
-    assert replace(broken, resume=True).run() == 0
-    expected, found = weights(unbroken.out), weights(broken.out)
-    assert all(torch.equal(value, found[name]) for name, value in expected.items())
 
 
 @pytest.mark.parametrize(
