@@ -24,15 +24,13 @@ class GatedWrite(nn.Module):
     Candidates of different slots are different sums, so slots that start identical do not stay so.
     """
 
-    def __init__(
-        self, candidate: PositionedSummarizer, width: int, memory_size: int, max_ticks: int
-    ) -> None:
-        """candidate: S_m, which adds P_write. max_ticks: the longest time scale at the start."""
+    def __init__(self, candidate: PositionedSummarizer, width: int, bias: Tensor) -> None:
+        """candidate: S_m, which adds P_write. bias: b at the start, (m, D)."""
         super().__init__()
         self.candidate = candidate
         self.norm = layer_norm(2 * width)
         self.gate = nn.Linear(2 * width, width, bias=False)
-        self.gate_bias = nn.Parameter(chrono_bias(memory_size, max_ticks).repeat(1, width))
+        self.gate_bias = nn.Parameter(bias)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
         """Return the new memory, (B, m, D).
@@ -61,6 +59,6 @@ class GatedWrite(nn.Module):
         return kept + (1 - gates).unsqueeze(1) * self.candidate.summarizer.weights(tokens)
 
 
-def chrono_bias(slots: int, max_ticks: int) -> Tensor:
-    """Return log u for u evenly spaced in [1, max_ticks - 1], (slots, 1)."""
-    return torch.linspace(1, max_ticks - 1, slots).log().unsqueeze(1)
+def chrono_bias(count: int, max_ticks: float) -> Tensor:
+    """Return log u for u evenly spaced in [1, max_ticks - 1], (count, 1)."""
+    return torch.linspace(1, max_ticks - 1, count).log().unsqueeze(1)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.cores.ttm.attending_read import AttendingRead
-from ttm.policy.cores.ttm.gated_write import GatedWrite
+from ttm.policy.cores.ttm.gated_write import GatedWrite, chrono_bias
 from ttm.policy.cores.ttm.memory_write import ConcatenationWrite, EraseAddWrite
 from ttm.policy.cores.ttm.mlp_processor import MlpProcessor
+from ttm.policy.cores.ttm.ring_write import RingWrite
 from ttm.policy.cores.ttm.unit_config import UnitConfig
 from ttm.policy.layers.attention import AttentionBlock
 from ttm.policy.layers.keeping_summarizer import KeepingSummarizer
@@ -115,7 +116,14 @@ def _write_by_summary(width: int, num_inputs: int, config: UnitConfig) -> Positi
 
 def _write_by_gates(width: int, num_inputs: int, config: UnitConfig) -> nn.Module:
     candidate = _write_by_summary(width, num_inputs, config)
-    return GatedWrite(candidate, width, config.memory_size, config.gate_max_ticks)
+    bias = chrono_bias(config.memory_size, config.gate_max_ticks).repeat(1, width)
+    return GatedWrite(candidate, width, bias)
+
+
+def _write_by_ring(width: int, num_inputs: int, config: UnitConfig) -> nn.Module:
+    visited = 1 + _written_from(num_inputs, config) - config.memory_size
+    candidate = _summarizer(width, visited, 1, config)
+    return RingWrite(candidate, width, config.memory_size, config.gate_max_ticks)
 
 
 def _write_by_keeping(width: int, num_inputs: int, config: UnitConfig) -> nn.Module:
@@ -162,5 +170,6 @@ WRITES: Mapping[str, Callable[[int, int, UnitConfig], nn.Module]] = MappingProxy
         "concatenate": lambda width, num_inputs, c: ConcatenationWrite(),
         "gated": _write_by_gates,
         "keep": _write_by_keeping,
+        "ring": _write_by_ring,
     }
 )

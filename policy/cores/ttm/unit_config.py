@@ -48,10 +48,11 @@ class UnitConfig:
     """
     processor: Literal["transformer", "mixer", "mlp"] = "transformer"
     """Process: a Transformer encoder, an MLP-Mixer, or an MLP of each token."""
-    write: Literal["summarize", "erase_add", "concatenate", "gated", "keep"] = "summarize"
+    write: Literal["summarize", "erase_add", "concatenate", "gated", "keep", "ring"] = "summarize"
     """summarize: by S_m. erase_add: erase and add, as the Neural Turing Machine (TL-AddErase).
     concatenate: keep the newest m tokens of [M ‖ O]. Not of the paper are gated, which mixes each
-    slot with S_m by a learned gate, and keep, an S_m whose slots start by keeping themselves."""
+    slot with S_m by a learned gate, keep, an S_m whose slots start by keeping themselves, and ring,
+    which visits one slot a tick, in turn, and keeps or replaces it by a learned gate."""
     token_mixing_size: int = 128
     """Hidden width of the Mixer's MLPs over tokens."""
     read: Literal["summarize", "attend"] = "summarize"
@@ -69,7 +70,8 @@ class UnitConfig:
     once.
     """
     gate_max_ticks: int = 100
-    """The longest time scale, in ticks, over which the slots of write=gated are spread at the start."""
+    """The longest time scale, in ticks, over which the slots of write=gated, or the channels of
+    write=ring, are spread at the start."""
     keep_portion: float = 0.9
     """The portion of itself that a slot of write=keep keeps a tick at the start."""
 
@@ -87,5 +89,5 @@ class UnitConfig:
         if not self.write_outputs and self.write in ("erase_add", "concatenate"):
             raise UserError(
                 f"write={self.write} writes the outputs alone and does not go with "
-                "write_outputs=false; give write=summarize, gated or keep"
+                "write_outputs=false; give write=summarize, gated, keep or ring"
             )

@@ -46,6 +46,8 @@ CORES: dict[str, CoreConfig] = {
     "token turing, concatenation": replace(TURING, write="concatenate"),
     "token turing, gated": replace(TURING, write="gated"),
     "token turing, keeping": replace(TURING, write="keep"),
+    "token turing, ring": replace(TURING, write="ring"),
+    "token turing, ring of the inputs alone": replace(TURING, write="ring", write_outputs=False),
     "token turing, attending read, gated": replace(TURING, read="attend", write="gated"),
     "token turing, attending read, memory processed": replace(
         TURING, read="attend", write="keep", process_memory=True

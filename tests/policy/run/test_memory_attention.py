@@ -240,7 +240,13 @@ def test_concatenation_moves_tokens(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"write": "gated"}, {"write": "keep", "read": "attend"}, {"process_memory": True}]
+    "changes",
+    [
+        {"write": "gated"},
+        {"write": "ring"},
+        {"write": "keep", "read": "attend"},
+        {"process_memory": True},
+    ],
 )
 def test_options_beyond_the_paper_are_recorded(
     spec: PolicySpec,

@@ -46,12 +46,21 @@ def _read_by_attention(config: TokenTuringConfig, num_inputs: int, width: int) -
 
 
 def _write_by_gates(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
-    """Count the candidate, the gates and the mixture S + g (M - S), 3 operations a value."""
+    """Count the candidates of all slots, and their gates."""
     slots = config.memory_size
+    return _summary(config, tokens, slots, width) + _gates(slots, width)
+
+
+def _write_by_ring(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
+    """Count the candidate of the slot that is visited, which sees no other slot, and its gates."""
+    seen = 1 + tokens - config.memory_size
+    return _summary(config, seen, 1, width) + _gates(1, width)
+
+
+def _gates(slots: int, width: int) -> Operations:
+    """Count the gates and the mixture S + g (M - S), 3 operations a value."""
     gates = layers.layer_norm(slots, 2 * width) + layers.dense(slots, 2 * width, width)
-    return (
-        _summary(config, tokens, slots, width) + gates + Operations(activations=3 * slots * width)
-    )
+    return gates + Operations(activations=3 * slots * width)
 
 
 def _write_by_keeping(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
@@ -106,6 +115,7 @@ WRITES: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = Mapp
         "concatenate": lambda c, tokens, width: Operations(),
         "gated": _write_by_gates,
         "keep": _write_by_keeping,
+        "ring": _write_by_ring,
     }
 )
 """Value of `write` -> its count."""

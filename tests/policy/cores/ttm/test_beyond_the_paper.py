@@ -23,6 +23,8 @@ WIDTH, N = 8, 5
 VARIANTS: dict[str, dict[str, Any]] = {
     "gated": {"write": "gated"},
     "keep": {"write": "keep"},
+    "ring": {"write": "ring"},
+    "ring of inputs": {"read": "attend", "write": "ring", "write_outputs": False},
     "attend": {"read": "attend"},
     "attend, no positions": {"read": "attend", "write": "gated", "positional_embedding": False},
     "memory processed": {"process_memory": True},
@@ -143,7 +145,10 @@ def test_slots_of_the_keeping_write_start_by_keeping_the_portion_asked_for() -> 
         ({"keep_portion": 1.0}, "keep_portion is 1; give a number above 0 and below 1"),
         ({"keep_portion": float("nan")}, "keep_portion is nan"),
         ({"write": "keep", "summarizer": "pooling"}, "give summarizer=mlp or query"),
-        ({"write": "concatenate", "write_outputs": False}, "give write=summarize, gated or keep"),
+        (
+            {"write": "concatenate", "write_outputs": False},
+            "give write=summarize, gated, keep or ring",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -63,6 +63,8 @@ def test_hand_count_of_every_variant_is_exact(summarizer: str, processor: str, w
     [
         {"write": "gated"},
         {"write": "keep"},
+        {"write": "ring"},
+        {"read": "attend", "write": "ring", "write_outputs": False},
         {"read": "attend"},
         {"read": "attend", "summarizer": "mha", "positional_embedding": False},
         {"process_memory": True},
