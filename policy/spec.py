@@ -7,6 +7,7 @@ is loaded, rather than a silent resize; the idea is Rosetta's.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -47,8 +48,9 @@ class ProprioceptionSpec:
 class ActionPart:
     """Consecutive dimensions of the action vector that share a meaning, a unit and a loss.
 
-    Binary parts take 0 or 1 (gripper closed or open, terminate). Continuous parts take any value in
-    [`low`, `high`], which are limits of the command and not statistics of data.
+    Binary parts (gripper, terminate) take one of two values, `low` or `high`; these are 0 and 1 where
+    they are not given. Continuous parts take any value in [`low`, `high`], which are limits of the
+    command and not statistics of data.
     """
 
     name: str
@@ -57,6 +59,19 @@ class ActionPart:
     kind: Literal["continuous", "binary"] = "continuous"
     low: float = -float("inf")
     high: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if self.kind == "binary" and not self.limits[0] < self.limits[1]:
+            raise UserError(
+                f"binary action '{self.name}' has low {self.low:g} and high {self.high:g}; "
+                "give its two commands, the lower one as low"
+            )
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest command; of a binary part, its two commands."""
+        given = math.isfinite(self.low) and math.isfinite(self.high)
+        return (self.low, self.high) if given or self.kind == "continuous" else (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -112,13 +127,17 @@ class PolicySpec:
     def action_limits(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """The lowest and the highest command, (A,) float32 each.
 
-        They are 0 and 1 for binary parts, and infinite where there is no limit.
+        They are the two commands of binary parts, and infinite where there is no limit.
         """
         sizes = [part.size for part in self.actions]
-        low = [0.0 if part.kind == "binary" else part.low for part in self.actions]
-        high = [1.0 if part.kind == "binary" else part.high for part in self.actions]
-        lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
-        return np.repeat(lowest, sizes), np.repeat(highest, sizes)
+        limits = np.array([part.limits for part in self.actions], np.float32)  # (parts, 2)
+        return np.repeat(limits[:, 0], sizes), np.repeat(limits[:, 1], sizes)
+
+    @property
+    def thresholds(self) -> npt.NDArray[np.float32]:
+        """The value half-way between the two commands of binary dimensions, and 0 elsewhere, (A,)."""
+        low, high = (np.where(self.binary_mask, limit, 0) for limit in self.action_limits)
+        return ((low + high) / 2).astype(np.float32)
 
     def camera(self, name: str) -> CameraSpec:
         """Return the camera of that name. Raises `UserError`, which lists all names, if it is unknown."""
@@ -213,9 +232,9 @@ class Action:
 
     spec: PolicySpec
     values: npt.NDArray[np.float32]
-    """(A,) in the units of the spec; 0 or 1 in binary parts."""
+    """(A,) in the units of the spec; one of the two commands in binary parts."""
     probabilities: npt.NDArray[np.float32]
-    """(A,) as `values`, except for the probabilities of 1 in binary parts."""
+    """(A,) as `values`, except for the probabilities of the higher command in binary parts."""
 
     def part(self, name: str) -> npt.NDArray[np.float32]:
         """Return the values of the action part of that name, (size,)."""

@@ -40,8 +40,9 @@ def outside_limits(part: ActionPart, values: npt.NDArray[np.float32]) -> npt.NDA
 
     values: (..., size) -> bool of the same shape. Limits have a slack for rounding to float32.
     """
+    low, high = np.array(part.limits, np.float32)
     if part.kind == "binary":
-        return np.asarray((values != 0) & (values != 1))
+        return np.asarray((values != low) & (values != high))
     slack = 1e-5 * np.maximum(1.0, np.nan_to_num([abs(part.low), abs(part.high)], posinf=0.0).max())
     return np.asarray(
         ~((values >= part.low - slack) & (values <= part.high + slack) & np.isfinite(values))
@@ -51,7 +52,7 @@ def outside_limits(part: ActionPart, values: npt.NDArray[np.float32]) -> npt.NDA
 def limits_text(part: ActionPart) -> str:
     """Return in words what the part may command, with its unit."""
     if part.kind == "binary":
-        return "0 or 1"
+        return f"{part.limits[0]:g} or {part.limits[1]:g}"
     unit = f" {part.unit}" if part.unit else ""
     return (
         f"{part.low:g} to {part.high:g}{unit}"

@@ -72,12 +72,16 @@ class Scaling(nn.Module):
 
 
 class Normalizer(nn.Module):
-    """The scalings of all vectors of a spec. Binary dimensions of the action are not scaled."""
+    """The scalings of all vectors of a spec.
+
+    Binary dimensions of the action are scaled so that their two commands become 0 and 1.
+    """
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
         self._spec = spec
         self.actions = Scaling(spec.action_size)
+        self._set_actions(np.zeros(spec.action_size), np.ones(spec.action_size))
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
 
@@ -91,9 +95,8 @@ class Normalizer(nn.Module):
                 )
             given = statistics.proprioception[name]
             scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
-        binary = self._spec.binary_mask
         std = np.maximum(statistics.actions.std, self._action_floor())
-        self.actions.set(np.where(binary, 0.0, statistics.actions.mean), np.where(binary, 1.0, std))
+        self._set_actions(statistics.actions.mean, std)
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the vectors in the order of the spec, normalised and clipped.
@@ -113,6 +116,10 @@ class Normalizer(nn.Module):
         """Map normalised actions, (..., A), to units."""
         return self.actions.denormalize(normalized)
 
+    def _set_actions(self, mean: Floats, std: Floats) -> None:
+        binary, (low, high) = self._spec.binary_mask, self._spec.action_limits
+        self.actions.set(np.where(binary, low, mean), np.where(binary, high - low, std))
+
     def _vectors(self) -> Iterator[tuple[str, Scaling]]:
         for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):
             assert isinstance(scaling, Scaling)
@@ -122,7 +129,7 @@ class Normalizer(nn.Module):
         """Return the smallest deviation of each dimension, (A,), from the limits of its command."""
         floors = []
         for part in self._spec.actions:
-            width = part.high - part.low
+            width = part.limits[1] - part.limits[0]
             known = np.isfinite(width) and width > 0
             floors += [RANGE_FLOOR * width if known else ABSOLUTE_FLOOR] * part.size
         return np.array(floors)

@@ -46,7 +46,8 @@ class OptionalVector(nn.Module):
 class Policy(nn.Module):
     """A language-conditioned visual policy with a temporal core of any kind.
 
-    The memory is a value that the caller passes and receives; the module itself keeps none.
+    Without cameras in its spec it has no vision, and acts on proprioception alone. The memory is a
+    value that the caller passes and receives; the module itself keeps none.
     """
 
     lowest_action: Tensor
@@ -54,8 +55,11 @@ class Policy(nn.Module):
 
     def __init__(self, spec: PolicySpec, config: PolicyConfig) -> None:
         super().__init__()
-        if not spec.cameras:
-            raise UserError("the policy needs at least one camera; this spec has none")
+        if not spec.cameras and not spec.proprioception:
+            raise UserError(
+                "this spec has neither a camera nor proprioception, so the policy would see nothing; "
+                "give it at least one of them"
+            )
         self.spec, self.config = spec, config
         self.known_instructions: dict[str, npt.NDArray[np.float32]] = {}
         """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
@@ -67,16 +71,8 @@ class Policy(nn.Module):
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        self.vision = FilmEfficientNet(config.vision, config.language_size, _common_size(spec))
-        self.camera_tokens = nn.ModuleList(
-            CameraTokens(
-                self.vision.num_channels,
-                _feature_map_size(camera, config.vision.reduction),
-                width,
-                config.tokens_per_camera,
-            )
-            for camera in spec.cameras
-        )
+        self.vision = _vision(spec, config)
+        self.camera_tokens = _camera_tokens(spec, config, self.vision)
         self.proprioception_tokens = nn.ModuleList(
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
@@ -179,7 +175,8 @@ class Policy(nn.Module):
     def decode(self, raw: Tensor) -> Tensor:
         """Return the actions, (B, T, A), in the units of the spec and within its limits.
 
-        raw: (B, T, F). Binary dimensions are probabilities.
+        raw: (B, T, F). Binary dimensions are the mean of their two commands, each weighted by its
+        probability; where these are 0 and 1, that is the probability of 1.
         """
         actions = self.normalizer.denormalize_actions(self.action_head.decode(raw))
         return actions.clamp(self.lowest_action, self.highest_action)
@@ -207,6 +204,7 @@ class Policy(nn.Module):
             by_size.setdefault((camera.height, camera.width), []).append(index)
         tokens: dict[int, Tensor] = {}
         for indices in by_size.values():
+            assert self.vision is not None, "a spec with cameras has vision"
             names = [self.spec.cameras[index].name for index in indices]
             stack = torch.stack([images[name] for name in names], dim=1)  # (B, n, T, 3, H, W)
             features = self.vision(stack.flatten(0, 2), code).unflatten(0, stack.shape[:3])
@@ -225,6 +223,28 @@ class Policy(nn.Module):
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens
+
+
+def _vision(spec: PolicySpec, config: PolicyConfig) -> FilmEfficientNet | None:
+    """Return the network that all cameras share, or None for a robot without cameras."""
+    if not spec.cameras:
+        return None
+    return FilmEfficientNet(config.vision, config.language_size, _common_size(spec))
+
+
+def _camera_tokens(
+    spec: PolicySpec, config: PolicyConfig, vision: FilmEfficientNet | None
+) -> nn.ModuleList:
+    return nn.ModuleList(
+        CameraTokens(
+            vision.num_channels,
+            _feature_map_size(camera, config.vision.reduction),
+            config.width,
+            config.tokens_per_camera,
+        )
+        for camera in spec.cameras
+        if vision is not None
+    )
 
 
 def _common_size(spec: PolicySpec) -> tuple[int, int] | None:

@@ -80,7 +80,8 @@ def build_empty(spec: PolicySpec, config: PolicyConfig) -> Policy:
     """Return a policy to load weights into. It does not download ImageNet weights to replace them."""
     policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
     policy.config = config
-    policy.vision.weights_used = "checkpoint"
+    if policy.vision is not None:
+        policy.vision.weights_used = "checkpoint"
     return policy
 
 

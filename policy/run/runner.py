@@ -65,7 +65,8 @@ class PolicyRunner:
             )
         self.policy = policy.to(device).eval()
         self.spec = policy.spec
-        self._binary = self.spec.binary_mask
+        self._binary, self._thresholds = self.spec.binary_mask, self.spec.thresholds
+        self._low, self._high = self.spec.action_limits
         self.max_age_s = max_age_s
         self.device = torch.device(device)
         self.engine = make_engine(self.policy, self.device, engine, precision)
@@ -132,12 +133,12 @@ class PolicyRunner:
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
         action, state = self.engine.step(self._inputs(observation), self._state)
-        probabilities = _to_numpy(action[0])
-        if not np.isfinite(probabilities).all():
+        decoded = _to_numpy(action[0])
+        if not np.isfinite(decoded).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
-        values = np.where(self._binary, probabilities >= 0.5, probabilities).astype(np.float32)
+        values, probabilities = self._chosen(decoded)
         self._state, self._previous_action = state, values
         self.tick += 1
         return Action(self.spec, values.copy(), probabilities)
@@ -168,6 +169,14 @@ class PolicyRunner:
         self._previous_action = np.array(snapshot["previous_action"], np.float32)
         self.tick = int(snapshot["tick"])
         self.instruction = _array_to_text(snapshot["instruction"])
+
+    def _chosen(self, decoded: Array) -> tuple[Array, Array]:
+        """Return the commands and the probabilities of an `Action`, (A,) each."""
+        values, probabilities = decoded.copy(), decoded.copy()
+        low, high, binary = self._low[self._binary], self._high[self._binary], decoded[self._binary]
+        values[self._binary] = np.where(binary >= self._thresholds[self._binary], high, low)
+        probabilities[self._binary] = (binary - low) / (high - low)
+        return values, probabilities
 
     def _clear(self) -> None:
         with torch.no_grad():

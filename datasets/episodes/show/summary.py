@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from ttm.datasets.action_checks import limits_text
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.statistics import VectorStatistics, dataset_statistics
 from ttm.datasets.tables import TitledTable
@@ -98,7 +99,7 @@ def _action_labels(spec: PolicySpec) -> tuple[list[str], list[str]]:
         unit = f" ({part.unit})" if part.unit not in ("", "unknown") else ""
         bounded = np.isfinite([part.low, part.high]).all()
         limit = (
-            "0 or 1"
+            limits_text(part)
             if part.kind == "binary"
             else f"{part.low:g} to {part.high:g}"
             if bounded

@@ -216,7 +216,7 @@ class WindowDataset(Dataset[WindowBatch]):
         device = self._actions.device
         weights = torch.ones_like(self._actions)
         binary = torch.from_numpy(self.spec.binary_mask).to(device)
-        commanded = self._actions > 0.5
+        commanded = self._actions > torch.from_numpy(self.spec.thresholds).to(device)
         for first, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
             episode = commanded[first : first + length]
             changed = torch.zeros_like(episode)

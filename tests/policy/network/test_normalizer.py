@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -48,6 +48,21 @@ def test_actions_come_back(normalizer: Normalizer) -> None:
 def test_binary_dimensions_stay_as_they_are(normalizer: Normalizer) -> None:
     actions = torch.tensor([[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     assert torch.equal(normalizer.normalize_actions(actions)[:, 3], actions[:, 3])
+
+
+@pytest.mark.parametrize("with_statistics", [False, True])
+def test_the_two_commands_of_a_binary_part_become_0_and_1(
+    spec: PolicySpec, with_statistics: bool
+) -> None:
+    """A gripper of -1 and 1 is learned as one logit, whether or not statistics were set."""
+    gripper = replace(spec.actions[1], low=-1, high=1)
+    normalizer = Normalizer(replace(spec, actions=(spec.actions[0], gripper)))
+    if with_statistics:
+        normalizer.set_statistics(Statistics())
+    actions = torch.tensor([[0.0, 0.0, 0.0, -1.0], [0.0, 0.0, 0.0, 1.0]])
+    normalized = normalizer.normalize_actions(actions)
+    assert normalized[:, 3].tolist() == [0, 1]
+    assert normalizer.denormalize_actions(normalized)[:, 3].tolist() == [-1, 1]
 
 
 def test_a_dimension_that_never_moved_does_not_explode(normalizer: Normalizer) -> None:

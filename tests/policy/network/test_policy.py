@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import PresetName, VisionConfig
+from ttm.policy.network.config import PresetName
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
@@ -112,6 +112,21 @@ def test_paper_has_the_papers_sizes(spec: PolicySpec) -> None:
     assert (paper.vision.model, paper.image_size, paper.width) == ("efficientnet-b3", 300, 512)
 
 
-def test_a_policy_needs_a_camera(spec: PolicySpec) -> None:
-    with pytest.raises(UserError, match="camera"):
-        Policy(replace(spec, cameras=()), PolicyConfig(vision=VisionConfig()))
+def test_a_policy_without_cameras_acts_on_proprioception(
+    spec: PolicySpec, config: PolicyConfig, make_inputs: Make
+) -> None:
+    """The order of the tokens stays the same; only those of the cameras are left out."""
+    policy = Policy(replace(spec, cameras=()), config).eval()
+    assert policy.vision is None
+    assert list(policy.token_sources) == ["joints.left", "previous action", "instruction"]
+    inputs = replace(make_inputs(2, 3), images={})
+    moved = replace(
+        inputs, proprioception={name: x + 1 for name, x in inputs.proprioception.items()}
+    )
+    assert policy.encode(inputs).shape == (2, 3, 3, config.width)
+    assert not torch.equal(policy(inputs)[0], policy(moved)[0])
+
+
+def test_a_policy_that_would_see_nothing_is_refused(spec: PolicySpec, config: PolicyConfig) -> None:
+    with pytest.raises(UserError, match="neither a camera nor proprioception"):
+        Policy(replace(spec, cameras=(), proprioception=()), config)

@@ -32,7 +32,12 @@ MEMORY_PORTION = 0.8
 
 
 def freeze_vision(policy: Policy) -> None:
-    """Exclude vision and the code of the instruction, its condition, from training."""
+    """Exclude vision and the code of the instruction, its condition, from training.
+
+    Raises `UserError` if the policy has no camera.
+    """
+    if policy.vision is None:
+        raise UserError("--freeze-vision, but the checkpoint has no camera; leave the option out")
     policy.vision.requires_grad_(False)
     policy.language.requires_grad_(False)
 
@@ -123,12 +128,13 @@ class FeatureCache:
     @torch.no_grad()
     def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
         """Return the rows of frames (T, 3, H, W) in the store of the camera, (T,)."""
-        policy = self._policy
+        policy, vision = self._policy, self._policy.vision
+        assert vision is not None, "`freeze_vision` refuses a policy without cameras"
         device, training = next(policy.parameters()).device, policy.training
         policy.eval()
         code = policy.instruction_code(language.to(device))
         rows = self._stores[camera.name].rows(
-            frames, language.numpy().tobytes(), lambda new: policy.vision(new.to(device), code)
+            frames, language.numpy().tobytes(), lambda new: vision(new.to(device), code)
         )
         policy.train(training)
         if self._num_bytes > self._limit:

@@ -112,7 +112,7 @@ class EpisodeErrors:
 
 @torch.no_grad()
 def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Floats:
-    """Return actions (B, T, A) in the spec's units, with probabilities in binary dimensions.
+    """Return actions (B, T, A) in the spec's units, as `Policy.decode` does.
 
     The memory goes through all T ticks.
     """

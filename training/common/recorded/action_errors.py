@@ -67,13 +67,13 @@ class ErrorSum:
     def add(self, predicted: Floats, actions: Floats) -> None:
         """Add n ticks.
 
-        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are
-        probabilities.
+        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are the
+        means of `Policy.decode`.
         """
         error = predicted.astype(np.float64) - actions
         self._squares += np.square(error).sum(axis=0)
-        binary = self.spec.binary_mask
-        wrong = (predicted > 0.5) != (actions > 0.5)
+        binary, thresholds = self.spec.binary_mask, self.spec.thresholds
+        wrong = (predicted > thresholds) != (actions > thresholds)
         self._absolute += np.where(binary, wrong, np.abs(error)).sum(axis=0)
         self._ticks += len(actions)
 

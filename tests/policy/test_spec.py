@@ -1,0 +1,50 @@
+"""The two commands of binary parts, in the spec and in its JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, PolicySpec
+
+
+@pytest.mark.parametrize(
+    ("part", "commands"),
+    [
+        (ActionPart("gripper", 1, "", "binary"), (0.0, 1.0)),
+        (ActionPart("gripper", 1, "", "binary", 0.0, 1.0), (0.0, 1.0)),
+        (ActionPart("gripper", 1, "", "binary", -1.0, 1.0), (-1.0, 1.0)),
+        (ActionPart("arm", 2, "m", low=-0.1), (-0.1, math.inf)),
+    ],
+)
+def test_limits_are_the_two_commands_of_a_binary_part(
+    spec: PolicySpec, part: ActionPart, commands: tuple[float, float]
+) -> None:
+    assert part.limits == commands
+    low, high = replace(spec, actions=(part,)).action_limits
+    assert (low[0], high[0]) == pytest.approx(commands)
+
+
+def test_the_commands_survive_json(spec: PolicySpec) -> None:
+    """Specs of older files, whose binary parts have limits of 0 and 1 or null, mean 0 and 1."""
+    made = replace(spec, actions=(ActionPart("gripper", 1, "", "binary", -1.0, 1.0),))
+    assert PolicySpec.from_json(made.to_json()) == made
+    old = json.loads(spec.to_json())
+    old["actions"][1] |= {"low": None, "high": None}
+    assert PolicySpec.from_json(json.dumps(old)).actions[1].limits == (0, 1)
+
+
+def test_thresholds_lie_between_the_commands(spec: PolicySpec) -> None:
+    gripper = ActionPart("gripper", 1, "", "binary", 0.0, 0.08)
+    assert replace(spec, actions=(spec.actions[0], gripper)).thresholds == pytest.approx(
+        [0, 0, 0, 0.04]
+    )
+
+
+def test_equal_commands_are_refused() -> None:
+    with pytest.raises(UserError, match="give its two commands"):
+        ActionPart("gripper", 1, "", "binary", 1.0, 1.0)
