@@ -46,6 +46,11 @@ class AttentionRecord:
         return self._latest
 
 
+def has_token_memory(policy: Policy) -> bool:
+    """Return whether the core of the policy is a Token Turing Machine, which can be looked into."""
+    return isinstance(policy.core, TokenTuringMachine)
+
+
 @contextmanager
 def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
     """Record every tick that `policy` takes within the `with` statement, by forward hooks.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ttm.policy.checks import require_some
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.comparison import Entry, print_comparison, write_comparison
 from ttm.sim.evaluation.condition import PROBE_DESCRIPTIONS, Condition
+from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_comparison
 from ttm.sim.evaluation.result import RESULT_FILE, VIDEOS, Evaluation, load_evaluation
 
 

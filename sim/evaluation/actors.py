@@ -29,9 +29,18 @@ class PolicyActor:
         self._runner = runner
         self._embeddings = embeddings
 
+    @property
+    def policy(self) -> Policy:
+        """The policy that the runner runs."""
+        return self._runner.policy
+
+    def embedding(self, instruction: str) -> np.ndarray | None:
+        """Return the embedding, (L,), of an instruction that the policy does not know itself."""
+        return self._embeddings.get(instruction)
+
     def reset(self, instruction: str) -> None:
         """See `Actor.reset`."""
-        self._runner.reset(instruction, embedding=self._embeddings.get(instruction))
+        self._runner.reset(instruction, embedding=self.embedding(instruction))
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `Actor.act`."""

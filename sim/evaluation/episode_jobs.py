@@ -15,10 +15,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from ttm.datasets.progress import progress_bar
 from ttm.policy.errors import UserError
 from ttm.policy.network.language import embed_instruction
+from ttm.policy.run.attention_recorder import has_token_memory
 from ttm.policy.run.threads import cpu_threads
 from ttm.sim.environment import Env, EnvFacts, make_env, spec_of
-from ttm.sim.evaluation.actors import EXPERT, load_policy, make_actor
+from ttm.sim.evaluation.actors import EXPERT, PolicyActor, load_policy, make_actor
 from ttm.sim.evaluation.condition import LIVE, Condition
+from ttm.sim.evaluation.memory_picture import EpisodeMemory
 from ttm.sim.evaluation.probes import PROBES, Probe, RememberingActor, Trial
 from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
@@ -27,12 +29,15 @@ from ttm.sim.processes import WorkerPool
 
 @dataclass(frozen=True)
 class EpisodeJob:
-    """One episode to run. `video` is the file to film it to, or None."""
+    """One episode to run."""
 
     task: str
     seed: int
     max_ticks: int | None
     video: Path | None
+    """The file to film it to, or None."""
+    picture: Path | None = None
+    """The file for the picture of what the memory did, or None. Only a token memory has one."""
     condition: Condition = Condition()  # noqa: RUF009 (frozen)
 
     @property
@@ -58,6 +63,8 @@ class EpisodeWorker:
             if job.video and _renders(self._env):
                 video = stack.enter_context(EpisodeVideo(job.video, spec.rate_hz))
                 watchers.append(self._filming(video))
+            memory = self._watched_memory() if job.picture else None
+            watchers += [] if memory is None else [memory.on_tick]
             outcome = run_episode(
                 self._env,
                 self._actor,
@@ -69,7 +76,16 @@ class EpisodeWorker:
                 gap=job.condition.gap,
                 cue=job.condition.cue,
             )
+        if memory is not None and job.picture:
+            memory.draw(job.picture, outcome, job.condition.cue)
         return outcome if probe is None else _with_donor(outcome, probe)
+
+    def _watched_memory(self) -> EpisodeMemory | None:
+        """Return what watches the next episode, or None if the actor has no token memory."""
+        actor = self._actor
+        if isinstance(actor, PolicyActor) and has_token_memory(actor.policy):
+            return EpisodeMemory(actor)
+        return None
 
     def _prepare(self, job: EpisodeJob) -> Probe | None:
         if job.condition.probe == LIVE:

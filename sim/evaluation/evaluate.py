@@ -17,10 +17,11 @@ from ttm.sim.environment import (
     same_environment,
 )
 from ttm.sim.evaluation.actors import resolve_checkpoint
-from ttm.sim.evaluation.comparison import Entry, print_comparison, write_comparison
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
-from ttm.sim.evaluation.report import Section, video_path, write_report
+from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_comparison
+from ttm.sim.evaluation.pages.media import memory_path, video_path
+from ttm.sim.evaluation.pages.report import Section, write_report
 from ttm.sim.evaluation.result import (
     VIDEOS,
     Evaluation,
@@ -108,7 +109,8 @@ def evaluate_conditions(
 ) -> list[Evaluation]:
     """Run the same numbered initial states under each condition, and return one evaluation for each.
 
-    conditions: condition -> folder for its videos, or None. For the others see `evaluate`.
+    conditions: condition -> folder for its videos, or None. With several of them, the memory of the
+    first filmed episode of each task is drawn, where no probe acts on it. For the others see `evaluate`.
     """
     source = resolve_checkpoint(checkpoint)
     facts = inspect_env(env)
@@ -121,7 +123,10 @@ def evaluate_conditions(
             task,
             seed,
             max_ticks,
-            video_path(folder, task, seed) if seed < first_seed + videos else None,
+            video_path(folder if seed < first_seed + videos else None, task, seed),
+            memory_path(folder if videos and seed == first_seed else None, task, seed)
+            if condition.probe == LIVE and len(conditions) > 1
+            else None,
             condition,
         )
         for condition, folder in conditions.items()

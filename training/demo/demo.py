@@ -19,7 +19,7 @@ from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.collection.collect import collect
 from ttm.sim.evaluation.actors import resolve_checkpoint
 from ttm.sim.evaluation.evaluate import evaluate
-from ttm.sim.evaluation.report import Fact, Section, write_report
+from ttm.sim.evaluation.pages.report import Fact, Section, write_report
 from ttm.sim.evaluation.result import (
     Evaluation,
     TaskResult,

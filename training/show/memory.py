@@ -13,12 +13,13 @@ from ttm.datasets.episode_reader import EpisodeReader
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.spec import PolicySpec
+from ttm.sim.memory_picture.charts import TITLES, source_label
+from ttm.sim.memory_picture.strip import draw_strip
+from ttm.sim.memory_picture.trace import MemoryTrace
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.common.folders import make_folder
 from ttm.training.common.tables import compact_table
-from ttm.training.show.charts import TITLES, source_label
-from ttm.training.show.strip import draw_strip
-from ttm.training.show.trace import MemoryTrace, trace_memory
+from ttm.training.show.replay import trace_episode
 from ttm.training.show.video import write_video
 
 
@@ -30,7 +31,7 @@ def show_memory(wanted: str, checkpoint: str, out: Path, columns: int) -> None:
     policy, _ = load_checkpoint(checkpoint_path(checkpoint))
     episode = find_episode(wanted, policy.spec, checkpoint)
     title = f"{episode.path.stem}/{episode.name}, policy {Path(checkpoint).stem}"
-    trace = trace_memory(policy, episode, title)
+    trace = trace_episode(policy, episode, title)
     picture = make_folder(out) / f"{episode.path.stem}_{episode.name}.png"
     draw_strip(trace, columns).savefig(picture)
     video = picture.with_suffix(".mp4")
@@ -81,7 +82,7 @@ def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
 def shares_table(trace: MemoryTrace) -> Table:
     """Return a table of the mean share of every source, and of the size of the memory."""
     table = compact_table(
-        f"{trace.title}\n“{trace.instruction}”",
+        f"{trace.seen.title}\n“{trace.seen.instruction}”",
         [
             f"mean of {trace.num_ticks} ticks",
             *(TITLES[which].lower() for which in trace.directions),

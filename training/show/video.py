@@ -14,7 +14,7 @@ from ttm.datasets.frames import Frames
 from ttm.datasets.progress import track
 from ttm.policy.run.memory_attention import Which
 from ttm.sim.evaluation.video import EpisodeVideo
-from ttm.training.show.charts import (
+from ttm.sim.memory_picture.charts import (
     DPI,
     TITLES,
     VERBS,
@@ -25,7 +25,7 @@ from ttm.training.show.charts import (
     source_label,
     stack_shares,
 )
-from ttm.training.show.trace import MemoryTrace
+from ttm.sim.memory_picture.trace import MemoryTrace
 
 WIDTH = 14.4
 HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
@@ -69,7 +69,7 @@ class _Scene:
 
     def __init__(self, page: Page, trace: MemoryTrace) -> None:
         self._trace = trace
-        instruction = shorten(trace.instruction, 70, placeholder=" …")
+        instruction = shorten(trace.seen.instruction, 70, placeholder=" …")
         page.text(0.25, 0.18, f"“{instruction}”", 17, weight="bold")
         self._clock = page.text(WIDTH - 0.25, 0.2, "", 15, ha="right")
         self._images = _place_images(page, trace)

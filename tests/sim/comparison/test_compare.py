@@ -9,8 +9,8 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.comparison.compare import compare_and_report, read_entries
-from ttm.sim.evaluation.comparison import Entry, pairs_of, pairs_table, rates_table
 from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.pages.comparison import Entry, pairs_of, pairs_table, rates_table
 from ttm.sim.evaluation.result import Evaluation, TaskResult
 from ttm.sim.evaluation.rollout import Choice, Outcome
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.sim.evaluation.condition import LIVE, ProbeName
@@ -23,13 +30,12 @@ Sweep = Callable[..., EvaluateCommand]
 def sweep(remembering: Path, points: ModuleType, tmp_path: Path) -> Sweep:
     """Make the command that evaluates the policy that remembers, three states of the memory task."""
 
-    def make(
-        gap: tuple[int, ...], probe: tuple[ProbeName, ...], **options: Path
-    ) -> EvaluateCommand:
-        return EvaluateCommand(
+    def make(gap: tuple[int, ...], probe: tuple[ProbeName, ...], **options: Any) -> EvaluateCommand:
+        plain = EvaluateCommand(
             out=tmp_path / "out", checkpoint=str(remembering), task="memory", gap=gap, probe=probe,
-            env="memory_point_env:test/MemoryPoint-v0", episodes=3, workers=1, **options,
+            env="memory_point_env:test/MemoryPoint-v0", episodes=3, workers=1,
         )  # fmt: skip
+        return replace(plain, **options)
 
     return make
 
@@ -47,6 +53,7 @@ def test_each_combination_has_a_folder_and_the_page_shows_all(
     assert [o.choice and o.choice.gap for o in swapped.tasks["recall"].outcomes] == [6, 6, 6]
     page = (command.out / "report.html").read_text()
     assert page.count("data:video/mp4;base64,") == 4
+    assert "data:image" not in page, "an LSTM has no tokens to look into"
     assert page.count("<svg") == 1
     assert "gap (ticks)" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
@@ -54,6 +61,34 @@ def test_each_combination_has_a_folder_and_the_page_shows_all(
     printed = capsys.readouterr().out
     assert re.search(r"recall  swap, gap 2 +0 of 3 = 0% .* 3 of 3 = 100%", printed)
     assert re.search(r"recall  live, gap 6  swap, gap 6 +0 +3 +0 +0 +0\.25", printed)
+
+
+@pytest.fixture
+def token_memory(points: ModuleType, tmp_path: Path) -> Path:
+    """The checkpoint of an untrained policy with a Token Turing Machine."""
+    policy = Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])
+    policy.known_instructions[points.MemoryPointEnv.tasks["recall"][0]] = np.zeros(384, np.float32)
+    save_checkpoint(tmp_path / "ttm.safetensors", policy, {})
+    return tmp_path / "ttm.safetensors"
+
+
+def test_a_token_memory_is_pictured_below_the_videos(sweep: Sweep, token_memory: Path) -> None:
+    """Of the first state at each gap, where the memory is left alone; the outcomes stay the same."""
+    command = sweep((2, 4), ("live", "erase"), checkpoint=str(token_memory), max_ticks=9, videos=2)
+    assert command.run() == 0
+    pictures = sorted(command.out.rglob("*.webp"))
+    assert [str(path.relative_to(command.out)) for path in pictures] == [
+        f"gap_{gap}_live/videos/recall_0000_memory.webp" for gap in (2, 4)
+    ]
+    with Image.open(pictures[0]) as picture:
+        assert picture.width == 1600
+    page = (command.out / "report.html").read_text()
+    assert page.count("data:image/webp;base64,") == 2
+    assert page.count("data:video/mp4;base64,") == 8
+    alone = sweep((2,), (LIVE,), checkpoint=str(token_memory), max_ticks=9, out=command.out / "one")
+    assert alone.run() == 0
+    results = [folder / "result.json" for folder in (alone.out, command.out / "gap_2_live")]
+    assert results[0].read_bytes() == results[1].read_bytes()
 
 
 def test_one_gap_keeps_the_page_and_its_place(sweep: Sweep) -> None:

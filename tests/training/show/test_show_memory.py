@@ -20,15 +20,14 @@ from ttm.policy.network.config import ActionHeadConfig, VisionConfig
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.memory_attention import Which, cell_centres
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
+from ttm.sim.memory_picture.strip import draw_strip
+from ttm.sim.memory_picture.trace import MemoryTrace
 from ttm.training.cli import parse
-from ttm.training.show.charts import heat_over
 from ttm.training.show.command import ShowCommand
 from ttm.training.show.memory import find_episode
-from ttm.training.show.strip import draw_strip
-from ttm.training.show.trace import MemoryTrace, trace_memory
+from ttm.training.show.replay import trace_episode
 from ttm.training.show.video import draw_frames
 
 CORE = TokenTuringConfig(
@@ -55,7 +54,7 @@ def small_policy(spec: PolicySpec, **core: Any) -> Policy:
 @pytest.fixture
 def trace(spec: PolicySpec, episodes: Path) -> Callable[..., MemoryTrace]:
     """Return a maker of traces of the first episode, which takes changes to the core."""
-    return lambda **core: trace_memory(
+    return lambda **core: trace_episode(
         small_policy(spec, **core), open_dataset(episodes)[0], "an episode"
     )
 
@@ -101,7 +100,7 @@ def test_command_writes_picture_and_video(
 
 def test_trace_is_what_a_runner_does(spec: PolicySpec, episodes: Path) -> None:
     policy, episode = small_policy(spec), open_dataset(episodes)[0]
-    trace = trace_memory(policy, episode, "")
+    trace = trace_episode(policy, episode, "")
     runner = PolicyRunner(policy, engine="torch")
     runner.reset(episode.instruction, embedding=episode.language_embedding)
     for tick in range(TICKS):
@@ -133,34 +132,16 @@ def test_pictures_with_erase_and_add_leave_writing_out(trace: Callable[..., Memo
 
 def test_an_episode_of_one_tick(spec: PolicySpec, trace: Callable[..., MemoryTrace]) -> None:
     whole = trace()
-    first = replace(
-        whole,
-        frames={name: frames[:1] for name, frames in whole.frames.items()},
-        attention=whole.attention[:1],
-        norms=whole.norms[:1],
-    )
+    first = replace(whole, attention=whole.attention[:1], norms=whole.norms[:1])
     assert draw_strip(first).get_figwidth() == 16
     assert len(list(draw_frames(first))) == 1
-
-
-@pytest.mark.parametrize("which", ["read", "write"])
-def test_heat_lies_where_the_cell_looks(which: Which) -> None:
-    frame, shares = np.full((64, 64, 3), 100, np.uint8), np.zeros((8, 8), np.float32)
-    shares[2, 5] = 0.1
-    shown = heat_over(frame, shares, 0.1, which, (192, 192))
-    assert shown.shape == (192, 192, 3)
-    cold = shown[0, 0]
-    assert (cold == cold[0]).all(), "grey where nothing was read"
-    heat = np.abs(shown.astype(int) - cold).sum(axis=2)
-    row, column = np.argwhere(heat == heat.max()).mean(axis=0) / 3
-    assert (row, column) == pytest.approx((cell_centres(64, 8)[2], cell_centres(64, 8)[5]), abs=0.7)
 
 
 def test_frames_of_another_size_are_resized(large_frames: Path, spec: PolicySpec) -> None:
     policy = small_policy(spec)
     episode = find_episode(str(large_frames), policy.spec, "mine")
     assert episode.frames("head").shape[1:3] == (72, 96)
-    assert trace_memory(policy, episode, "").frames["head"].shape == (TICKS, 16, 16, 3)
+    assert trace_episode(policy, episode, "").frames["head"].shape == (TICKS, 16, 16, 3)
 
 
 def test_cameras_that_the_policy_does_not_know_are_left_out(
@@ -168,7 +149,7 @@ def test_cameras_that_the_policy_does_not_know_are_left_out(
 ) -> None:
     policy = small_policy(replace(spec, cameras=spec.cameras[1:]))
     episode = find_episode(str(episodes), policy.spec, "mine")
-    assert list(trace_memory(policy, episode, "").frames) == ["wrist"]
+    assert list(trace_episode(policy, episode, "").frames) == ["wrist"]
 
 
 def test_which_episode(episodes: Path, spec: PolicySpec) -> None:

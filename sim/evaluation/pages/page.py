@@ -21,4 +21,4 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _template(name: str) -> str:
-    return resources.files("ttm.sim.evaluation").joinpath(name).read_text("utf-8")
+    return resources.files("ttm.sim.evaluation.pages").joinpath(name).read_text("utf-8")

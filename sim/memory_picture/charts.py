@@ -24,7 +24,7 @@ from PIL import Image
 from ttm.datasets.frames import Frames
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION
 from ttm.policy.run.memory_attention import MEMORY, OUTPUTS, Floats, Which, cell_centres
-from ttm.training.show.trace import PROPRIOCEPTION, MemoryTrace
+from ttm.sim.memory_picture.trace import PROPRIOCEPTION, MemoryTrace
 
 DPI = 100
 INK, FAINT, RULE = "#1a1a1a", "#666666", "#b8b8b8"

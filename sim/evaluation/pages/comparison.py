@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from ttm.policy.files import write_atomically
 from ttm.sim.evaluation.condition import PROBE_DESCRIPTIONS
-from ttm.sim.evaluation.curves import Point, draw_rates
 from ttm.sim.evaluation.intervals import PairedTest
-from ttm.sim.evaluation.page import render_page
-from ttm.sim.evaluation.report import video_data, video_path
+from ttm.sim.evaluation.pages.curves import Point, draw_rates
+from ttm.sim.evaluation.pages.media import encoded, memory_path, video_path
+from ttm.sim.evaluation.pages.page import render_page
 from ttm.sim.evaluation.result import (
     Evaluation,
     Measure,
@@ -32,7 +32,7 @@ class Entry:
     """What it shares with evaluations of the same kind at other gaps."""
     evaluation: Evaluation
     videos: Path | None = None
-    """Folder of videos, named as `video_path` does."""
+    """Folder of videos and pictures, named as `video_path` and `memory_path` do."""
 
     @property
     def gap(self) -> int | None:
@@ -127,23 +127,25 @@ def print_comparison(entries: Sequence[Entry]) -> None:
 
 def write_comparison(path: Path, title: str, entries: Sequence[Entry], intro: str = "") -> Path:
     """Write the page to `path` and return that."""
-    results = list(_results(entries))
-    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
-    page = render_page(
-        TEMPLATE,
-        title=title,
-        intro=intro,
-        charts=[{"task": t, "svg": _chart(t, entries)} for t in tasks_of_entries(entries)],
-        rows=[(entry, _success(result), result) for _, entry, result in results],
-        choices=any(result.choices for _, _, result in results),
-        donors=any(result.donor_choices for _, _, result in results),
-        pairs=pairs_of(entries),
-        probes={p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
-        films=list(_films(entries)),
-        entries=entries,
-    )
+    page = render_page(TEMPLATE, title=title, intro=intro, comparison=comparison_values(entries))
     write_atomically(path, page)
     return path
+
+
+def comparison_values(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what the template comparison_body.html.j2 shows of the entries."""
+    results = list(_results(entries))
+    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
+    return {
+        "charts": [{"task": t, "svg": _chart(t, entries)} for t in tasks_of_entries(entries)],
+        "rows": [(entry, _success(result), result) for _, entry, result in results],
+        "choices": any(result.choices for _, _, result in results),
+        "donors": any(result.donor_choices for _, _, result in results),
+        "pairs": pairs_of(entries),
+        "probes": {p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
+        "films": list(_films(entries)),
+        "entries": entries,
+    }
 
 
 def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, Entry, TaskResult]]:
@@ -192,13 +194,20 @@ def _chart(task: str, entries: Sequence[Entry]) -> str:
 
 
 def _films(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield for each initial state of a task and each gap the videos of all entries that filmed it."""
-    found: dict[tuple[str, int, int | None], list[dict[str, Any]]] = {}
+    """Yield what was filmed of each initial state of a task and each gap, of all entries together.
+
+    Pictures of the memory are beside the videos, of those entries that have any.
+    """
+    found: dict[tuple[str, int, int | None], tuple[list[Any], list[Any]]] = {}
     for task, entry, result in _results(entries):
-        for outcome in result.outcomes if entry.videos else ():
-            path = video_path(entry.videos, task, outcome.seed)
-            if path and path.is_file():
-                film = {"label": entry.series, "outcome": outcome, "data": video_data(path)}
-                found.setdefault((task, outcome.seed, entry.gap), []).append(film)
-    for (task, seed, gap), films in found.items():
-        yield {"task": task, "seed": seed, "gap": gap, "films": films}
+        for outcome in result.outcomes:
+            films, pictures = found.setdefault((task, outcome.seed, entry.gap), ([], []))
+            video = video_path(entry.videos, task, outcome.seed)
+            if video and video.is_file():
+                films.append({"label": entry.series, "outcome": outcome, "data": encoded(video)})
+            picture = memory_path(entry.videos, task, outcome.seed)
+            if picture and picture.is_file():
+                pictures.append({"label": entry.series, "data": encoded(picture)})
+    for (task, seed, gap), (films, pictures) in found.items():
+        if films:
+            yield {"task": task, "seed": seed, "gap": gap, "films": films, "pictures": pictures}

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ttm.datasets.show.contact_sheet import spaced_ticks
 from ttm.policy.run.memory_attention import Which
-from ttm.training.show.charts import (
+from ttm.sim.memory_picture.charts import (
     DPI,
     FAINT,
     INK,
@@ -27,7 +27,7 @@ from ttm.training.show.charts import (
     heat_scale,
     stack_shares,
 )
-from ttm.training.show.trace import MemoryTrace
+from ttm.sim.memory_picture.trace import MemoryTrace
 
 LEFT, CONTENT, RIGHT = 1.6, 12.0, 2.4
 """Widths of the columns of the page: names, pictures and charts, legends."""
@@ -64,6 +64,7 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     for draw in charts:
         axes = draw(page, trace, top + CHART_GAP)
         _align(axes, trace, ticks, last=draw is charts[-1])
+        _mark_moments(axes, trace, named=draw is charts[0])
         top += CHART + CHART_GAP
     return page.figure
 
@@ -75,10 +76,10 @@ def _charts(trace: MemoryTrace) -> list[Chart]:
 
 def _draw_title(page: Page, trace: MemoryTrace, ticks: list[int]) -> None:
     rate = trace.spec.rate_hz
-    page.text(0.25, 0.2, f"“{shorten(trace.instruction, 90, placeholder=' …')}”", 18, weight="bold")
-    facts = (
-        f"{trace.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
+    page.text(
+        0.25, 0.2, f"“{shorten(trace.seen.instruction, 90, placeholder=' …')}”", 18, weight="bold"
     )
+    facts = f"{trace.seen.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
     page.text(0.25, 0.58, facts, 11, color=FAINT)
     page.text(0.25, 0.84, EXPLANATION, 11, color=FAINT)
     for column, tick in enumerate(ticks):
@@ -189,3 +190,14 @@ def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> N
     axes.set_xlabel("tick and time" if last else "")
     for tick in ticks:
         axes.axvline(tick, color=RULE, lw=0.8, ls=(0, (1, 3)))
+
+
+def _mark_moments(axes: Axes, trace: MemoryTrace, *, named: bool) -> None:
+    """Mark the ticks at which something happened by solid lines, named above the title of the chart."""
+    moments = trace.seen.moments
+    for number, (name, tick) in enumerate(moments.items(), start=1):
+        axes.axvline(tick - 0.5, color=INK, lw=1.4)
+        if named:
+            side = "left" if number == len(moments) else "right"  # keeps two names apart
+            place = (tick - 0.5, 1.17)
+            axes.annotate(name, place, xycoords=axes.get_xaxis_transform(), fontsize=10, ha=side)

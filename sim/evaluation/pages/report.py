@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,8 @@ from typing import Any
 
 from ttm.policy.files import write_atomically
 from ttm.sim.evaluation.intervals import wilson_interval
-from ttm.sim.evaluation.page import render_page
+from ttm.sim.evaluation.pages.media import encoded, video_path
+from ttm.sim.evaluation.pages.page import render_page
 from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, describe_test
 
 TEMPLATE = "report.html.j2"
@@ -105,17 +105,7 @@ def _videos(result: TaskResult, folder: Path | None) -> Iterable[dict[str, Any]]
     for outcome in result.outcomes if folder else ():
         path = video_path(folder, outcome.task, outcome.seed)
         if path and path.is_file():
-            yield {"outcome": outcome, "data": video_data(path)}
-
-
-def video_path(folder: Path | None, task: str, seed: int) -> Path | None:
-    """Return where the video of one episode lies in `folder`."""
-    return folder / f"{task}_{seed:04d}.mp4" if folder else None
-
-
-def video_data(path: Path) -> str:
-    """Return the file as text for a page."""
-    return base64.b64encode(path.read_bytes()).decode()
+            yield {"outcome": outcome, "data": encoded(path)}
 
 
 def _tests(sections: Sequence[Section]) -> list[dict[str, str]]:

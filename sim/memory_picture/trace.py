@@ -1,19 +1,16 @@
-"""A recorded episode replayed through a policy: what its memory read and wrote at every tick."""
+"""An episode replayed through a policy: what its memory read and wrote at every tick."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.datasets.frames import Frames, resize_frame
-from ttm.datasets.layout import DEFAULT_INSTRUCTION
-from ttm.datasets.progress import track
+from ttm.datasets.frames import Frames
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
 from ttm.policy.run.attention_recorder import record_attention
 from ttm.policy.run.memory_attention import MEMORY, OUTPUTS, Floats, MemoryAttention, Which
@@ -25,16 +22,27 @@ PROPRIOCEPTION = "proprioception"
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryTrace:
-    """The memory over the T ticks of one episode."""
+class SeenEpisode:
+    """What a policy saw over the T ticks of one episode."""
 
     title: str
     """Names the episode and the policy."""
     instruction: str
+    observations: Mapping[str, npt.NDArray[Any]]
+    """Camera -> (T, H, W, 3) uint8 RGB, and proprioception -> (T, n), of the policy's own sizes."""
+    embedding: Floats | None = None
+    """Of the instruction, (L,), if the policy does not know it."""
+    moments: Mapping[str, int] = field(default_factory=dict)
+    """What happened -> the tick at which it did, to be marked in pictures."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTrace:
+    """The memory over the T ticks of one episode."""
+
+    seen: SeenEpisode
     spec: PolicySpec
     """The spec of the policy."""
-    frames: Mapping[str, Frames]
-    """Camera -> (T, H, W, 3) uint8 RGB, as the policy saw them."""
     attention: tuple[MemoryAttention, ...]
     norms: Floats
     """(T, m): Euclidean norms of the memory tokens after each tick."""
@@ -43,6 +51,11 @@ class MemoryTrace:
     def num_ticks(self) -> int:
         """The number T of ticks."""
         return len(self.attention)
+
+    @property
+    def frames(self) -> dict[str, Frames]:
+        """Camera -> (T, H, W, 3) uint8 RGB, as the policy saw them."""
+        return {camera.name: self.seen.observations[camera.name] for camera in self.spec.cameras}
 
     @property
     def erase_add(self) -> bool:
@@ -117,54 +130,22 @@ def _matrix(tick: MemoryAttention) -> Floats:
     return tick.write[:, : tick.memory_size]
 
 
-def trace_memory(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
-    """Replay the observations of `episode` in order, with the memory kept, as on the robot.
+def trace_memory(
+    policy: Policy, seen: SeenEpisode, *, each: Callable[[range], Iterable[int]] = iter
+) -> MemoryTrace:
+    """Replay the observations of `seen` in order, with the memory kept, as on the robot.
 
-    The previous action is the policy's own, so the demonstrator's actions have no influence. Frames
-    are resized to the policy's cameras. Raises `UserError` if the core is no Token Turing Machine,
-    or an observation is unfit.
+    The previous action is the policy's own, so no other command has an influence. `each` yields the
+    ticks, for a caller that shows its progress. Raises `UserError` if the core is no Token Turing
+    Machine, or an observation is unfit.
     """
     runner = PolicyRunner(policy, engine="torch")  # hooks see only PyTorch's modules
-    instruction = episode.instruction or DEFAULT_INSTRUCTION
-    runner.reset(instruction, embedding=_embedding(policy, episode, instruction))
-    observations = _observations(policy.spec, episode)
+    runner.reset(seen.instruction, embedding=seen.embedding)
     attention, norms = [], []
+    num_ticks = len(next(iter(seen.observations.values())))
     with record_attention(policy) as record:
-        for tick in track(range(episode.num_samples), "replaying"):
-            runner.step({name: values[tick] for name, values in observations.items()})
+        for tick in each(range(num_ticks)):
+            runner.step({name: values[tick] for name, values in seen.observations.items()})
             attention.append(record.latest)
             norms.append(runner.memory_norms)
-    return MemoryTrace(
-        title=title,
-        instruction=instruction,
-        spec=policy.spec,
-        frames={camera.name: observations[camera.name] for camera in policy.spec.cameras},
-        attention=tuple(attention),
-        norms=np.stack(norms),
-    )
-
-
-def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
-    """Return every observation as (T, ...).
-
-    All are read at once, so that the file is not opened at every tick.
-    """
-    seen: dict[str, npt.NDArray[Any]] = {
-        camera.name: np.stack(
-            [
-                resize_frame(frame, camera.height, camera.width)
-                for frame in episode.frames(camera.name)
-            ]
-        )
-        for camera in spec.cameras
-    }
-    return seen | {
-        vector.name: episode.proprioception(vector.name) for vector in spec.proprioception
-    }
-
-
-def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
-    """Return the episode's embedding if the policy needs it, and if it is of its language model."""
-    known = instruction in policy.known_instructions
-    fits = episode.language_model in (None, policy.config.language_model)
-    return episode.language_embedding if fits and not known else None
+    return MemoryTrace(seen, policy.spec, tuple(attention), np.stack(norms))

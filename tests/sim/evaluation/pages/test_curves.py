@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from ttm.sim.evaluation.curves import LONGEST_NAME, Point, draw_rates
+from ttm.sim.evaluation.pages.curves import LONGEST_NAME, Point, draw_rates
 from ttm.sim.evaluation.result import Rate
 
 

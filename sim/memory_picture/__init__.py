@@ -1,0 +1,1 @@
+"""Pictures of what a memory reads, writes and keeps over an episode."""
