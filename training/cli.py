@@ -17,6 +17,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 from ttm.datasets.check.command import DataCheckCommand
+from ttm.datasets.convert.command import DataConvertCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -37,6 +38,7 @@ from ttm.training.study.copy.command import StudyCopyCommand
 from ttm.training.study.listops.command import StudyListopsCommand
 from ttm.training.study.memory.command import StudyMemoryCommand
 from ttm.training.study.memory_start.command import StudyMemoryStartCommand
+from ttm.training.study.suite.command import StudySuiteCommand
 
 
 class Command(Protocol):
@@ -59,8 +61,12 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
     {
         "collect": CollectCommand,
         "data": Group(
-            "Look at episodes, or check them for faults.",
-            {"show": DataShowCommand, "check": DataCheckCommand},
+            "Look at episodes, check them for faults, or convert them.",
+            {
+                "show": DataShowCommand,
+                "check": DataCheckCommand,
+                "convert": DataConvertCommand,
+            },
         ),
         "train": TrainCommand,
         "evaluate": EvaluateCommand,
@@ -86,6 +92,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "babyai": StudyBabyaiCommand,
                 "memory": StudyMemoryCommand,
                 "memory-start": StudyMemoryStartCommand,
+                "suite": StudySuiteCommand,
             },
         ),
     }

@@ -1,0 +1,97 @@
+"""The table of formats. A new format is one new file and one line in `FORMATS`.
+
+Nothing here imports a format's file, so that optional packages are needed only by whom they serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any
+
+from ttm.datasets.convert.options import ConvertOptions
+from ttm.policy.errors import UserError
+
+
+@dataclass(frozen=True)
+class Format:
+    """One entry of the table."""
+
+    description: str
+    reader: str | None = None
+    """The module that has `read_source(path, options) -> Source`; None if the format is only written."""
+    read_choices: tuple[str, ...] = ()
+    """The fields of `ConvertOptions` that reading heeds."""
+    writer: str | None = None
+    """The module that has `write(source, target, options)`; None if the format is only read."""
+    write_choices: tuple[str, ...] = ()
+    """The fields of `ConvertOptions` that writing heeds."""
+    packages: tuple[str, ...] = ()
+    """Packages of the extra `[convert]` that it needs, by the names that are imported."""
+    is_file: bool = False
+    """Whether it is written as one file rather than as a folder."""
+    contents: tuple[str, ...] = ()
+    """Glob patterns of all that a folder of this format has at its top. `--overwrite` replaces no
+    folder that holds anything else."""
+
+
+_CONVERT = "ttm.datasets.convert"
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "ttm": Format(
+            "ours: a folder with one HDF5 file for each episode, or one file *.hdf5 with all",
+            reader=f"{_CONVERT}.hdf5",
+            writer=f"{_CONVERT}.hdf5",
+            write_choices=("jpeg_quality",),
+            contents=("episode_*.hdf5",),
+        ),
+        "robomimic": Format(
+            "one HDF5 file as robomimic, robosuite, MimicGen, LIBERO and RoboCasa have it",
+            reader=f"{_CONVERT}.hdf5",
+            writer=f"{_CONVERT}.robomimic",
+            is_file=True,
+        ),
+    }
+)
+"""Name -> format. `recognise.py` says which one a path is."""
+
+
+def reader_of(name: str) -> Any:
+    """Return the module that reads a format. Raises `UserError` if a package is missing."""
+    return _load(name, FORMATS[name].reader)
+
+
+def writer_of(name: str) -> Any:
+    """Return the module that writes a format. Raises `UserError` if there is none, or no package."""
+    if FORMATS[name].writer is None:
+        raise UserError(f"{name} is read but not written; take one of {', '.join(writable())}")
+    return _load(name, FORMATS[name].writer)
+
+
+def writable() -> list[str]:
+    """Return the names of the formats that can be written."""
+    return [name for name, entry in FORMATS.items() if entry.writer]
+
+
+def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
+    """Raise `UserError` if a choice was made that neither format heeds."""
+    heeded = {"instruction", *FORMATS[source].read_choices, *FORMATS[target].write_choices}
+    for field in fields(options):
+        if getattr(options, field.name) is not None and field.name not in heeded:
+            flag = f"--{field.name.replace('_', '-')}"
+            raise UserError(f"{flag} has no effect from {source} to {target}; leave it out")
+
+
+def _load(name: str, module: str | None) -> Any:
+    assert module is not None
+    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
+    if missing:
+        raise UserError(
+            f"{name} needs {' and '.join(missing)}, which is not installed; "
+            'run: pip install "ttm-policy-stack[convert]"'
+        )
+    return import_module(module)
