@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.errors import UserError
+from ttm.policy.layers.linear import Linear
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.norms import layer_norm
 
@@ -54,8 +55,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
-        self.qkv = nn.Linear(width, 3 * width)  # one matrix product for query, key and value
-        self.out = nn.Linear(width, width)
+        self.qkv = Linear(width, 3 * width)  # one matrix product for query, key and value
+        self.out = Linear(width, width)
         initialize_projections(self.qkv, self.out)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,10 +83,10 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.num_heads, self.head_size = num_heads, head_size(width, num_heads, where)
         self.query_norm = layer_norm(width)
-        self.query = nn.Linear(width, width)
+        self.query = Linear(width, width)
         self.context_norm = layer_norm(width)
-        self.key_value = nn.Linear(width, 2 * width)  # one matrix product for both
-        self.out = nn.Linear(width, width)
+        self.key_value = Linear(width, 2 * width)  # one matrix product for both
+        self.out = Linear(width, width)
         initialize_projections(self.query, self.key_value, self.out)
         self.mlp_norm = layer_norm(width)
         self.mlp = Mlp(width, mlp_size, width)

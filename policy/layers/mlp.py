@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttm.policy.layers.linear import Linear
+
 
 class Mlp(nn.Module):
     """Apply Dense(in, hidden), GELU and Dense(hidden, out) to the last axis.
@@ -14,8 +16,8 @@ class Mlp(nn.Module):
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(in_size, hidden_size)
-        self.out = nn.Linear(hidden_size, out_size)
+        self.hidden = Linear(in_size, hidden_size)
+        self.out = Linear(hidden_size, out_size)
         for layer in (self.hidden, self.out):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)

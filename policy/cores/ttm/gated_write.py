@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttm.policy.layers.linear import Linear
 from ttm.policy.layers.norms import layer_norm
 from ttm.policy.layers.positioned_summarizer import PositionedSummarizer
 
@@ -29,7 +30,7 @@ class GatedWrite(nn.Module):
         super().__init__()
         self.candidate = candidate
         self.norm = layer_norm(2 * width)
-        self.gate = nn.Linear(2 * width, width, bias=False)
+        self.gate = Linear(2 * width, width, bias=False)
         self.gate_bias = nn.Parameter(bias)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
