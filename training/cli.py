@@ -16,6 +16,7 @@ from typing import Annotated, Any, Protocol, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
+from ttm.datasets.arrange.command import DataFilterCommand, DataMergeCommand, DataSplitCommand
 from ttm.datasets.check.command import DataCheckCommand
 from ttm.datasets.convert.command import DataConvertCommand
 from ttm.datasets.show.command import DataShowCommand
@@ -61,11 +62,14 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
     {
         "collect": CollectCommand,
         "data": Group(
-            "Look at episodes, check them for faults, or convert them.",
+            "Look at episodes, check them for faults, convert them, or put them into other files.",
             {
                 "show": DataShowCommand,
                 "check": DataCheckCommand,
                 "convert": DataConvertCommand,
+                "merge": DataMergeCommand,
+                "split": DataSplitCommand,
+                "filter": DataFilterCommand,
             },
         ),
         "train": TrainCommand,

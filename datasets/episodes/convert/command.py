@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +35,7 @@ class DataConvertCommand:
     to: Annotated[str, arg(metavar=f"{{{','.join(writable())}}}")] = "ttm"
     """The format to write."""
 
-    options: Annotated[ConvertOptions, arg(name="")] = ConvertOptions()  # noqa: RUF009 (it is frozen)
+    options: Annotated[ConvertOptions, arg(name="")] = field(default_factory=ConvertOptions)
 
     overwrite: bool = False
     """Replace TO if it is there and is a data set of the format that is written."""

@@ -1,0 +1,1 @@
+"""`ttm data merge`, `split` and `filter`: the same episodes in other files."""
