@@ -59,12 +59,12 @@ class SelfAttention(nn.Module):
         self.out = Linear(width, width)
         initialize_projections(self.qkv, self.out)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x of shape (B, N, D) to (B, N, D)."""
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
         heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        out: Tensor = self.out(merge_heads(mixed))  # (B, N, D)
+        mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
+        out: Tensor = self.out(merge_heads(mixed))
         return out
 
 

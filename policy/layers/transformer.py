@@ -24,9 +24,9 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = layer_norm(width)
         self.mlp = Mlp(width, mlp_size, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x of shape (B, N, D) to (B, N, D)."""
-        x = x + self.attention(self.attention_norm(x))
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
+        x = x[:, :outputs] + self.attention(self.attention_norm(x), outputs)
         x = x + self.mlp(self.mlp_norm(x))
         return x
 
@@ -35,9 +35,20 @@ class TransformerEncoder(nn.Module):
     """A Transformer encoder over `num_tokens` tokens."""
 
     def __init__(
-        self, width: int, num_tokens: int, num_layers: int, num_heads: int, mlp_size: int
+        self,
+        width: int,
+        num_tokens: int,
+        num_layers: int,
+        num_heads: int,
+        mlp_size: int,
+        num_outputs: int | None = None,
     ) -> None:
+        """num_outputs: the first so many tokens are returned; None for all.
+
+        The last block then computes only these, from all tokens.
+        """
         super().__init__()
+        self.num_outputs = num_outputs
         self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
         self.blocks = nn.ModuleList(
             EncoderBlock(width, num_heads, mlp_size) for _ in range(num_layers)
@@ -45,9 +56,9 @@ class TransformerEncoder(nn.Module):
         self.norm = layer_norm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens of shape (B, N, D) to (B, N, D)."""
+        """Map tokens of shape (B, N, D) to (B, N, D), or to (B, num_outputs, D)."""
         x = tokens + self.position
-        for block in self.blocks:
-            x = block(x)
-        out: Tensor = self.norm(x)
+        for number, block in enumerate(self.blocks, start=1):
+            x = block(x, self.num_outputs if number == len(self.blocks) else None)
+        out: Tensor = self.norm(x[:, : self.num_outputs])
         return out

@@ -155,7 +155,7 @@ READS: Mapping[str, Callable[[int, int, UnitConfig], nn.Module]] = MappingProxyT
 PROCESSORS: Mapping[str, Callable[[int, int, UnitConfig], nn.Module]] = MappingProxyType(
     {
         "transformer": lambda width, num_tokens, c: TransformerEncoder(
-            width, num_tokens, c.num_layers, c.num_heads, c.mlp_size
+            width, num_tokens, c.num_layers, c.num_heads, c.mlp_size, c.process_size
         ),
         "mixer": lambda width, num_tokens, c: MlpMixer(
             width, num_tokens, c.num_layers, c.token_mixing_size, c.mlp_size

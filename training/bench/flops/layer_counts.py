@@ -44,13 +44,24 @@ def attention(queries: int, keys: int, width: int, num_heads: int) -> Operations
 
 
 def encoder_block(
-    tokens: int, width: int, num_heads: int, mlp_size: int, past: int = 0
+    tokens: int,
+    width: int,
+    num_heads: int,
+    mlp_size: int,
+    past: int = 0,
+    outputs: int | None = None,
 ) -> Operations:
-    """Count a pre-norm block of self-attention and MLP; attention also reaches `past` cached tokens."""
-    norms_and_residuals = (layer_norm(tokens, width) + residual(tokens, width)) * 2
-    projections = dense(tokens, width, 4 * width)  # to query, key and value, and back
-    attended = attention(tokens, past + tokens, width, num_heads)
-    return norms_and_residuals + projections + attended + mlp(tokens, width, mlp_size, width)
+    """Count a pre-norm block of self-attention and MLP; attention also reaches `past` cached tokens.
+
+    outputs: the tokens of which the block computes more than query, key and value; None for all.
+    """
+    out = tokens if outputs is None else outputs
+    norms_and_residuals = (
+        layer_norm(tokens, width) + layer_norm(out, width) + residual(out, width) * 2
+    )
+    projections = dense(tokens, width, 3 * width) + dense(out, width, width)
+    attended = attention(out, past + tokens, width, num_heads)
+    return norms_and_residuals + projections + attended + mlp(out, width, mlp_size, width)
 
 
 def cross_block(queries: int, keys: int, width: int, num_heads: int, mlp_size: int) -> Operations:
@@ -66,10 +77,23 @@ def keys_values(tokens: int, width: int) -> Operations:
     return layer_norm(tokens, width) + dense(tokens, width, 2 * width)
 
 
-def encoder(tokens: int, width: int, num_layers: int, num_heads: int, mlp_size: int) -> Operations:
-    """Count a Transformer: positional embedding, `num_layers` blocks, layer norm."""
-    blocks = encoder_block(tokens, width, num_heads, mlp_size) * num_layers
-    return residual(tokens, width) + blocks + layer_norm(tokens, width)
+def encoder(
+    tokens: int,
+    width: int,
+    num_layers: int,
+    num_heads: int,
+    mlp_size: int,
+    outputs: int | None = None,
+) -> Operations:
+    """Count a Transformer: positional embedding, `num_layers` blocks, layer norm.
+
+    outputs: the tokens that the last block computes, from all of them; None for all.
+    """
+    blocks = encoder_block(tokens, width, num_heads, mlp_size) * max(num_layers - 1, 0)
+    if num_layers:
+        blocks += encoder_block(tokens, width, num_heads, mlp_size, outputs=outputs)
+    final = tokens if outputs is None else outputs
+    return residual(tokens, width) + blocks + layer_norm(final, width)
 
 
 def rotation(tokens: int, width: int) -> Operations:

@@ -96,7 +96,7 @@ READS: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = Mappi
 PROCESSORS: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = MappingProxyType(
     {
         "transformer": lambda c, tokens, width: layers.encoder(
-            tokens, width, c.num_layers, c.num_heads, c.mlp_size
+            tokens, width, c.num_layers, c.num_heads, c.mlp_size, c.process_size
         ),
         "mixer": lambda c, tokens, width: layers.mixer(
             tokens, width, c.num_layers, c.token_mixing_size, c.mlp_size
