@@ -6,18 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ttm.datasets.progress import track
+from ttm.policy.errors import UserError
 from ttm.policy.network.language import embed_instruction
 from ttm.sim.collection.recorder import Recorder, RecordingJob
 from ttm.sim.environment import (
     ALL_TASKS,
     FIRST_DEMONSTRATION_SEED,
     KITCHEN,
+    CueName,
     inspect_env,
     require_memory_tasks,
 )
 from ttm.sim.evaluation.actors import load_policy
 from ttm.sim.processes import WorkerPool
 from ttm.sim.shipped import checkpoint_path
+
+MOST_FAILURES = 100
+"""After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
+ten initial states gets there in one of 38,000 cases."""
 
 
 def collect(
@@ -31,6 +37,7 @@ def collect(
     disturbance: float = 1.0,
     policy: Path | None = None,
     gap: int | None = None,
+    cue: CueName = "hidden",
 ) -> int:
     """Record demonstrations into the folder `out`, and print how many there are.
 
@@ -54,17 +61,27 @@ def collect(
         Checkpoint, or "shipped", that drives at first while the expert labels.
     gap : int, optional
         The ticks for which memory tasks hide their cue. None for those that each episode draws.
+    cue : {"hidden", "left_on"}
+        Whether memory tasks hide their cue at all.
 
     Returns
     -------
     int
         The exit code, 0.
+
+    Raises
+    ------
+    UserError
+        If the environment or what it lacks does not fit the options, or if the expert fails in
+        `MOST_FAILURES` episodes of a task in a row.
     """
     facts = inspect_env(env)
     names = facts.choose(task)
     facts.require_expert()
     if gap is not None:
         require_memory_tasks(env, names, f"--gap {gap}")
+    if cue != "hidden":
+        require_memory_tasks(env, names, f"--cue {cue}")
     embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
     checkpoint = None
     if policy is not None:
@@ -73,7 +90,7 @@ def collect(
     out.mkdir(parents=True, exist_ok=True)
     pool = WorkerPool(
         Recorder,
-        (env, out, disturbance, checkpoint, embeddings, gap),
+        (env, out, disturbance, checkpoint, embeddings, gap, cue),
         workers=workers,
         advice="; what was recorded is kept, and the same command goes on",
     )
@@ -89,11 +106,23 @@ def _record(
     task: str, episodes: int, first_seed: int, pool: WorkerPool[RecordingJob, bool]
 ) -> Iterator[int]:
     """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept."""
-    missing, seed = episodes, first_seed
+    missing, seed, failures = episodes, first_seed, 0
     while missing > 0:
         jobs = [RecordingJob(task, seed + i) for i in range(missing)]
         seed += missing
         for _, kept in pool.run(jobs):
+            failures = 0 if kept else failures + 1
+            _require_hope(task, failures, episodes, missing)
             missing -= kept
             if kept:
                 yield 1
+
+
+def _require_hope(task: str, failures: int, episodes: int, missing: int) -> None:
+    """Raise `UserError` if the expert failed so often in a row that it may never succeed."""
+    if failures >= MOST_FAILURES:
+        raise UserError(
+            f"the expert failed in {failures} episodes of task '{task}' in a row, and "
+            f"{episodes - missing} of {episodes} are recorded; see whether it solves the task with "
+            "ttm evaluate --checkpoint expert, or disturb it less with --disturbance"
+        )

@@ -10,12 +10,12 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ttm.policy.checks import options, require_at_least
-from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN
-from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES
+from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN, CueName
+from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 
 TASK = arg(
-    metavar="{" + ",".join([*TASK_NAMES, ALL_TASKS]) + "}",
-    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}, or all of them. "
+    metavar=TASK_METAVAR,
+    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
     "Another --env has tasks of its own.",
 )
 
@@ -25,6 +25,7 @@ class CollectCommand:
     """Record scripted demonstrations in the simulated kitchen, or in another environment.
 
     Episodes in which the expert failed under disturbance are not kept; others are made in their place.
+    After 100 failures in a row the command ends with an error and keeps what it has recorded.
 
     Example: ttm collect --task pick --episodes 200 --out demos/pick
     """
@@ -45,9 +46,10 @@ class CollectCommand:
     """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations."""
     policy: Path | None = None
     """Checkpoint (or `shipped`) that drives at first while the expert labels (DAgger); keeps failures too."""
-
     gap: int | None = None
     """Ticks for which memory tasks hide their cue; without it each episode draws its own."""
+    cue: CueName = "hidden"
+    """Hide the cue of memory tasks, or leave it on, so that the episodes need no memory."""
 
     def run(self) -> int:
         require_at_least(1, options(self, "episodes", "workers"))
@@ -64,4 +66,5 @@ class CollectCommand:
             disturbance=self.disturbance,
             policy=self.policy,
             gap=self.gap,
+            cue=self.cue,
         )

@@ -18,7 +18,7 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.collection.disturbance import Disturbance
-from ttm.sim.environment import expert_of, make_env, reset_options, spec_of
+from ttm.sim.environment import CueName, expert_of, make_env, reset_options, spec_of
 from ttm.sim.evaluation.actors import load_policy
 
 TAKEOVER_TICKS = (8, 45)
@@ -52,6 +52,8 @@ class Recorder:
         Instruction -> sentence embedding (L,). Others are computed when they are met.
     gap : int, optional
         The ticks for which memory tasks hide their cue. None for those that each episode draws.
+    cue : {"hidden", "left_on"}
+        Whether memory tasks hide their cue at all.
     """
 
     def __init__(
@@ -62,12 +64,13 @@ class Recorder:
         policy: Path | None,
         embeddings: Mapping[str, np.ndarray],
         gap: int | None = None,
+        cue: CueName = "hidden",
     ):
         self._env = make_env(environment)
         self._spec = spec_of(self._env)
         self._folder, self._disturbance = folder, disturbance
         self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
-        self._embeddings, self._gap = dict(embeddings), gap
+        self._embeddings, self._gap, self._cue = dict(embeddings), gap, cue
 
     def run(self, job: RecordingJob) -> bool:
         """Record one episode unless its file exists. Return whether it is worth keeping, and kept."""
@@ -76,7 +79,7 @@ class Recorder:
         if path.exists():
             return True
         observation, info = self._env.reset(
-            seed=job.seed, options=reset_options(job.task, self._gap)
+            seed=job.seed, options=reset_options(job.task, self._gap, self._cue)
         )
         instruction = info["instruction"]
         embedding = self._embedding(instruction)

@@ -12,13 +12,12 @@ from tyro.conf import arg
 from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, KITCHEN, CueName
 from ttm.sim.evaluation.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, ProbeName
-from ttm.sim.tasks.table import TASK_DESCRIPTIONS, TASK_NAMES, task_groups
+from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 
 TASK = arg(
-    metavar="{" + ",".join(dict.fromkeys([*TASK_NAMES, *task_groups(), ALL_TASKS])) + "}",
-    help=f"What is asked for: {TASK_DESCRIPTIONS}; "
-    + "; ".join(f"{word}: {', '.join(names)}" for word, names in task_groups().items())
-    + ". Another --env has tasks of its own.",
+    metavar=TASK_METAVAR,
+    help=f"What is asked for: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
+    "Another --env has tasks of its own.",
 )
 PROBE = arg(
     help="What is done to the memory, one or several: "

@@ -76,6 +76,13 @@ def task_groups() -> dict[str, tuple[str, ...]]:
     }
 
 
+TASK_METAVAR = "{" + ",".join([*TASK_NAMES, *task_groups()]) + "}"
+GROUP_DESCRIPTIONS = "; ".join(
+    f"{word}: {', '.join(names)}" for word, names in task_groups().items()
+)
+"""For help texts."""
+
+
 def load_task(name: str) -> Any:
     """Return a new instance of the named task, a `ttm.sim.tasks.task.Task`.
 

@@ -7,6 +7,8 @@ from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.tasks.memory.panel import LIT
+from ttm.sim.tasks.memory.side_shown import SideShown
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +56,32 @@ def test_existing_episodes_are_kept(recorded):
 def test_no_episodes_is_an_error(tmp_path):
     with pytest.raises(UserError, match="--episodes is 0; give 1 or more"):
         CollectCommand(out=tmp_path, episodes=0).run()
+
+
+def lit_pixels(folder, tick):
+    """The number of pixels of the head's frames at that tick that have the hue of a lit field."""
+    (episode,) = open_dataset(folder)
+    colours = episode.frames("head", tick, tick + 1).reshape(-1, 3) / 255
+    hues = colours / colours.max(axis=1, keepdims=True).clip(1e-6)
+    return int((np.abs(hues - LIT[:3]).max(axis=1) < 0.15).sum())
+
+
+def test_a_cue_that_is_left_on_can_be_seen_when_the_robot_may_act(tmp_path):
+    go_tick = SideShown.cue_ticks + 3
+    for cue, seen_at_go in (("hidden", False), ("left_on", True)):
+        out = tmp_path / cue
+        assert (
+            CollectCommand(
+                out=out, task="side_shown", episodes=1, workers=1, gap=3, cue=cue, disturbance=0
+            ).run()
+            == 0
+        )
+        assert lit_pixels(out, 0) >= 10
+        assert (lit_pixels(out, go_tick) >= 10) == seen_at_go
+
+
+@pytest.mark.parametrize("task", ["pick", "all"])
+def test_a_cue_cannot_be_left_on_in_skills(task, tmp_path):
+    with pytest.raises(UserError, match=r"^--cue left_on needs a memory task[^\n]*'pick' is none"):
+        CollectCommand(out=tmp_path / "out", task=task, episodes=1, cue="left_on").run()
+    assert not (tmp_path / "out").exists()
