@@ -58,8 +58,12 @@ DEFAULT_MINUTES = 60.0
 NEW_CORE = "the core is new, with random weights; all else begins as {} has it"
 
 
-def train(options: TrainOptions) -> int:
-    """Run a training; return the exit code. `options` have passed `TrainOptions.check`."""
+def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
+    """Run a training; return the exit code. `options` have passed `TrainOptions.check`.
+
+    features: made by an earlier training from the same frozen vision, so that features of frames
+    that it knows are not computed again; None to compute them all.
+    """
     console = Console(stderr=True)
     keep_freed_memory()
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
@@ -70,7 +74,7 @@ def train(options: TrainOptions) -> int:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     policy = _policy(options, checkpoint, data)
     fabric = _fabric(options)
-    cache = _feature_cache(options, fabric.to_device(policy), data)
+    cache = _feature_cache(options, fabric.to_device(policy), data, features)
     trainer = _trainer(options, policy, data, cache, fabric)
     console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
     if cache is not None:
@@ -196,12 +200,14 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
     return policy
 
 
-def _feature_cache(options: TrainOptions, policy: Policy, data: Data) -> FeatureCache | None:
+def _feature_cache(
+    options: TrainOptions, policy: Policy, data: Data, known: FeatureCache | None
+) -> FeatureCache | None:
     """Freeze vision and return the cache for its features, if the options ask for it."""
     if not options.vision.freeze_vision:
         return None
     freeze_vision(policy)
-    return FeatureCache(policy, data.spec.cameras)
+    return FeatureCache(policy, data.spec.cameras) if known is None else known
 
 
 def _trainer(
@@ -314,11 +320,12 @@ def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer
     cameras = ", ".join(
         f"{camera.name} {camera.width}x{camera.height}" for camera in data.spec.cameras
     )
+    vision = policy.vision.weights_used if policy.vision is not None else "none"
     start = f", from {options.init}" if options.init else ""
     start = f", from step {trainer.progress.step}" if options.resume else start
     return (
         f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
-        f"{len(data.validation)} held out; cameras {cameras}; {millions:.2f} million weights "
-        f"(core: {core_name(policy.config.core)}, vision: {policy.vision.weights_used}) on "
+        f"{len(data.validation)} held out; cameras {cameras or 'none'}; {millions:.2f} million weights "
+        f"(core: {core_name(policy.config.core)}, vision: {vision}) on "
         f"{trainer.device}{start}"
     )

@@ -68,13 +68,15 @@ def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Polic
     return policy if config == policy.config.core else _with_new_core(policy, config)
 
 
-def with_vision_kept(policy: Policy) -> Policy:
+def with_vision_kept(policy: Policy, core: CoreConfig | None = None) -> Policy:
     """Return a copy of `policy` with random weights in the temporal core and the action head.
 
-    The configuration stays the same. The copy sees and reads instructions as `policy` does, and has
-    yet to learn what to do.
+    The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
+
+    core: the configuration of its core; None for that of `policy`.
     """
-    return _with_new_core(policy, policy.config.core, fresh=(CORE, ACTION_HEAD))
+    config = policy.config.core if core is None else core
+    return _with_new_core(policy, config, fresh=(CORE, ACTION_HEAD))
 
 
 def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:

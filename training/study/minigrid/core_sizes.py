@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ttm.policy.cores.temporal_core import CoreConfig
-from ttm.policy.errors import UserError
-from ttm.training.common.core_sizes import study_core
+from ttm.training.common.core_sizes import (
+    has_free_size,
+    num_parameters,
+    study_core,
+    with_parameters,
+)
 
 COMMON: Mapping[str, Any] = MappingProxyType(
     {"process_size": 1, "num_layers": 2, "num_heads": 4, "window": 16, "bottleneck": 16}
@@ -35,8 +38,9 @@ OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 core that is not named here gets `COMMON` alone."""
 REFERENCE = "lstm"
 """The core that determines the number of parameters; it has no MLP whose width could be chosen."""
-SOLVED = "mlp_size"
-"""The field of the other cores that is chosen so that they have this number of parameters."""
+ADVICE = (
+    "give smaller --core-options, or an mlp_size among them, with which it has a size of its own"
+)
 
 
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
@@ -52,21 +56,7 @@ def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig
     options: what the user asked for, each "field=value".
     """
     config = study_core(name, COMMON, OWN, options)
-    if not hasattr(config, SOLVED) or any(option.partition("=")[0] == SOLVED for option in options):
+    if not has_free_size(config, options):
         return config
     wanted = num_parameters(study_core(REFERENCE, COMMON, OWN), width)
-    least = num_parameters(replace(config, **{SOLVED: 1}), width)
-    # The number of parameters is linear in the width of the MLPs.
-    each = num_parameters(replace(config, **{SOLVED: 2}), width) - least
-    if least > wanted:
-        raise UserError(
-            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that "
-            f"all are to have; give smaller --core-options, or an mlp_size among them, "
-            f"with which it has a size of its own"
-        )
-    return replace(config, **{SOLVED: 1 + round((wanted - least) / each)})
-
-
-def num_parameters(config: CoreConfig, width: int) -> int:
-    """Return the number of parameters of the core alone. width: D."""
-    return sum(parameter.numel() for parameter in config.build(width, num_inputs=1).parameters())
+    return with_parameters(name, config, wanted, width, advice=ADVICE)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.training.common.core_sizes import num_parameters
 from ttm.training.common.progress import print_progress
 from ttm.training.study.minigrid.cloning import EpisodeSampler, clone, cloning_loss
-from ttm.training.study.minigrid.core_sizes import num_parameters
 from ttm.training.study.minigrid.demonstrations import FIRST_EVALUATION_SEED, Demonstrations
 from ttm.training.study.minigrid.level import Level
 from ttm.training.study.minigrid.policy import MinigridPolicy, Vocabulary

@@ -1,0 +1,89 @@
+"""The study on the memory task of `tests/sim/memory_point_env.py`, which takes milliseconds a tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from ttm.policy.cores.lstm import LstmConfig
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.sim.collection.collect import collect
+from ttm.sim.environment import inspect_env
+from ttm.training.study.suite.options import SuiteOptions
+from ttm.training.study.suite.study import run
+
+SIM_TESTS = Path(__file__).parents[3] / "sim"
+ENV = "memory_point_env:test/MemoryPoint-v0"
+DEMONSTRATIONS = 6
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user's package is."""
+    monkeypatch.syspath_prepend(str(SIM_TESTS))
+
+
+@pytest.fixture(scope="session")
+def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demonstrations")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SIM_TESTS))
+        collect(folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with a vision, narrow and untrained."""
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        patch.syspath_prepend(str(SIM_TESTS))
+        torch.manual_seed(0)
+        vision = VisionConfig(width_coefficient=0.5, reduction=8, norm="group")
+        core = LstmConfig(num_layers=1)
+        config = PolicyConfig(width=32, language_size=16, vision=vision, core=core)
+        policy = Policy(inspect_env(ENV).spec, config)
+    path = tmp_path_factory.mktemp("seeing") / "seeing.safetensors"
+    save_checkpoint(path, policy, {})
+    return path
+
+
+def tiny_study(**changes: object) -> SuiteOptions:
+    """Return the options of a study of two trainings of two steps."""
+    standard: dict[str, object] = {
+        "core": ("ours", "lstm"),
+        "seeds": (0,),
+        "steps": 2,
+        "batch_size": 2,
+        "task": ("recall",),
+        "env": ENV,
+        "gap": (1, 3),
+        "probe": ("live", "swap"),
+        "episodes": 2,
+    }
+    return SuiteOptions(**{**standard, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def options(demonstrations: Path, seeing: Path, tmp_path: Path) -> Callable[..., SuiteOptions]:
+    """Return a maker of the options of a tiny study, which takes those to change."""
+    given = {"data": (str(demonstrations),), "init": seeing, "out": tmp_path / "suite"}
+    return lambda **changes: tiny_study(**{**given, **changes})
+
+
+@pytest.fixture(scope="session")
+def finished(
+    demonstrations: Path, seeing: Path, tmp_path_factory: pytest.TempPathFactory
+) -> SuiteOptions:
+    """The options of a tiny study whose trainings and evaluations have been made; leave it as it is."""
+    out = tmp_path_factory.mktemp("finished") / "suite"
+    made = tiny_study(data=(str(demonstrations),), init=seeing, out=out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SIM_TESTS))
+        assert run(made) == 0
+    return made

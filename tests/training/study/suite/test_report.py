@@ -1,0 +1,120 @@
+"""What the study tells: rates, differences and portions by hand-made choices, and its files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttm.sim.evaluation.intervals import wilson_interval
+from ttm.training.study.suite.figures import Choices, Figures, Training, read_figures
+from ttm.training.study.suite.options import SuiteOptions
+from ttm.training.study.suite.plot import draw_choices
+from ttm.training.study.suite.report import Grid, Report
+from ttm.training.study.suite.statistics import paired_difference
+from ttm.training.study.suite.study import run
+
+
+def choices(variant: str, seed: int, task: str, gap: int, each: str) -> Choices:
+    right = each.count("1")
+    return Choices(variant, seed, task, gap, "live", 0, len(each), right, None, right, each)
+
+
+def swapped(variant: str, gap: int, donor: int) -> Choices:
+    return Choices(variant, 0, "count", gap, "swap", 0, 4, 4 - donor, donor, 0, None)
+
+
+CHOICES = [
+    choices("ours", 0, "count", 15, "1111"),
+    choices("ours", 1, "count", 15, "1110"),
+    choices("ours", 0, "shell", 15, "1111"),
+    choices("ours", 1, "shell", 15, "0111"),
+    choices("ours", 0, "count", 45, "1100"),
+    choices("none", 0, "count", 15, "1000"),
+    choices("none", 1, "count", 15, "1011"),
+    swapped("ours", 15, 3),
+]
+TRAININGS = [
+    Training(variant, seed, {"kind": "ttm"}, 100, 200, 60, minutes, 0.25)
+    for variant, seed, minutes in (("none", 0, 1.0), ("ours", 0, 2.0), ("ours", 1, 4.0))
+]
+FIGURES = Figures({"steps": 60, "batch_size": 16, "recall_weight": 2.0}, TRAININGS, CHOICES)
+
+
+def grid(title: str) -> Grid:
+    (found,) = (each for each in Report(FIGURES).grids() if title in each.title)
+    return found
+
+
+def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
+    low, high = wilson_interval(14, 16)
+    every = {row[0]: row for row in grid("Right choices, all tasks").rows if row[0] == "ours"}["ours"]
+    assert grid("Right choices, all tasks").columns == [
+        "core",
+        "seeds",
+        "gap 15",
+        "gap 45",
+        "45/15",
+    ]
+    assert every[1:3] == ["2", f"14/16 88 ({100 * low:.0f} to {100 * high:.0f})"]
+    assert every[3].startswith("2/4 50 ")
+    assert every[3].endswith("*")  # one seed and task of four
+    assert every[4] == f"{0.5 / 0.875:.2f}"
+    assert [row[0] for row in grid("Right choices, shell").rows] == ["ours", "none"]
+    assert grid("Right choices, shell").rows[1][2] == "-"
+
+
+def test_differences_are_of_equal_states_and_seeds() -> None:
+    (row,) = grid("Paired differences").rows
+    assert row[:2] == ["none", "15"]
+    assert row[2].startswith("+37.5 (")
+    assert row[3:5] == ["4", "1"]  # only ours chose right in 3 + 1 states, only none in 1
+    assert row[6] == "+75 +0"
+    other_states = [replace(each, first_seed=9) for each in CHOICES if each.variant == "none"]
+    assert paired_difference(CHOICES[:2], other_states) is None
+
+
+def test_the_interval_of_a_difference_is_that_of_agresti_and_min() -> None:
+    """With 4, 1 and 3 of 8 pairs: 0.5 is added to each of the four counts, which makes 10."""
+    found = paired_difference(CHOICES[:2], CHOICES[5:7])
+    assert found is not None
+    assert (found.test.only_first, found.test.only_second, found.test.both) == (4, 1, 3)
+    deviation = (4.5 + 1.5 - 3.0**2 / 10) ** 0.5 / 10
+    assert found.value == pytest.approx(3 / 8)
+    assert found.interval == pytest.approx(
+        (0.3 - 1.96 * deviation, 0.3 + 1.96 * deviation), abs=1e-4
+    )
+
+
+def test_the_donors_choices_are_told() -> None:
+    found = grid("what is done to the memory")
+    assert found.columns == ["core", "gap", "live", "swap", "donor's"]
+    assert found.rows[0][-1].startswith("3/4 75 ")
+
+
+def test_costs_are_means_over_the_seeds() -> None:
+    rows = {row[0]: row for row in grid("Trainings").rows}
+    assert rows["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250"]
+
+
+def test_figures_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text(FIGURES.to_json())
+    assert read_figures(path) == FIGURES
+    assert draw_choices(Report(read_figures(path))) == draw_choices(Report(FIGURES))
+
+
+def test_table_and_plot_are_drawn_again_without_the_folder(
+    finished: SuiteOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, plot = tmp_path / "suite.json", tmp_path / "suite.svg"
+    assert run(replace(finished, report=True, json=figures)) == 0
+    first = capsys.readouterr().out.replace(f"figures: {figures}\n", "")
+    again = replace(finished, figures=figures, plot=plot, out=tmp_path / "nothing")
+    assert run(again) == 0
+    assert capsys.readouterr().out == first
+    assert plot.read_text() == (finished.out / "choices.svg").read_text()
+    assert "right choice" in plot.read_text()
+    assert not again.out.exists()
+    assert str(finished.data[0]) not in figures.read_text()

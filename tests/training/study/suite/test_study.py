@@ -1,0 +1,195 @@
+"""`ttm study suite` from demonstrations to tables: what it makes, resumes, shares and tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.training.cloning.frozen_vision.map_store import MapStore
+from ttm.training.cloning.loop.trainer import Trainer
+from ttm.training.study.suite import pieces
+from ttm.training.study.suite.command import StudySuiteCommand
+from ttm.training.study.suite.figures import Figures, collect_figures
+from ttm.training.study.suite.options import SuiteOptions
+from ttm.training.study.suite.run_folder import RunFolder
+from ttm.training.study.suite.study import run
+
+Make = Callable[..., SuiteOptions]
+
+
+def files(out: Path) -> dict[str, int]:
+    """Return the time at which each file was written."""
+    return {
+        str(path.relative_to(out)): path.stat().st_mtime_ns
+        for path in out.rglob("*")
+        if path.is_file() and path.parent != out
+    }
+
+
+def weights(out: Path, variant: str) -> dict[str, torch.Tensor]:
+    return load_checkpoint(RunFolder(out / variant / "seed_0").checkpoint)[0].state_dict()
+
+
+def stop_after(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Send Ctrl-C when a training has done so many steps."""
+    whole = Trainer._train_step
+
+    def train_step(self: Trainer, *args: Any) -> None:
+        whole(self, *args)
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(Trainer, "_train_step", train_step)
+
+
+def choices(figures: Figures) -> list[tuple[object, ...]]:
+    return [
+        (each.variant, each.seed, each.task, each.gap, each.probe, each.right, each.donor)
+        for each in figures.choices
+    ]
+
+
+def test_a_second_command_makes_nothing_and_tells_the_same(
+    finished: SuiteOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(finished.out)
+    told = (finished.out / "report.md").read_text()
+    assert run(finished) == 0
+    after = files(finished.out)
+    assert after.keys() == before.keys()
+    changed = {name for name, time in after.items() if time != before[name]}
+    assert {Path(name).name for name in changed} <= {".lock"}
+    assert (finished.out / "report.md").read_text() == told
+    printed = capsys.readouterr().out
+    for title in (
+        "Right choices, all tasks",
+        "Paired differences",
+        "Right choices by what is done",
+    ):
+        assert title in printed
+        assert title in told
+
+
+def test_interrupted_and_resumed_equals_unbroken(finished: SuiteOptions, options: Make) -> None:
+    broken = options(gap=(1,), probe=("live",))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1)
+        assert run(broken) == 130
+    assert RunFolder(broken.out / "ours" / "seed_0").training_result is None
+    assert run(broken) == 0
+    for variant in ("ours", "lstm"):
+        one, two = weights(finished.out, variant), weights(broken.out, variant)
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[name], two[name]) for name in one)
+    unbroken = choices(collect_figures(finished.out))
+    assert len(choices(collect_figures(broken.out))) == 2
+    assert set(choices(collect_figures(broken.out))) < set(unbroken)
+
+
+def test_a_part_is_made_alone_and_others_are_added(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(options(core=("none",), gap=(1,), probe=("live",))) == 0
+    trained: list[str] = []
+    original = pieces.train
+
+    def train(wanted: Any, *rest: Any) -> int:
+        trained.append(wanted.out.parts[-3])
+        return original(wanted, *rest)
+
+    monkeypatch.setattr(pieces, "train", train)
+    assert run(options(core=("none", "lstm"), gap=(1,), probe=("live",))) == 0
+    assert trained == ["lstm"]
+    found = {(each.variant, each.gap) for each in collect_figures(options().out).choices}
+    assert found == {("none", 1), ("lstm", 1)}
+
+
+def test_features_are_computed_once_for_all_trainings(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    original = MapStore.rows
+
+    def rows(self: MapStore, *arguments: Any) -> torch.Tensor:
+        before = len(self)
+        found = original(self, *arguments)
+        seen.append(len(self) - before)
+        return found
+
+    monkeypatch.setattr(MapStore, "rows", rows)
+    monkeypatch.setattr(pieces.Workshop, "_evaluate", lambda *_: None)
+    assert run(options()) == 0
+    half = len(seen) // 2
+    assert sum(seen[:half]) > 0
+    assert sum(seen[half:]) == 0
+
+
+def test_time_stops_it_between_pieces(options: Make) -> None:
+    wanted = options(minutes_in_all=1e-9)
+    assert run(wanted) == 0
+    folder = RunFolder(wanted.out / "ours" / "seed_0")
+    assert folder.training_result is not None
+    assert folder.evaluations() == []
+    assert not (wanted.out / "lstm").exists()
+
+
+def test_a_folder_in_which_another_process_works_is_left_alone(options: Make) -> None:
+    wanted = options(gap=(1,), probe=("live",))
+    taken = RunFolder(wanted.out / "ours" / "seed_0")
+    with taken.claimed() as mine:
+        assert mine
+        assert run(wanted) == 0
+    assert taken.facts is None
+    assert {each.variant for each in collect_figures(wanted.out).trainings} == {"lstm"}
+
+
+def test_what_was_made_with_other_options_is_not_mixed_in(finished: SuiteOptions) -> None:
+    with pytest.raises(UserError, match=r"--steps is 3, but .*ours/seed_0 was made with 2"):
+        run(replace(finished, steps=3))
+    with pytest.raises(UserError, match=r"ours/seed_0 holds a core of other sizes or options"):
+        run(replace(finished, ours_options=("write=gated",)))
+
+
+def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
+    part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
+    assert run(options(**part)) == 0
+    assert run(options(**part, episodes=3)) == 0
+    assert [each.episodes for each in collect_figures(options().out).choices] == [3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": ()}, "name them with --data"),
+        ({"core": ("gru",)}, "--core is 'gru'; give one of ours, ttm"),
+        ({"core": ("lstm num_layers",)}, "option num_layers is ''"),
+        ({"core": ("ours mlp_size=99",)}, "more than 2 % apart"),
+        ({"ours_options": ("write=never",)}, "write is 'never'"),
+        ({"seeds": (-1,)}, "--seeds is -1"),
+        ({"plot": Path("a.pdf")}, "--plot is a.pdf"),
+        ({"task": ("touch",)}, "needs a memory task"),
+        ({"task": ("dance",)}, "task is 'dance'"),
+        ({"init": Path("no.safetensors")}, "no.safetensors: no such checkpoint"),
+        ({"report": True}, "holds no finished training"),
+        ({"figures": Path("no.json")}, "no.json: no figures of this study"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_before_anything_is_made(
+    options: Make, changes: dict[str, Any], message: str
+) -> None:
+    wanted = options(**changes)
+    with pytest.raises(UserError, match=r"^[^\n]*$") as raised:
+        StudySuiteCommand(
+            **{each.name: getattr(wanted, each.name) for each in fields(wanted)}
+        ).run()
+    assert message in str(raised.value)
+    assert not wanted.out.exists()

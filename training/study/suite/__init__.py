@@ -1,0 +1,1 @@
+"""`ttm study suite`."""

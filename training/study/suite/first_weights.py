@@ -1,0 +1,54 @@
+"""The weights with which the policies of the study begin.
+
+Vision, tokens and normalisation are those of one checkpoint. Core and action head are drawn at
+random by the seed, and two policies of one seed share all drawn tensors of equal name and shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.policy.network.policy import Policy
+from ttm.training.cloning.network_choice import with_vision_kept
+
+
+def first_policy(
+    seen: Policy, config: CoreConfig, sources: Sequence[CoreConfig], seed: int
+) -> Policy:
+    """Return the policy with the core of `config` with which the training of `seed` begins.
+
+    A drawn tensor whose name and shape one of `sources` has, too, is the one drawn there, the
+    first of them first. What initialisation sets without chance, such as biases, stays as it is.
+
+    seen: gives all but core and action head. sources: the same for all policies that are compared.
+    """
+    policy, mine = _new(seen, config, seed), _drawn(seen, config, seed)
+    shared: dict[str, Tensor] = {}
+    for source in reversed(sources):
+        shared |= {
+            name: value
+            for name, value in _drawn(seen, source, seed).items()
+            if name in mine and mine[name].shape == value.shape
+        }
+    policy.load_state_dict(shared, strict=False)
+    return policy
+
+
+def _new(seen: Policy, config: CoreConfig, seed: int) -> Policy:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return with_vision_kept(seen, config)
+
+
+def _drawn(seen: Policy, config: CoreConfig, seed: int) -> dict[str, Tensor]:
+    """Return the tensors that depend on the seed."""
+    other = _new(seen, config, seed + 1).state_dict()
+    return {
+        name: value
+        for name, value in _new(seen, config, seed).state_dict().items()
+        if not torch.equal(value, other[name])
+    }
