@@ -2,7 +2,8 @@
 
 It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
 writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
-changes nothing.
+changes nothing. The previous action is an input of the network as well: it is the last command,
+unless `executed` says that the robot did something else.
 """
 
 from __future__ import annotations
@@ -119,6 +120,11 @@ class PolicyRunner:
         self.instruction = instruction
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
 
+    def erase_memory(self) -> None:
+        """Set the memory to the initial one. Instruction, tick count and previous action stay."""
+        with torch.no_grad():
+            self._state = self.policy.initial_state(1)
+
     def step(
         self, observation: Observation, *, stamp_s: float | None = None, now_s: float | None = None
     ) -> Action:
@@ -142,6 +148,29 @@ class PolicyRunner:
         self._state, self._previous_action = state, values
         self.tick += 1
         return Action(self.spec, values.copy(), probabilities)
+
+    def executed(self, action: npt.ArrayLike) -> None:
+        """Tell what the robot did at the last tick. The next `step` takes it as the previous action.
+
+        Call this after `step` if the robot may have done something else than the command: if limits cut
+        it, or something held the robot. Training data have what was executed, and not what was commanded.
+        Without this call the previous action is the last command.
+
+        action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
+        `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
+        `step` of an episode.
+        """
+        if self.tick == 0:
+            raise UserError(
+                "executed before step; call it after the step whose command the robot carried out"
+            )
+        values = np.array(action, np.float32)
+        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
+            raise MalformedObservation(
+                f"the executed action {values} has shape {values.shape}, or is not finite; "
+                f"give {self.spec.action_size} finite values in the spec's units"
+            )
+        self._previous_action = values
 
     def snapshot(self) -> dict[str, Array]:
         """Return the whole state of the runner as plain arrays.
@@ -179,8 +208,7 @@ class PolicyRunner:
         return values, probabilities
 
     def _clear(self) -> None:
-        with torch.no_grad():
-            self._state = self.policy.initial_state(1)
+        self.erase_memory()
         self._previous_action = np.zeros(self.spec.action_size, np.float32)
         self.tick = 0
         self.instruction = None

@@ -13,6 +13,8 @@ import numpy as np
 
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.evaluation.actors import PolicyActor
+from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.probes import PROBES, Trial
 from ttm.sim.evaluation.result import load_evaluation
 from ttm.sim.evaluation.rollout import Outcome, run_episode
 from ttm.sim.kitchen.spec import SPEC
@@ -60,6 +62,38 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
         for seed, expected in zip(seeds, actions, strict=True):
             assert np.array_equal(recorded[f"seed_{seed}"], expected)
     assert (tmp_path / "episode.mp4").stat().st_size > 0
+
+
+def test_an_erased_memory_over_ros_is_the_probe_in_process_bit_by_bit(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    env, actor = KitchenEnv(), _Recorder(PolicyRunner.from_checkpoint(checkpoint), {})
+    actions, outcomes = {}, []
+    for condition in (Condition(gap=1), Condition(gap=1, probe="erase")):
+        probe = PROBES[condition.probe](Trial(env, actor, "side_shown", 3, condition))
+        outcomes.append(
+            run_episode(
+                env, actor, spec=SPEC, task="side_shown", seed=3, max_ticks=9, gap=1,
+                on_tick=lambda _, info, probe=probe: probe.before_tick(info["tick"], info["go"]),
+            )
+        )  # fmt: skip
+        actions[condition.probe] = np.array(actor.actions)
+    env.close()
+    choice = outcomes[1].choice
+    assert choice is not None
+    assert choice.go_tick is not None
+    assert np.array_equal(actions["live"][: choice.go_tick], actions["erase"][: choice.go_tick])
+    assert not np.array_equal(actions["live"], actions["erase"])
+    command = RobotCommand(
+        sim=True, checkpoint=checkpoint, task="side_shown", gap=1, probe="erase", seed=3,
+        max_ticks=9, out=tmp_path,
+    )  # fmt: skip
+    assert command.run() == 0
+    evaluation = load_evaluation(tmp_path)
+    assert evaluation.condition == Condition(1, "erase")
+    assert evaluation.tasks["side_shown"].outcomes == (outcomes[1],)
+    with np.load(tmp_path / "actions.npz") as recorded:
+        assert np.array_equal(recorded["seed_3"], actions["erase"])
 
 
 def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.sim.environment import EnvFacts, inspect_env
+from ttm.sim.environment import EnvFacts, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_episodes
 from ttm_policy.parameters import PolicyParameters, SimParameters
@@ -41,6 +41,8 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters, task: str | N
     trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
     policy = replace(policy, checkpoint=str(checkpoint))
     sim = replace(sim, task=_task(facts, task, sim.instruction))
+    if option := sim.condition.needs_memory_task:
+        require_memory_tasks(sim.env, [sim.task], option)
     parameters = {
         "policy_node": {**asdict(policy), "use_sim_time": True},
         "sim_node": asdict(sim),

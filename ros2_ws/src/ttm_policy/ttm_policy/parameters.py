@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from ttm.policy.checks import require_above_0, require_at_least, require_choice
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.sim.environment import KITCHEN
+from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
 
 
@@ -88,6 +89,8 @@ class NodeParameters:
             parameter.check(getattr(self, parameter.name))
 
 
+ProbeOverRos = Literal["live", "erase"]
+"""The probes of `ttm evaluate --probe` that a robot over ROS 2 knows, too."""
 ContractPath = Annotated[
     str,
     Parameter(
@@ -232,6 +235,21 @@ class SimParameters(NodeParameters):
         int, Parameter("Number of episodes. The node exits after the last one.", minimum=1)
     ] = 1
     first_seed: Annotated[int, Parameter("Number of the first initial state.", minimum=0)] = 0
+    gap: Annotated[
+        int,
+        Parameter(
+            "Ticks for which a memory task hides its cue; -1 for those that it draws.",
+            unit="ticks",
+            minimum=-1,
+        ),
+    ] = -1
+    probe: Annotated[
+        ProbeOverRos,
+        Parameter(
+            "What is done to the policy's memory. erase empties it once, at the first tick at which "
+            "a memory task lets the robot act, by the service erase_memory."
+        ),
+    ] = "live"
     max_ticks: Annotated[
         int, Parameter("Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0)
     ] = 0
@@ -271,6 +289,11 @@ class SimParameters(NodeParameters):
         float,
         Parameter("Longest wait for a command in lockstep, in wall time.", unit="s", positive=True),
     ] = 30.0
+
+    @property
+    def condition(self) -> Condition:
+        """The gap and the probe as an evaluation tells them."""
+        return Condition(None if self.gap < 0 else self.gap, self.probe)
 
 
 def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:

@@ -1,4 +1,4 @@
-"""The answer of the service `~/reset_memory`: JSON in the message of its `Trigger.Response`.
+"""The answer of the services `~/reset_memory` and `~/erase_memory`, as JSON in its message.
 
 A simulator that begins an episode can thereby check that the memory was reset under its
 instruction, and not under an older one because the instruction had not arrived yet. This module is

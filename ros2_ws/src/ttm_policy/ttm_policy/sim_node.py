@@ -18,7 +18,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
-from ttm.sim.environment import Env, make_env, tasks_of
+from ttm.sim.environment import Env, make_env, require_memory_tasks, tasks_of
 from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
 from ttm_policy.simulator.episodes import Episodes
 from ttm_policy.simulator.robot_node import SimNode
@@ -44,6 +44,8 @@ def _serve(node: SimNode) -> int:
     signals, parameters = StopSignals(), node.parameters
     env = make_env(parameters.env)
     require_choice("task", parameters.task, tasks_of(env))
+    if option := parameters.condition.needs_memory_task:
+        require_memory_tasks(parameters.env, [parameters.task], option)
     if parameters.instruction:
         env = _OnlyInstruction(env, parameters.instruction)
     try:

@@ -1,4 +1,4 @@
-"""Offers the memory to ROS: the topic `~/memory`, and services to reset, save and restore."""
+"""Offers the memory to ROS: the topic `~/memory`, and services to reset, erase, save and restore."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class MemoryInterface:
             node.create_service(Trigger, f"~/{name}", self._answering(call))
             for name, call in (
                 ("reset_memory", self.reset),
+                ("erase_memory", self.erase),
                 ("snapshot_memory", self.snapshot),
                 ("restore_memory", self.restore),
             )
@@ -54,6 +55,15 @@ class MemoryInterface:
         self._on_reset()
         self.publish()
         return ResetReply(instruction, self._loop.runner.tick).to_json()
+
+    def erase(self) -> str:
+        """Empty the memory alone, in the middle of an episode, to see what the policy does without it.
+
+        Instruction, tick count and previous action stay. Return a `ResetReply` as JSON.
+        """
+        self._loop.runner.erase_memory()
+        self.publish()
+        return ResetReply(self._loop.runner.instruction or "", self._loop.runner.tick).to_json()
 
     def snapshot(self) -> str:
         """Save the memory to the file of the parameter `snapshot_path`."""

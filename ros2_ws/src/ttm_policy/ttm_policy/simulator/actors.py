@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from rclpy.client import Client
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
@@ -40,7 +41,9 @@ class RosActor:
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
         self._e_stop = False
-        self._reset = node.create_client(Trigger, f"{node.parameters.policy_node}/reset_memory")
+        policy_node = node.parameters.policy_node
+        self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
+        self._erase = node.create_client(Trigger, f"{policy_node}/erase_memory")
         node.create_subscription(Bool, "e_stop", self._on_e_stop, 10)
 
     def _on_e_stop(self, message: Bool) -> None:
@@ -64,22 +67,28 @@ class RosActor:
         wanted = ResetReply(instruction, tick=0)
         problem = f"{name} does not confirm the instruction '{instruction}'"
         # The call is repeated if the instruction arrives after it.
-        self._wait(lambda: self._call_reset() == wanted, limit_s, problem)
+        self._wait(lambda: self._call(self._reset) == wanted, limit_s, problem)
 
-    def _call_reset(self) -> ResetReply | None:
+    def erase_memory(self) -> None:
+        """Wait until the policy has emptied its memory, and kept all else as it is."""
+        limit_s = self.node.parameters.command_timeout_s
+        problem = f"{self._erase.srv_name} does not confirm that the memory is empty"
+        self._wait(lambda: self._call(self._erase) is not None, limit_s, problem)
+
+    def _call(self, service: Client) -> ResetReply | None:
         """Call the service, and return None if there is no answer.
 
         A killed policy remains visible for some seconds, so that a call may stay unanswered. A call
         that is given up may still be executed, but never after the answer to a later call, since
         the policy executes them in order. No memory is therefore reset in the middle of an episode.
         """
-        future = self._reset.call_async(Trigger.Request())
+        future = service.call_async(Trigger.Request())
         until_s = time.monotonic() + ANSWER_TIMEOUT_S
         while not future.done() and time.monotonic() < until_s:
             self.spin(0.02)
         if future.done():
             return read_reset_reply(future.result())
-        self._reset.remove_pending_request(future)
+        service.remove_pending_request(future)
         return None
 
     def _wait(self, done: Callable[[], bool], limit_s: float, problem: str) -> None:

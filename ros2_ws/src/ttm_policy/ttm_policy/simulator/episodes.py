@@ -26,6 +26,7 @@ class Episodes:
         kind = LockstepActor if node.parameters.lockstep else FreeRunningActor
         self.actor: LockstepActor | FreeRunningActor = kind(node, signals)
         self._actions: dict[str, np.ndarray] = {}
+        self._to_erase = False
 
     def run(self) -> TaskResult:
         """Run all episodes. Write result.json and actions.npz if the parameters ask for it."""
@@ -48,12 +49,14 @@ class Episodes:
             parameters.max_ticks or None,
             tasks,
             parameters.env,
+            parameters.condition,
         ).save(folder)
         np.savez(folder / "actions.npz", **self._actions)  # type: ignore[arg-type]
 
     def _run_one(self, index: int) -> Outcome:
         parameters = self._node.parameters
         seed, recorder = parameters.first_seed + index, _RecordingActor(self.actor)
+        self._to_erase = parameters.probe == "erase"
         with ExitStack() as stack:
             video = None
             if parameters.video and index == 0:
@@ -67,7 +70,8 @@ class Episodes:
                 task=parameters.task,
                 seed=seed,
                 max_ticks=parameters.max_ticks or None,
-                on_tick=lambda observation, info: self._show(observation, info, seed, video),
+                on_tick=lambda observation, info: self._on_tick(observation, info, seed, video),
+                gap=parameters.condition.gap,
             )
         self._actions[f"seed_{seed}"] = np.array(recorder.actions, dtype=np.float32)
         ended = "success" if outcome.success else "no success"
@@ -75,6 +79,19 @@ class Episodes:
             f"episode {index + 1} of {parameters.episodes}: {ended} after {outcome.ticks} ticks"
         )
         return outcome
+
+    def _on_tick(
+        self,
+        observation: Mapping[str, np.ndarray],
+        info: Mapping[str, Any],
+        seed: int,
+        video: EpisodeVideo | None,
+    ) -> None:
+        """Show the tick, and do to the memory what the probe says, before the policy acts."""
+        self._show(observation, info, seed, video)
+        if self._to_erase and info.get("go"):
+            self.actor.erase_memory()
+            self._to_erase = False
 
     def _show(
         self,
