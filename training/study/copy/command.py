@@ -11,9 +11,9 @@ from ttm.training.study.copy.options import CopyOptions
 class StudyCopyCommand(CopyOptions):
     """Train memories to repeat ten digits after T ticks of nothing (the TLB paper's copying task).
 
-    A training ends when all 200 held-out sequences are right from the first digit to the last, or
-    when its time is up. With the defaults it may take most of an hour until the table is printed;
-    with --core tlb --lengths 100 it takes one or two minutes.
+    A training ends when all held-out sequences, 200 of each length, are right from the first digit
+    to the last, or when its time is up. With the defaults it may take most of an hour until the
+    table is printed; with --core tlb --lengths 100 it takes one or two minutes.
     """
 
     def run(self) -> int:

@@ -18,6 +18,9 @@ class CopyOptions(SymbolStudyOptions):
     """Cores to compare."""
     lengths: tuple[int, ...] = (100, 200, 300)
     """T, the number of ticks between the digits and the signal to repeat them."""
+    shortest: int | None = None
+    """Draw T anew for each batch, from this number to the length, so that the lag from a digit to its
+    repetition varies. The held-out sequences are then of three lengths. None: all have the same T."""
     minutes: float = 10.0
     """Longest time for one training."""
     unique: int | None = None
@@ -27,10 +30,20 @@ class CopyOptions(SymbolStudyOptions):
         """Raise `UserError` if a value is out of range."""
         super().check()
         require_some(options(self, "core", "lengths"))
-        require_at_least(1, options(self, "unique"))
+        require_at_least(1, options(self, "unique", "shortest"))
         require_above_0(options(self, "minutes"))
         if min(self.lengths) < 1:
             raise UserError(f"--lengths has {min(self.lengths)}; give numbers of ticks, 1 or more")
+        if self.shortest is not None:
+            self._check_shortest(self.shortest)
+
+    def _check_shortest(self, shortest: int) -> None:
+        if shortest > min(self.lengths):
+            raise UserError(
+                f"--shortest is {shortest}, but --lengths has {min(self.lengths)}; give the same or less"
+            )
+        if self.unique is not None:
+            raise UserError("--shortest draws new sequences for every batch; leave out --unique")
 
     @property
     def seconds(self) -> float:

@@ -28,7 +28,7 @@ digits are to be repeated. By chance 1 of 8 digits is right (12.5 %), and no seq
   sees       how many ticks back the last output depends on, by its gradient before training;
              "all": to the first. The task needs T + {lag(0)}. A core that sees less can only guess.
   digits     held-out digits that are right, and
-  whole      held-out sequences without an error, when all 200 were right or the time was up.
+  whole      held-out sequences without an error, when all were right or the time was up.
   samples    sequences presented until then; ">" where not all were right.
   s          seconds with evaluations, at most {{minutes:g}} minutes; CPU threads: {{threads}}.
   paper      unique sequences until all were right (Didolkar et al. 2022); — where not known.
@@ -50,10 +50,13 @@ def progress_line(result: CopyResult) -> str:
     )
 
 
-def copy_table(results: Sequence[CopyResult], unique: int | None) -> Table:
-    """Return a table with one row for each training."""
+def copy_table(
+    results: Sequence[CopyResult], unique: int | None = None, shortest: int | None = None
+) -> Table:
+    """Return a table with one row for each training; for the others see `CopyOptions`."""
     kind = "fresh" if unique is None else f"{unique:,} unique, repeated"
-    table = compact_table(f"Copying after T ticks, from {kind} sequences", COLUMNS)
+    ticks = "T" if shortest is None else f"{shortest} to T"
+    table = compact_table(f"Copying after {ticks} ticks, from {kind} sequences", COLUMNS)
     table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
     for result in results:
         table.add_row(
@@ -75,7 +78,7 @@ def figures(
     configs: Mapping[str, CoreConfig], options: CopyOptions, results: Sequence[CopyResult]
 ) -> dict[str, Any]:
     """Return all figures as plain data, with the sizes and options that they belong to."""
-    fields = ("width", "batch_size", "learning_rate", "seconds", "unique")
+    fields = ("width", "batch_size", "learning_rate", "seconds", "unique", "shortest")
     return {
         "cores": {name: core_to_dict(config) for name, config in configs.items()},
         "options": {field: getattr(options, field) for field in fields},

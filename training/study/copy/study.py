@@ -33,7 +33,7 @@ def run(options: CopyOptions) -> int:
     ]
     print_results(
         notes(options),
-        copy_table(results, options.unique),
+        copy_table(results, options.unique, options.shortest),
         figures=figures(configs, options, results),
         json_path=options.json,
     )

@@ -41,11 +41,17 @@ def sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tens
 
 
 def fresh_batches(
-    batch_size: int, blanks: int, generator: torch.Generator
+    batch_size: int, blanks: int, generator: torch.Generator, shortest: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of new sequences without end; see `sequences`."""
+    """Yield batches of new sequences without end; see `sequences`.
+
+    shortest: each batch has its own T, drawn from `shortest` to `blanks`. None: T is `blanks`.
+    """
     while True:
-        yield sequences(batch_size, blanks, generator)
+        drawn = blanks
+        if shortest is not None:
+            drawn = int(torch.randint(shortest, blanks + 1, (), generator=generator))
+        yield sequences(batch_size, drawn, generator)
 
 
 def copy_loss(model: SequenceModel, symbols: Tensor, digits: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from ttm.training.study.copy.task import (
 )
 
 HELD_OUT = 200
-"""Number of held-out sequences."""
+"""Number of held-out sequences of each length."""
 HELD_OUT_SEED = 2**40
 """Seed of the held-out sequences, which are the same for all trainings of one length."""
 EVALUATE_EVERY = 50
@@ -71,14 +71,18 @@ def train_copy(
     """
     torch.manual_seed(seed)
     model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, options.width)
-    held_out = sequences(HELD_OUT, blanks, torch.Generator().manual_seed(HELD_OUT_SEED))
-    seen = ticks_seen(model, held_out[0][:1])
+    held_out = [
+        sequences(HELD_OUT, length, torch.Generator().manual_seed(HELD_OUT_SEED))
+        for length in held_out_lengths(blanks, options.shortest)
+    ]
+    seen = ticks_seen(model, held_out[-1][0][:1])
     begun = time.perf_counter()
     batches = within(_batches(blanks, seed, options), options.seconds)
     for progress in fit(
         model, batches, copy_loss, learning_rate=options.learning_rate, report_every=EVALUATE_EVERY
     ):
-        digits, whole = copy_accuracy(model, *held_out, options.batch_size)
+        right = [copy_accuracy(model, *part, options.batch_size) for part in held_out]
+        digits, whole = (sum(portions) / len(right) for portions in zip(*right, strict=True))
         result = CopyResult(
             core=core,
             parameters=model.num_parameters,
@@ -97,8 +101,15 @@ def train_copy(
     return result
 
 
+def held_out_lengths(blanks: int, shortest: int | None) -> list[int]:
+    """Return T alone, or the shortest T of training, the mean of the two (rounded up), and T."""
+    if shortest is None:
+        return [blanks]
+    return sorted({shortest, (shortest + blanks + 1) // 2, blanks})
+
+
 def _batches(blanks: int, seed: int, options: CopyOptions) -> Iterator[tuple[Tensor, ...]]:
     generator = torch.Generator().manual_seed(seed)
     if options.unique is None:
-        return fresh_batches(options.batch_size, blanks, generator)
+        return fresh_batches(options.batch_size, blanks, generator, options.shortest)
     return repeated(sequences(options.unique, blanks, generator), options.batch_size, generator)

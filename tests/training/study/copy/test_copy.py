@@ -17,6 +17,7 @@ from ttm.training import cli
 from ttm.training.common.core_names import CoreName
 from ttm.training.common.fit import fit
 from ttm.training.common.sequence_model import SequenceModel, ticks_seen
+from ttm.training.study.copy import training
 from ttm.training.study.copy.core_sizes import copy_core
 from ttm.training.study.copy.options import CopyOptions
 from ttm.training.study.copy.report import copy_table
@@ -29,7 +30,7 @@ from ttm.training.study.copy.task import (
     lag,
     sequences,
 )
-from ttm.training.study.copy.training import CopyResult, train_copy
+from ttm.training.study.copy.training import CopyResult, held_out_lengths, train_copy
 
 QUICK = ["--width", "16", "--batch-size", "4", "--minutes", "0.0001"]
 
@@ -68,6 +69,27 @@ def test_other_seeds_give_other_sequences_and_the_same_seed_the_same() -> None:
     first, same, other = (next(fresh_batches(4, 3, generator(seed)))[0] for seed in (0, 0, 1))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
+
+
+def test_gaps_that_vary_are_drawn_between_the_shortest_and_the_length() -> None:
+    batches = fresh_batches(2, 6, generator(), shortest=4)
+    lengths = [next(batches)[0].shape[1] - 21 for _ in range(60)]
+    assert set(lengths) == {4, 5, 6}
+    assert held_out_lengths(100, 51) == [51, 76, 100]
+    assert held_out_lengths(7, None) == held_out_lengths(7, 7) == [7]
+
+
+def test_held_out_sequences_of_all_lengths_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gaps that vary, one length copied perfectly is not enough."""
+
+    def accuracy(model: object, symbols: torch.Tensor, *rest: object) -> tuple[float, float]:
+        return (1.0, 1.0) if symbols.shape[1] == 3 + 21 else (0.5, 0.2)
+
+    monkeypatch.setattr(training, "copy_accuracy", accuracy)
+    options = replace(OPTIONS, shortest=3)
+    result = train_copy("lstm", copy_core("lstm"), 5, 0, options, lambda result: None)
+    assert (result.digits, result.sequences) == pytest.approx((2 / 3, 1.4 / 3))
+    assert not result.perfect
 
 
 def test_accuracy_counts_digits_and_whole_sequences() -> None:
@@ -175,6 +197,16 @@ def test_the_command_compares_cores_and_writes_json(
     assert figures["cores"]["tlb"]["chunk_size"] == 10
 
 
+def test_the_table_and_the_figures_name_the_shortest_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "copy.json"
+    options = ["--core", "lstm", "--lengths", "5", "--shortest", "3", *QUICK, "--json", str(path)]
+    assert cli.main(["study", "copy", *options]) == 0
+    assert "Copying after 3 to T ticks, from fresh sequences" in capsys.readouterr().out
+    assert json.loads(path.read_text())["options"]["shortest"] == 3
+
+
 def test_unique_samples_and_core_options_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +234,9 @@ def test_unique_samples_and_core_options_are_taken(
         (["--minutes", "0"], "--minutes is 0.0; give a number above 0"),
         (["--batch-size", "0"], "--batch-size is 0; give 1 or more"),
         (["--unique", "0"], "--unique is 0; give 1 or more"),
+        (["--shortest", "0"], "--shortest is 0; give 1 or more"),
+        (["--shortest", "200"], "--shortest is 200, but --lengths has 100"),
+        (["--shortest", "9", "--unique", "5"], "--shortest draws new sequences for every batch"),
         (
             ["--core", "lstm", "--core-options", "window=3"],
             "core lstm: the core has no option 'window'",
