@@ -68,6 +68,18 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     keep_freed_memory()
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
     _require_free(options)
+    trainer = assembled(options, console, features)
+    with RunLog(options.out / "tensorboard", console, trainer.progress.step, trainer.used()) as log:
+        return trainer.run(log)
+
+
+def assembled(
+    options: TrainOptions, console: Console, features: FeatureCache | None = None
+) -> Trainer:
+    """Return the trainer of `options`, as `train` runs it; write no files.
+
+    What is trained, and on what, is printed on `console`.
+    """
     checkpoint = _checkpoint(options, console)
     data = _open_data(options, checkpoint)
     for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
@@ -79,8 +91,7 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
     if cache is not None:
         console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
-    with RunLog(options.out / "tensorboard", console, trainer.progress.step, trainer.used()) as log:
-        return trainer.run(log)
+    return trainer
 
 
 @dataclass(frozen=True)

@@ -130,30 +130,38 @@ class Trainer:
         self.progress.elapsed_s = time.monotonic() - self._begun_s
         return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
 
+    def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Compute losses and gradients of a batch: the first half of a step. Returns the losses."""
+        self.policy.train()
+        with self.fabric.autocast():
+            losses, memory = cloning_losses(
+                self.policy, batch.to(self.device), self._memory, self.recall
+            )
+        self._memory = self.source.memory.kept(memory)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.fabric.backward(losses["loss"])
+        return losses
+
+    def update_weights(self) -> Tensor:
+        """Move weights and their average: the second half. Returns the gradient's norm."""
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), GRADIENT_LIMIT)
+        self.optimizer.step()
+        self.average.update()
+        return norm
+
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
         step, used = self.progress.step, self.used()
         torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
         learning_rate = self.config.schedule.learning_rate(step, used)
         set_learning_rate(self.optimizer, learning_rate)
-        scalars = self._optimize(batch.to(self.device))
-        self.average.update()
+        scalars = self.backpropagate(batch)
+        scalars["gradient_norm"] = self.update_weights()
         self.progress.step += 1
         log.add(scalars, batch.num_images)
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.inputs.images)
         if self.progress.step % LOG_EVERY == 0:
             log.write(self.progress.step, self.used(), learning_rate)
-
-    def _optimize(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        self.policy.train()
-        with self.fabric.autocast():
-            losses, memory = cloning_losses(self.policy, batch, self._memory, self.recall)
-        self._memory = self.source.memory.kept(memory)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(losses["loss"])
-        norm = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), GRADIENT_LIMIT)
-        self.optimizer.step()
-        return {**losses, "gradient_norm": norm}
 
     def _validate_or_save(self, log: RunLog) -> None:
         """Validate and save at even portions of the budget; besides, save every `SAVE_EVERY_S`."""

@@ -39,7 +39,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 def losses_of(training: TrainCommand, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Run a training; return the loss of each step."""
-    found, optimize = [], Trainer._optimize
+    found, optimize = [], Trainer.backpropagate
 
     def kept(self: Trainer, batch: object) -> dict[str, torch.Tensor]:
         scalars = optimize(self, batch)  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def losses_of(training: TrainCommand, monkeypatch: pytest.MonkeyPatch) -> list[f
         return scalars
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_optimize", kept)
+        patch.setattr(Trainer, "backpropagate", kept)
         assert training.run() == 0
     return found
 

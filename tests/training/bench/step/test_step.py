@@ -1,0 +1,177 @@
+"""`ttm bench step`: figures of every part, LSTMs of as many weights. No test depends on time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.spec import PolicySpec
+from ttm.training.bench.step import parts
+from ttm.training.bench.step.command import BenchStepCommand
+from ttm.training.bench.step.contenders import TOLERANCE, contender, equal_lstm, parsed
+from ttm.training.bench.step.material import trainer_of
+from ttm.training.bench.step.options import OURS
+from ttm.training.bench.step.parts import Seconds, timed_step
+from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
+
+PARTS = {"batch", "cameras", "inputs", "core", "head", "recall", "weights"}
+
+
+@pytest.fixture
+def policy(spec: PolicySpec) -> Policy:
+    torch.manual_seed(0)
+    return Policy(spec, PRESETS["tiny"])
+
+
+@pytest.fixture
+def quick(policy: Policy, tmp_path: Path) -> BenchStepCommand:
+    """Steps of two made-up episodes of a robot with small cameras."""
+    init = tmp_path / "init.safetensors"
+    save_checkpoint(init, policy, {})
+    return BenchStepCommand(
+        cores=("ttm",), ticks=(3, 4), episodes=4, init=init, batch_size=2, threads=(1,), rounds=1
+    )
+
+
+def test_a_core_and_its_lstm_are_timed_on_made_up_episodes(
+    quick: BenchStepCommand,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    path, threads = tmp_path / "new" / "step.json", torch.get_num_threads()
+    assert replace(quick, json=path, threads=(1, 2)).run() == 0
+    assert torch.get_num_threads() == threads
+    printed = capsys.readouterr().out
+    assert "3 episodes of 3 to 4 ticks" in printed
+    for text in ("10 frames a camera\n10 are distinct", "on 1 CPU thread\n", "on 2 CPU threads\n", "camera tokens"):
+        assert text in printed
+    rows = json.loads(path.read_text())["steps"]
+    assert [(row["core"].split()[0], row["threads"]) for row in rows] == [
+        ("ttm", 1),
+        ("lstm", 1),
+        ("ttm", 2),
+        ("lstm", 2),
+    ]
+    for row in rows:
+        assert set(row["parts"]) == PARTS
+        assert row["step"]["processor"] > 0
+        assert set(row["parts"]["core"]) == {"forward", "backward"}
+    assert rows[1]["processor_ratio"] == rows[1]["wall_ratio"] == 1
+    assert rows[0]["lstm"] == rows[1]["core"]
+
+
+def test_recorded_episodes_without_a_recall_loss(
+    quick: BenchStepCommand, uneven: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "step.json"
+    replace(quick, data=(str(uneven),), recall_weight=0, json=path).run()
+    assert "6 episodes of 3 to" in capsys.readouterr().out
+    rows = json.loads(path.read_text())["steps"]
+    assert all(set(row["parts"]) == PARTS - {"recall"} for row in rows)
+
+
+class Slow(torch.autograd.Function):
+    """Passes a tensor on while the clock runs on, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, run: Callable[[float], None], seconds: float) -> Tensor:
+        ctx.run, ctx.seconds = run, seconds
+        run(seconds)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        ctx.run(10 * ctx.seconds)
+        return gradient.clone(), None, None
+
+
+def test_time_is_told_to_the_part_that_takes_it(
+    quick: BenchStepCommand, policy: Policy, uneven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every module takes a time of its own under a clock that only these modules move."""
+    features = FeatureCache(policy, policy.spec.cameras)
+    trainer = trainer_of(contender("ttm", (), policy), quick, (str(uneven),), features)
+    clock = 0.0
+
+    def run(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+
+    def slow(module: nn.Module, seconds: float) -> None:
+        whole = module.forward
+
+        def forward(*args: Any) -> Any:
+            out = whole(*args)
+            if isinstance(out, tuple):
+                return Slow.apply(out[0], run, seconds), *out[1:]
+            return Slow.apply(out, run, seconds)
+
+        monkeypatch.setattr(module, "forward", forward)
+
+    assert trainer.recall is not None
+    for module, seconds in (
+        (trainer.policy.camera_tokens[0], 1.0),
+        (trainer.policy.camera_tokens[1], 1.0),
+        (trainer.policy.action_token, 3.0),
+        (trainer.policy.core, 4.0),
+        (trainer.policy.action_head, 5.0),
+        (trainer.recall.mlp, 6.0),
+    ):
+        slow(module, seconds)
+    monkeypatch.setattr(parts.Seconds, "now", lambda: Seconds(clock, clock))
+    (batch,) = trainer.source.sample(1)
+    taken = timed_step(trainer, lambda: (run(7.0), batch)[1])
+    known = {key: seconds.wall for key, seconds in taken.items() if seconds.wall}
+    assert known == {
+        ("batch", "forward"): 7,
+        ("cameras", "forward"): 2,
+        ("cameras", "backward"): 20,
+        ("inputs", "forward"): 3,
+        ("inputs", "backward"): 30,
+        ("core", "forward"): 4,
+        ("core", "backward"): 40,
+        ("head", "forward"): 5,
+        ("head", "backward"): 50,
+        ("recall", "forward"): 6,
+        ("recall", "backward"): 60,
+    }
+
+
+@pytest.mark.parametrize("core", [OURS, "ttm", "tlb", "lstm num_layers=3", "hourglass"])
+def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
+    (found,) = parsed([core], policy)
+    lstm = equal_lstm(found, policy)
+    made = Policy(policy.spec, replace(policy.config)).core if core == "ttm" else None
+    if made is not None:
+        assert found.parameters == sum(parameter.numel() for parameter in made.parameters())
+    assert lstm.name == "lstm"
+    assert abs(lstm.parameters / found.parameters - 1) <= TOLERANCE
+
+
+def test_cores_and_options_that_cannot_be_are_refused(
+    quick: BenchStepCommand, policy: Policy
+) -> None:
+    (small,) = parsed(["ttm num_layers=0 bottleneck=1"], policy)
+    with pytest.raises(UserError, match="fewer than an LSTM of width 128 can have"):
+        equal_lstm(small, policy)
+    with pytest.raises(UserError, match="there is no core ''"):
+        parsed([""], policy)
+    with pytest.raises(UserError, match="--ticks is 5 4; give the smaller number first"):
+        replace(quick, ticks=(5, 4)).run()
+    with pytest.raises(UserError, match="--threads is 0"):
+        replace(quick, threads=(0,)).run()
+    with pytest.raises(UserError, match="--cores is empty"):
+        replace(quick, cores=()).run()

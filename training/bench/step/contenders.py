@@ -1,0 +1,91 @@
+"""The cores that are timed, each with an LSTM of as many weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ttm.policy.cores.configs import sized_like, with_options
+from ttm.policy.cores.temporal_core import CoreConfig
+from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
+
+LSTM = "lstm"
+TOLERANCE = 0.02
+"""The largest relative difference between the weights of a core and of its LSTM."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A core with its options, as text."""
+
+    name: str
+    options: tuple[str, ...]
+    parameters: int
+    """Number of weights of the core."""
+
+    @property
+    def label(self) -> str:
+        """Name and options, as the user gives them."""
+        return " ".join((self.name, *self.options))
+
+
+def contenders(cores: Sequence[str], policy: Policy) -> dict[str, Contender]:
+    """Return the label of each core -> its LSTM.
+
+    Raises `UserError` if a core cannot be built, or no LSTM has as many weights.
+    """
+    return {core.label: equal_lstm(core, policy) for core in parsed(cores, policy)}
+
+
+def parsed(cores: Sequence[str], policy: Policy) -> list[Contender]:
+    """Return the cores that the texts name, at the sizes that they get in `policy`."""
+    found = []
+    for text in cores:
+        name, *options = text.split() or [""]
+        found.append(contender(name, tuple(options), policy))
+    return found
+
+
+def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
+    """Return a core with its number of weights in `policy`, counted without making them."""
+    config = policy.config
+    core = with_options(sized_like(name, config.core), options)
+    return Contender(name, options, _weights(core, config.width, policy.num_tokens))
+
+
+def equal_lstm(core: Contender, policy: Policy) -> Contender:
+    """Return an LSTM with as many weights as `core`.
+
+    It has as many layers as fit, and if that leaves a gap, a wider summary of its inputs.
+    """
+
+    def lstm(layers: int, *more: str) -> Contender:
+        return contender(LSTM, (f"num_layers={layers}", *more), policy)
+
+    layers = 1
+    while lstm(layers + 1).parameters <= core.parameters * (1 + TOLERANCE):
+        layers += 1
+    found = lstm(layers)
+    if not _equal(found, core):
+        widths = [lstm(layers, f"bottleneck={width}").parameters for width in (1, 2)]
+        width = 1 + round((core.parameters - widths[0]) / (widths[1] - widths[0]))
+        found = lstm(layers, f"bottleneck={max(width, 1)}")
+    if not _equal(found, core):
+        raise UserError(
+            f"core {core.label} has {core.parameters:,} weights, fewer than an LSTM of width "
+            f"{policy.config.width} can have; give a larger core"
+        )
+    return found
+
+
+def _equal(one: Contender, other: Contender) -> bool:
+    return abs(one.parameters - other.parameters) <= TOLERANCE * other.parameters
+
+
+def _weights(config: CoreConfig, width: int, num_inputs: int) -> int:
+    with torch.device("meta"):
+        core = config.build(width, num_inputs)
+    return sum(parameter.numel() for parameter in core.parameters())
