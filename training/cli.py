@@ -27,6 +27,7 @@ from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
+from ttm.training.bench.step.command import BenchStepCommand
 from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.common.help_texts import join_help_lines
@@ -82,6 +83,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
             "Measure time, operations, and the drift of memories.",
             {
                 "tick": BenchTickCommand,
+                "step": BenchStepCommand,
                 "flops": BenchFlopsCommand,
                 "sequence": BenchSequenceCommand,
                 "drift": BenchDriftCommand,
