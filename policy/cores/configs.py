@@ -53,12 +53,17 @@ def core_name(config: CoreConfig) -> str:
 
 
 def sized_like(name: str, other: CoreConfig) -> CoreConfig:
-    """Return the core called `name`, with the values of `other` for all fields that both have."""
+    """Return the core called `name`, with the values of `other` for all fields that both have.
+
+    What makes `other` a variant, such as the emptied memory of "none", is not taken over.
+    """
     if name not in registry.NAMES:
         raise UserError(f"there is no core '{name}'; give one of {', '.join(registry.NAMES)}")
     variant = registry.VARIANTS.get(name)
     made = config_class(name if variant is None else variant.kind)()
     common = {field.name for field in fields(made)} & {field.name for field in fields(other)}
+    if former := registry.VARIANTS.get(core_name(other)):
+        common -= former.fields.keys()
     values = {field: getattr(other, field) for field in common}
     return replace(made, **(values if variant is None else {**values, **variant.fields}))
 

@@ -39,6 +39,8 @@ def test_a_core_has_the_sizes_of_the_preset_and_its_own_defaults_besides(name: s
 def test_the_names_mean_what_they_say() -> None:
     assert sized_like("ttm", BASE) == BASE
     assert asdict(sized_like("none", BASE)) == {**asdict(BASE), "memory": False}
+    assert sized_like("ttm", sized_like("none", BASE)) == BASE
+    assert sized_like("lstm", sized_like("none", BASE)) == sized_like("lstm", BASE)
     assert sized_like("ttm", LstmConfig(num_layers=5)) == TokenTuringConfig(num_layers=5)
 
 
