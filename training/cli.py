@@ -27,6 +27,7 @@ from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
+from ttm.training.bench.sim.command import BenchSimCommand
 from ttm.training.bench.step.command import BenchStepCommand
 from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.cloning.command import TrainCommand
@@ -87,6 +88,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "flops": BenchFlopsCommand,
                 "sequence": BenchSequenceCommand,
                 "drift": BenchDriftCommand,
+                "sim": BenchSimCommand,
             },
         ),
         "study": Group(
