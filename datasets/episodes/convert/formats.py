@@ -39,6 +39,7 @@ class Format:
 
 
 _CONVERT = "ttm.datasets.convert"
+_LEROBOT = ("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache")
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
@@ -54,6 +55,24 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             reader=f"{_CONVERT}.hdf5",
             writer=f"{_CONVERT}.robomimic",
             is_file=True,
+        ),
+        "lerobot": Format(
+            "LeRobot's data set, version 3.0",
+            reader=f"{_CONVERT}.lerobot.read",
+            read_choices=("robot",),
+            writer=f"{_CONVERT}.lerobot.v30",
+            write_choices=("video_codec",),
+            packages=("pyarrow", "av"),
+            contents=_LEROBOT,
+        ),
+        "lerobot-v2.1": Format(
+            "LeRobot's data set, version 2.0 or 2.1",
+            reader=f"{_CONVERT}.lerobot.read",
+            read_choices=("robot",),
+            writer=f"{_CONVERT}.lerobot.v21",
+            write_choices=("video_codec",),
+            packages=("pyarrow", "av"),
+            contents=_LEROBOT,
         ),
     }
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ttm.datasets.episode_dataset import find_files
+from ttm.datasets.access.find_files import find_files
 from ttm.datasets.episode_file import open_file
 from ttm.policy.errors import UserError
 
@@ -42,6 +43,13 @@ def _recognise_hdf5(path: Path) -> str:
     )
 
 
+def _lerobot_version(path: Path) -> str:
+    try:
+        return str(json.loads((path / "meta/info.json").read_text())["codebase_version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def _is_rlds(path: Path) -> bool:
     return path.is_dir() and (
         (path / "features.json").is_file() or any(path.glob("**/*.tfrecord*"))
@@ -59,7 +67,10 @@ RAW_ROBOSUITE = (
     "--camera_width 84"
 )
 
-RULES: tuple[tuple[str, Callable[[Path], bool]], ...] = ()
+RULES: tuple[tuple[str, Callable[[Path], bool]], ...] = (
+    ("lerobot", lambda path: _lerobot_version(path).startswith("v3")),
+    ("lerobot-v2.1", lambda path: (path / "meta/info.json").is_file()),
+)
 """(name, whether a path has this format), for all formats but HDF5; the first that matches."""
 
 UNREAD: tuple[tuple[Callable[[Path], bool], str], ...] = (

@@ -85,7 +85,7 @@ def test_double_precision_actions_are_told(tmp_path, real_data, convert):
 
 
 def test_real_episodes_without_a_spec(real_data, convert, assert_equal):
-    target, _ = convert(real_data / "bridge_v2_robomimic.hdf5", "real")
+    target, _ = convert(real_data / "bridge_v2_robomimic.hdf5", "real.hdf5")
     assert_equal(open_dataset(real_data / "bridge_v2_robomimic.hdf5"), open_dataset(target))
 
 

@@ -1,0 +1,126 @@
+"""Where each episode of a LeRobot data set lies, in version 2.1 and in version 3.0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ttm.policy.errors import UserError
+
+INFO = "meta/info.json"
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+OUR_SPEC, OUR_EPISODES = "meta/ttm_spec.json", "meta/ttm_episodes.jsonl"
+"""What LeRobot has no place for: the PolicySpec, and of each episode its task, success, seed, masks."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One episode: its rows are those of its index in the data file."""
+
+    index: int
+    length: int
+    data: Path
+    videos: Mapping[str, tuple[Path, float]]
+    """Feature -> video file, and the time in it at which the episode starts, in seconds."""
+
+
+def read_info(root: Path) -> dict[str, Any]:
+    """Return `meta/info.json`. Raises `UserError` if it is damaged or of a version that is not read."""
+    try:
+        info = json.loads((root / INFO).read_text())
+        version, _ = info["codebase_version"], info["features"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{root / INFO} is damaged ({error}); fetch the data set again") from error
+    if version not in VERSIONS:
+        raise UserError(
+            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
+            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
+        )
+    return dict(info)
+
+
+def read_places(root: Path, info: Mapping[str, Any]) -> list[Place]:
+    """Return the place of every episode, in their order."""
+    try:
+        rows = _rows_v3(root) if info["codebase_version"] == "v3.0" else _rows_v2(root, info)
+        return [
+            _place(root, info, row) for row in sorted(rows, key=lambda row: row["episode_index"])
+        ]
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise UserError(
+            f"{root}: the list of its episodes is damaged ({error}); fetch the data set again"
+        ) from error
+
+
+def read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
+    """Return task index -> instruction."""
+    try:
+        if info["codebase_version"] != "v3.0":
+            return {row["task_index"]: row["task"] for row in read_lines(root / "meta/tasks.jsonl")}
+        table = pq.read_table(root / "meta/tasks.parquet")
+        text = next(name for name in table.column_names if name != "task_index")
+        return dict(zip(table["task_index"].to_pylist(), table[text].to_pylist(), strict=True))
+    except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
+        raise UserError(
+            f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
+        ) from error
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file with one JSON object a line."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def _rows_v3(root: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for file in sorted((root / "meta/episodes").glob("*/*.parquet")):
+        names = [n for n in pq.read_schema(file).names if not n.startswith(("stats/", "tasks"))]
+        rows += pq.read_table(file, columns=names).to_pylist()
+    return rows
+
+
+def _rows_v2(root: Path, info: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for line in read_lines(root / "meta/episodes.jsonl"):
+        index = line["episode_index"]
+        row = {"episode_index": index, "length": line["length"]}
+        rows.append({**row, "chunk": index // info["chunks_size"]})
+    return rows
+
+
+def _place(root: Path, info: Mapping[str, Any], row: Mapping[str, Any]) -> Place:
+    videos = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
+    index, length = row["episode_index"], row["length"]
+    if info["codebase_version"] != "v3.0":
+        names = {"episode_chunk": row["chunk"], "episode_index": index}
+        return Place(
+            index,
+            length,
+            root / info["data_path"].format(**names),
+            {k: (root / info["video_path"].format(video_key=k, **names), 0.0) for k in videos},
+        )
+
+    def numbers(kind: str) -> dict[str, int]:
+        return {part: int(row[f"{kind}/{part}"]) for part in ("chunk_index", "file_index")}
+
+    return Place(
+        index,
+        length,
+        root / info["data_path"].format(**numbers("data")),
+        {
+            key: (
+                root / info["video_path"].format(video_key=key, **numbers(f"videos/{key}")),
+                float(row[f"videos/{key}/from_timestamp"]),
+            )
+            for key in videos
+        },
+    )

@@ -1,0 +1,237 @@
+"""Reads LeRobot data sets of version 2.0, 2.1 and 3.0."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from ttm.datasets.convert.inferred import inferred_spec, survey_actions
+from ttm.datasets.convert.lerobot.features import (
+    ACTION,
+    CAPTURE_TIME,
+    DONE,
+    EXECUTED,
+    REWARD,
+    STATE,
+    SUCCESS,
+    WEIGHT,
+    Observed,
+    observed,
+)
+from ttm.datasets.convert.lerobot.places import (
+    OUR_EPISODES,
+    OUR_SPEC,
+    Place,
+    read_info,
+    read_lines,
+    read_places,
+    read_tasks,
+)
+from ttm.datasets.convert.lerobot.video import read_video
+from ttm.datasets.convert.options import ConvertOptions
+from ttm.datasets.convert.recording import FrameStream, Recording, Source
+from ttm.datasets.frames import Frames
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+
+Table = Callable[[Place], pa.Table]
+
+
+def read_source(path: Path, options: ConvertOptions) -> Source:
+    """Open the data set in the folder `path`."""
+    info = read_info(path)
+    places = read_places(path, info)
+    tasks = read_tasks(path, info)
+    found = observed(info["features"], str(path))
+    table = _table_reader()
+    parts, rounding = survey_actions((_matrix(table(place), ACTION) for place in places), str(path))
+    stored = _stored_spec(path)
+    spec = stored or inferred_spec(
+        robot=str(info.get("robot_type") or options.robot or "unknown"),
+        cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
+        vectors=found.labels,
+        actions=parts,
+        rate_hz=float(info["fps"]),
+    )
+    facts, stale = _own_facts(path, places)
+    masks = _masks(info, len(places))
+
+    def recordings() -> Iterator[Recording]:
+        for position, place in enumerate(places):
+            own = facts.get(place.index, {"masks": masks[position]})
+            yield _recording(place, table, tasks, spec, found, own, stored is not None)
+
+    skipped = f"not converted: {', '.join(found.skipped)}" if found.skipped else ""
+    lossy = any(camera.is_video for camera in found.cameras.values())
+    notes = (
+        skipped,
+        "the frames were stored as lossy video; they are as the video has them" if lossy else "",
+        stale,
+    )
+    return Source(
+        spec=spec,
+        num_episodes=len(places),
+        recordings=recordings,
+        has_own_spec=stored is not None,
+        notes=(*rounding, *filter(None, notes)),
+    )
+
+
+def _recording(
+    place: Place,
+    table: Table,
+    tasks: Mapping[int, str],
+    spec: PolicySpec,
+    found: Observed,
+    facts: Mapping[str, Any],
+    own: bool,
+) -> Recording:
+    rows = table(place)
+
+    def column(key: str, dtype: Any) -> Any:
+        return _values(rows, key).astype(dtype) if key in rows.column_names else None
+
+    success = column(SUCCESS, bool)
+    judged = facts.get("success", None if success is None else bool(success.any()))
+    return Recording(
+        name=f"{place.data}: episode {place.index}",
+        actions=_matrix(rows, ACTION).astype(np.float32),
+        vectors=_vectors(rows, spec, found, own),
+        cameras={
+            name: FrameStream(partial(_frames, table, place, camera.key, camera.is_video))
+            for name, camera in found.cameras.items()
+        },
+        instruction=tasks.get(int(rows["task_index"][0].as_py()), ""),
+        task=facts.get("task", ""),
+        success=judged,
+        seed=facts.get("seed"),
+        masks=frozenset(facts.get("masks", ())),
+        timestamps=_capture_times(rows, spec.rate_hz),
+        rewards=column(REWARD, np.float32),
+        dones=column(DONE, np.int64),
+        executed_actions=_matrix(rows, EXECUTED).astype(np.float32)
+        if EXECUTED in rows.column_names
+        else None,
+        loss_weights=column(WEIGHT, np.float32),
+    )
+
+
+def _vectors(
+    rows: pa.Table, spec: PolicySpec, found: Observed, own: bool
+) -> dict[str, npt.NDArray[np.float32]]:
+    if not own:
+        return {name: _matrix(rows, key).astype(np.float32) for name, key in found.vectors.items()}
+    vectors, start = {}, 0
+    state = _matrix(rows, STATE) if STATE in rows.column_names else np.zeros((len(rows), 0))
+    for vector in spec.proprioception:
+        vectors[vector.name] = state[:, start : start + vector.size].astype(np.float32)
+        start += vector.size
+    return vectors
+
+
+def _capture_times(rows: pa.Table, rate_hz: float) -> npt.NDArray[np.float64] | None:
+    """Return when the observations were captured; None if the stamps were only counted up."""
+    if CAPTURE_TIME in rows.column_names:
+        times = _values(rows, CAPTURE_TIME).astype(np.float64)
+        return None if np.isnan(times).all() else times
+    times = _values(rows, "timestamp").astype(np.float64)
+    counted = np.arange(len(times)) / rate_hz
+    return None if np.allclose(times - times[0], counted, atol=1e-3) else times
+
+
+def _frames(table: Table, place: Place, key: str, is_video: bool) -> Iterator[Frames]:
+    if is_video:
+        file, start_s = place.videos[key]
+        yield from read_video(file, start_s, place.length)
+        return
+    for row in table(place)[key]:
+        stored = row.as_py()
+        try:
+            file = stored["bytes"] or (place.data.parents[2] / stored["path"]).read_bytes()
+            with Image.open(io.BytesIO(file)) as image:
+                yield np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError, TypeError) as error:
+            raise UserError(
+                f"{place.data}: episode {place.index} has a damaged image ({error}); "
+                "fetch the data set again"
+            ) from error
+
+
+def _table_reader() -> Table:
+    """Return a function that gives the rows of an episode. The last data file is kept in memory."""
+
+    @lru_cache(maxsize=1)
+    def read(path: Path) -> pa.Table:
+        try:
+            return pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{path} is damaged ({error}); fetch the data set again") from error
+
+    def rows(place: Place) -> pa.Table:
+        whole = read(place.data)
+        mine = np.flatnonzero(whole["episode_index"].to_numpy() == place.index)
+        if len(mine) != place.length:
+            raise UserError(
+                f"{place.data} has {len(mine)} rows of episode {place.index}, but the list of "
+                f"episodes says {place.length}; fetch the data set again"
+            )
+        return whole.slice(mine[0], len(mine)) if len(mine) else whole.slice(0, 0)
+
+    return rows
+
+
+def _matrix(rows: pa.Table, key: str) -> npt.NDArray[Any]:
+    """Return a column of vectors as (T, K); those of one value are stored as plain numbers."""
+    return _values(rows, key).reshape(len(rows), -1)
+
+
+def _values(rows: pa.Table, key: str) -> npt.NDArray[Any]:
+    """Return a column as (T,) or (T, K)."""
+    column = rows[key].combine_chunks()
+    if not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
+
+
+def _stored_spec(root: Path) -> PolicySpec | None:
+    path = root / OUR_SPEC
+    return PolicySpec.from_json(path.read_text()) if path.is_file() else None
+
+
+def _own_facts(root: Path, places: list[Place]) -> tuple[dict[int, dict[str, Any]], str]:
+    """Return episode index -> facts that LeRobot has no place for, and a note if they are outdated."""
+    path = root / OUR_EPISODES
+    if not path.is_file():
+        return {}, ""
+    try:
+        facts = {line["episode_index"]: line for line in read_lines(path)}
+    except (json.JSONDecodeError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it to do without it") from error
+    lengths = {place.index: place.length for place in places}
+    if {index: line["length"] for index, line in facts.items()} != lengths:
+        return {}, f"{OUR_EPISODES} is of another state of the data set and is not used"
+    return facts, ""
+
+
+def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
+    """Return the masks of each episode from `splits`, such as {"train": "0:80", "val": "80:100"}."""
+    names: list[tuple[str, ...]] = [()] * count
+    splits = info.get("splits") or {}
+    if len(splits) < 2:
+        return names  # "train" alone is written of every data set
+    for name, span in splits.items():
+        start, _, stop = str(span).partition(":")
+        for index in range(int(start or 0), min(int(stop or count), count)):
+            names[index] += ("valid" if name in ("val", "validation") else name,)
+    return names

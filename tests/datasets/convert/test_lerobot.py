@@ -1,0 +1,184 @@
+"""LeRobot's data sets: round trips, what others write, damage, and LeRobot's own class."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
+
+pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("av")
+
+VERSIONS = ("lerobot", "lerobot-v2.1")
+
+
+@pytest.fixture
+def lerobot(demos, convert) -> Path:
+    """A data set of version 3.0 with PNGs, with nothing in it that LeRobot would not write."""
+    target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
+    (target / "meta/ttm_spec.json").unlink()
+    (target / "meta/ttm_episodes.jsonl").unlink()
+    return target
+
+
+def edit_info(root: Path, **changes) -> dict:
+    info = json.loads((root / "meta/info.json").read_text())
+    info |= changes
+    (root / "meta/info.json").write_text(json.dumps(info))
+    return info
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_lossless_round_trip_changes_nothing(demos, convert, assert_equal, version):
+    target, _ = convert(demos, "lerobot", version, video_codec="none")
+    back, done = convert(target, "back")
+    assert done.source_format == version
+    assert open_dataset(back).spec == demos.spec
+    assert_equal(demos, open_dataset(back))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_executed_actions_and_weights_survive(
+    tmp_path, spec, observation, action, convert, version
+):
+    with EpisodeWriter(tmp_path / "dagger" / "episode_00000.hdf5", spec) as writer:
+        for tick in range(5):
+            writer.append(
+                observation(tick), action(tick), timestamp_s=tick / 5, reward=tick / 3,
+                executed_action=action(tick + 1), loss_weight=tick + 0.5,
+            )  # fmt: skip
+        writer.finish(instruction="wave")
+    target, _ = convert(tmp_path / "dagger", "lerobot", version, video_codec="none")
+    back, _ = convert(target, "back")
+    ours, theirs = open_dataset(tmp_path / "dagger")[0], open_dataset(back)[0]
+    np.testing.assert_array_equal(ours.executed_actions, theirs.executed_actions)
+    np.testing.assert_array_equal(ours.loss_weights, theirs.loss_weights)
+    with h5py.File(ours.path) as mine, h5py.File(theirs.path) as other:
+        for key in ("rewards", "dones"):
+            np.testing.assert_array_equal(mine[f"data/demo_0/{key}"], other[f"data/demo_0/{key}"])
+
+
+@pytest.mark.parametrize(
+    ("version", "codec"), [("lerobot", "av1"), ("lerobot", "h264"), ("lerobot-v2.1", "h264")]
+)
+def test_videos_hold_each_frame_at_its_tick(tmp_path, convert, version, codec):
+    """Two episodes share a video in version 3.0; the level of a frame tells episode and tick."""
+    spec = PolicySpec("arm", (CameraSpec("head", 64, 64),), (), (ActionPart("x", 1, "m"),), 12.5)
+    for number, ticks in enumerate((7, 9)):
+        with EpisodeWriter(tmp_path / "levels" / f"episode_{number}.hdf5", spec) as writer:
+            for tick in range(ticks):
+                frame = np.full((64, 64, 3), 20 + 100 * number + 10 * tick, np.uint8)
+                frame[..., 0] = 200
+                writer.append({"head": frame}, [tick], timestamp_s=tick / 12.5)
+            writer.finish(instruction="look")
+    target, _ = convert(tmp_path / "levels", "lerobot", version, video_codec=codec)
+    assert len(list(target.rglob("*.mp4"))) == (1 if version == "lerobot" else 2)
+    back, done = convert(target, "back")
+    assert any("lossy" in note for note in done.notes)
+    assert open_dataset(back).spec == spec
+    for ours, theirs in zip(open_dataset(tmp_path / "levels"), open_dataset(back), strict=True):
+        difference = theirs.frames("head").astype(int) - ours.frames("head")
+        assert abs(difference).mean() < 4, "a neighbouring tick would differ by 10"
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+
+
+def test_what_others_write(lerobot, convert, assert_equal, demos):
+    info = edit_info(lerobot, splits={"train": "0:1", "val": "1:2"}, robot_type="so100", fps=5)
+    features = info["features"]
+    features["observation.state"]["names"] = {"motors": ["pan", "lift", "roll"]}
+    features["observation.environment_state"] = {"dtype": "float32", "shape": [9], "names": None}
+    features["observation.images.depth"] = {
+        "dtype": "video", "shape": [4, 4, 3], "names": None, "info": {"video.is_depth_map": True},
+    }  # fmt: skip
+    edit_info(lerobot, features=features)
+    with pytest.raises(UserError, match="list of its episodes is damaged"):
+        convert(lerobot, "back")  # a video feature without videos
+    del features["observation.images.depth"]
+    edit_info(lerobot, features=features)
+    back, done = convert(lerobot, "back")
+    assert any("environment_state (the simulator's state)" in note for note in done.notes)
+    found = open_dataset(back)
+    assert found.spec.robot == "so100"
+    assert found.spec.rate_hz == 5
+    assert found.spec.proprioception[0].labels == ("pan", "lift", "roll")
+    assert [each.masks for each in found] == [{"train"}, {"valid"}]
+    assert [each.success for each in found] == [True, False]
+    for ours, theirs in zip(demos, found, strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        np.testing.assert_array_equal(ours.frames("head"), theirs.frames("head"))
+        np.testing.assert_array_equal(ours.proprioception("joints"), theirs.proprioception("state"))
+        assert ours.instruction == theirs.instruction
+
+
+def test_training_sees_the_same_windows(demos, convert, monkeypatch):
+    target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
+    back, _ = convert(target, "back")
+    embed = "ttm.datasets.instructions.embed_instruction"
+    monkeypatch.setattr(embed, lambda text: np.full(384, len(text), np.float32))
+    ours, theirs = (
+        WindowDataset(episodes, window=3).gather([0, 1, 2])
+        for episodes in (demos, open_dataset(back))
+    )
+    for name in ("head", "wrist"):
+        np.testing.assert_array_equal(ours["images"][name], theirs["images"][name])
+    np.testing.assert_array_equal(ours["actions"], theirs["actions"])
+    np.testing.assert_array_equal(ours["valid"], theirs["valid"])
+
+
+def test_counted_timestamps_are_not_taken_for_measured_ones(lerobot, convert):
+    features = edit_info(lerobot)["features"]
+    del features["capture_time_s"]
+    edit_info(lerobot, features=features)
+    path = next((lerobot / "data").rglob("*.parquet"))
+    pq.write_table(pq.read_table(path).drop_columns(["capture_time_s"]), path)
+    back, _ = convert(lerobot, "back")
+    assert open_dataset(back)[0].timestamps is None
+
+
+def test_facts_of_another_state_are_not_used(demos, convert):
+    target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
+    facts = target / "meta/ttm_episodes.jsonl"
+    facts.write_text(facts.read_text().splitlines()[0] + "\n")
+    _, done = convert(target, "back")
+    assert any("another state of the data set" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("name", ["meta/info.json", "meta/tasks.parquet", "meta/episodes", "data"])
+def test_damage_is_one_line(lerobot, convert, name, tmp_path):
+    place = lerobot / name
+    file = place if place.is_file() else next(place.rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(UserError, match="damaged"):
+        convert(lerobot, "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_frames_that_no_video_can_hold(tmp_path, convert):
+    spec = PolicySpec("arm", (CameraSpec("head", 7, 9),), (), (ActionPart("x", 1, "m"),), 5)
+    with EpisodeWriter(tmp_path / "odd.hdf5", spec) as writer:
+        writer.append({"head": np.zeros((7, 9, 3), np.uint8)}, [0.0], timestamp_s=0)
+        writer.finish(instruction="look")
+    with pytest.raises(UserError, match="encodes no frames of 9x7; give --video-codec none"):
+        convert(tmp_path / "odd.hdf5", "lerobot", "lerobot")
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["odd.hdf5"]
+
+
+def test_old_versions_are_named(lerobot, convert):
+    edit_info(lerobot, codebase_version="v1.6")
+    with pytest.raises(UserError, match=r"version v1\.6, which is not read"):
+        convert(lerobot, "back")
+
+
+def test_a_missing_package_is_named(demos, convert, monkeypatch):
+    monkeypatch.setattr("ttm.datasets.convert.formats.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"needs pyarrow and av.*ttm-policy-stack\[convert\]"):
+        convert(demos, "lerobot", "lerobot")
