@@ -1,1 +1,1 @@
-"""Small experiments that compare the temporal cores without a robot; see `ttm study --help`."""
+"""Experiments that compare the temporal cores; see `ttm study --help`."""

@@ -60,11 +60,13 @@ class Workshop:
         for seed in options.seeds:
             for variant in options.variants:
                 folder = RunFolder(options.out / variant.folder / f"seed_{seed}")
-                with folder.claimed() as ours:
-                    if not ours:
+                with folder.claimed() as mine:
+                    if not mine:
                         print_progress(f"{variant.label}, seed {seed}: another process works on it")
                         continue
                     code = self._make(folder, variant, seed)
+                if self._is_late:
+                    print_progress("the time of --minutes-in-all is over; the same command goes on")
                 if code or self._is_late:
                     return code
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from ttm.policy.network.config import VisionConfig
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.collection.collect import collect
 from ttm.sim.environment import inspect_env
+from ttm.sim.evaluation import actors
 from ttm.training.study.suite.options import SuiteOptions
 from ttm.training.study.suite.study import run
 
@@ -23,17 +26,22 @@ ENV = "memory_point_env:test/MemoryPoint-v0"
 DEMONSTRATIONS = 6
 
 
+def prepare(patch: pytest.MonkeyPatch) -> None:
+    """Make `ENV` importable, as a user's package is, and spare policies the conversion to OpenVINO."""
+    patch.syspath_prepend(str(SIM_TESTS))
+    patch.setattr(actors, "PolicyRunner", partial(PolicyRunner, engine="torch"))
+
+
 @pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a user's package is."""
-    monkeypatch.syspath_prepend(str(SIM_TESTS))
+def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(monkeypatch)
 
 
 @pytest.fixture(scope="session")
 def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demonstrations")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SIM_TESTS))
+        prepare(patch)
         collect(folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2)
     return folder
 
@@ -42,7 +50,7 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with a vision, narrow and untrained."""
     with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        patch.syspath_prepend(str(SIM_TESTS))
+        prepare(patch)
         torch.manual_seed(0)
         vision = VisionConfig(width_coefficient=0.5, reduction=8, norm="group")
         core = LstmConfig(num_layers=1)
@@ -84,6 +92,6 @@ def finished(
     out = tmp_path_factory.mktemp("finished") / "suite"
     made = tiny_study(data=(str(demonstrations),), init=seeing, out=out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SIM_TESTS))
+        prepare(patch)
         assert run(made) == 0
     return made

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from ttm.policy.cores.registry import NAMES
+from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.common.core_sizes import num_parameters
 from ttm.training.study.suite.core_sizes import TOLERANCE, source_cores, suite_cores
 from ttm.training.study.suite.first_weights import first_policy
 from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
 
-WIDTH, INPUTS = 32, 9
+Weights = dict[str, torch.Tensor]
 VARIANTS = [parse_variant(text, OURS_OPTIONS) for text in (OURS, *NAMES)]
 
 
@@ -35,47 +36,63 @@ def test_a_size_that_ours_is_given_holds_for_the_others() -> None:
     assert num_parameters(cores[OURS], 128, 17) > 415_000
 
 
-def test_first_weights_of_equal_name_and_shape_are_equal(seeing: Path) -> None:
-    """All around the core is the same for all, and so is what the cores have in common."""
-    seen = load_checkpoint(seeing)[0]
-    sizes = seen.config.width, seen.num_tokens
-    cores, sources = suite_cores(VARIANTS[0], VARIANTS, *sizes), source_cores(VARIANTS[0], *sizes)
-    first = {
-        label: first_policy(seen, core, sources, seed=3).state_dict()
-        for label, core in cores.items()
-    }
-    shared: dict[tuple[str, str], list[str]] = {}
-    for label, found in first.items():
-        around = {name: value for name, value in found.items() if not name.startswith("core.")}
-        assert around.keys() == {n for n in first["ttm"] if not n.startswith("core.")}
-        assert all(torch.equal(value, first["ttm"][name]) for name, value in around.items())
-        for source in ("ttm", "lstm"):
-            for name, value in found.items():
-                other = first[source].get(name)
-                if name.startswith("core.") and other is not None and other.shape == value.shape:
-                    assert torch.equal(value, other), f"{label} and {source} differ in {name}"
-                    shared.setdefault((label, source), []).append(name)
-    assert any("process" in name for name in shared["ours", "ttm"])
-    assert any("read" in name for name in shared["transformer", "lstm"])
-    assert first["none"].keys() == first["ttm"].keys()
-    assert all(torch.equal(first["none"][name], first["ttm"][name]) for name in first["ttm"])
-    other_seed = first_policy(seen, cores["ttm"], sources, seed=4).state_dict()
-    kept = {name for name in other_seed if torch.equal(other_seed[name], first["ttm"][name])}
-    assert {n.split(".")[0] for n in first["ttm"].keys() - kept} == {"core", "action_head"}
-    vision = {
-        name: value for name, value in seen.state_dict().items() if name.startswith("vision.")
-    }
-    assert all(torch.equal(value, first["ours"][name]) for name, value in vision.items())
+@pytest.fixture(scope="module")
+def seen(seeing: Path) -> Policy:
+    return load_checkpoint(seeing)[0]
 
 
-def test_shared_weights_keep_the_spread_that_each_core_draws(seeing: Path) -> None:
-    seen = load_checkpoint(seeing)[0]
+def first_weights(seen: Policy, label: str, seed: int, *, share: bool = True) -> Weights:
+    """Return the first weights of a variant, without what it shares with others if not `share`."""
     sizes = seen.config.width, seen.num_tokens
-    cores, sources = suite_cores(VARIANTS[0], VARIANTS, *sizes), source_cores(VARIANTS[0], *sizes)
-    for label, core in cores.items():
-        alone = first_policy(seen, core, [], seed=0).state_dict()
-        shared = first_policy(seen, core, sources, seed=0).state_dict()
-        for name, value in alone.items():
-            if value.is_floating_point() and value.numel() >= 256 and value.std() > 0:
-                ratio = float(shared[name].std() / value.std())
-                assert 0.8 < ratio < 1.25, f"{label}: {name}"
+    config = suite_cores(VARIANTS[0], VARIANTS, *sizes)[label]
+    sources = source_cores(VARIANTS[0], *sizes) if share else []
+    return first_policy(seen, config, sources, seed).state_dict()
+
+
+@pytest.fixture(scope="module")
+def first(seen: Policy) -> dict[str, Weights]:
+    """Label -> first weights of seed 3."""
+    labels = (OURS, "ttm", "none", "lstm", "transformer")
+    return {label: first_weights(seen, label, seed=3) for label in labels}
+
+
+def common(one: Weights, other: Weights, prefix: str) -> set[str]:
+    """Return the names of tensors that both have in the same shape."""
+    shared = {name for name in one.keys() & other.keys() if name.startswith(prefix)}
+    return {name for name in shared if one[name].shape == other[name].shape}
+
+
+def test_all_around_the_core_is_the_same_for_all(first: dict[str, Weights], seen: Policy) -> None:
+    around = {name for name in first["ttm"] if not name.startswith("core.")}
+    for found in first.values():
+        assert {name for name in found if not name.startswith("core.")} == around
+        assert all(torch.equal(found[name], first["ttm"][name]) for name in around)
+    kept = {name for name in around if not name.startswith("action_head.")}
+    assert all(torch.equal(first[OURS][name], seen.state_dict()[name]) for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "part"),
+    [(OURS, "ttm", "process"), ("none", "ttm", "write"), ("transformer", "lstm", "read")],
+)
+def test_cores_share_what_has_the_same_name_and_shape(
+    first: dict[str, Weights], one: str, other: str, part: str
+) -> None:
+    shared = common(first[one], first[other], "core.")
+    assert any(part in name and name.endswith("weight") for name in shared)
+    assert all(torch.equal(first[one][name], first[other][name]) for name in shared)
+
+
+def test_the_seed_draws_core_and_head_alone(first: dict[str, Weights], seen: Policy) -> None:
+    other = first_weights(seen, "ttm", seed=4)
+    drawn = {name for name in other if not torch.equal(other[name], first["ttm"][name])}
+    assert {name.split(".")[0] for name in drawn} == {"core", "action_head"}
+
+
+@pytest.mark.parametrize("label", [OURS, "transformer"])
+def test_shared_weights_keep_the_spread_that_each_core_draws(
+    first: dict[str, Weights], seen: Policy, label: str
+) -> None:
+    for name, value in first_weights(seen, label, seed=3, share=False).items():
+        if value.is_floating_point() and value.numel() >= 256 and value.std() > 0:
+            assert 0.8 < float(first[label][name].std() / value.std()) < 1.25, name

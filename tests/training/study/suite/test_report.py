@@ -49,7 +49,9 @@ def grid(title: str) -> Grid:
 
 def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
     low, high = wilson_interval(14, 16)
-    every = {row[0]: row for row in grid("Right choices, all tasks").rows if row[0] == "ours"}["ours"]
+    every = {row[0]: row for row in grid("Right choices, all tasks").rows if row[0] == "ours"}[
+        "ours"
+    ]
     assert grid("Right choices, all tasks").columns == [
         "core",
         "seeds",

@@ -14,6 +14,8 @@ import torch
 
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.result import Evaluation
 from ttm.training.cloning.frozen_vision.map_store import MapStore
 from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.study.suite import pieces
@@ -93,6 +95,26 @@ def test_interrupted_and_resumed_equals_unbroken(finished: SuiteOptions, options
     unbroken = choices(collect_figures(finished.out))
     assert len(choices(collect_figures(broken.out))) == 2
     assert set(choices(collect_figures(broken.out))) < set(unbroken)
+
+
+def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = options(core=("lstm",), probe=("live",))
+    begun: list[Condition] = []
+    original = pieces.evaluate_conditions
+
+    def evaluate(*arguments: Any, **named: Any) -> list[Evaluation]:
+        begun.extend(arguments[2])
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(pieces, "evaluate_conditions", evaluate)
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted)
+    assert run(wanted) == 0
+    assert [condition.gap for condition in begun] == [1, 3, 3]
 
 
 def test_a_part_is_made_alone_and_others_are_added(
