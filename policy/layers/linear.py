@@ -26,27 +26,36 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x of shape (..., in) to (..., out)."""
-        if self._gains(x):
-            out: Tensor = _OneDnnLinear.apply(x, self.weight, self.bias)
-            return out
-        return F.linear(x, self.weight, self.bias)
+        compute = linear if self.training else F.linear
+        return compute(x, self.weight, self.bias)
 
-    def _gains(self, x: Tensor) -> bool:
-        """Whether oneDNN is there, can compute this product, and is worth its call."""
-        return (
-            torch.is_grad_enabled()
-            and self.training
-            and x.device.type == "cpu"
-            and x.dtype == self.weight.dtype == torch.float32
-            and x.numel() * self.out_features >= FEWEST_PRODUCTS
-            and not torch.is_autocast_enabled("cpu")
-            and has_onednn()
-        )
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x W^T + b, where a gradient is asked for by oneDNN, if that is faster.
+
+    x: (..., in); weight: (out, in); bias: (out,). Returns (..., out).
+    """
+    if torch.is_grad_enabled() and _gains(x, weight):
+        out: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return F.linear(x, weight, bias)
+
+
+def _gains(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is there, can compute this product, and is worth its call."""
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() * len(weight) >= FEWEST_PRODUCTS
+        and not torch.is_autocast_enabled("cpu")
+        and has_onednn()
+    )
 
 
 def has_onednn() -> bool:
     """Whether this build of PyTorch has oneDNN and its linear operator."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(available) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class _OneDnnLinear(torch.autograd.Function):
@@ -58,7 +67,7 @@ class _OneDnnLinear(torch.autograd.Function):
         return _product(x, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         rows = gradient.flatten(0, -2)  # (rows, out)

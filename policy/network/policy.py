@@ -219,7 +219,7 @@ class Policy(nn.Module):
         tokens = []
         for camera, module in zip(self.spec.cameras, self.camera_tokens, strict=True):
             given = features[camera.name]
-            summary = module(given.maps.float())  # (U, K, D)
+            summary = module(given.maps.float(), folded=True)  # (U, K, D)
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens

@@ -9,7 +9,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ttm.policy.layers.linear import linear
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.norms import layer_norm
 from ttm.policy.layers.token_learner import TokenSummarizer
@@ -33,12 +35,43 @@ class CameraTokens(nn.Module):
         self.norm = layer_norm(width)
         self.mlp = Mlp(width, 2 * width, width)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Map features, (B, C, h, w), to tokens, (B, K, D)."""
-        tokens = self.project(features.flatten(2).transpose(1, 2))  # (B, h * w, D)
-        summary = self.summarizer(tokens + self.position + self.camera)
+    def forward(self, features: Tensor, folded: bool = False) -> Tensor:
+        """Map features, (B, C, h, w), to tokens, (B, K, D).
+
+        folded: compute the same but for rounding, in less time where gradients are asked for,
+        because the D channels of the cells are never made.
+        """
+        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
+        if folded:
+            summary = self._folded_summary(cells)
+        else:
+            summary = self.summarizer(self.project(cells) + self.position + self.camera)
         out: Tensor = summary + self.mlp(self.norm(summary))
         return out
+
+    def _folded_summary(self, cells: Tensor) -> Tensor:
+        """Return the summary, (B, K, D), of the cells x = W f + e, whose features f are (B, P, C).
+
+        The mean of W f + e over the D channels goes out of W and e beforehand, and its variance is
+        a quadratic form of f. So the normalised cells need not exist: the hidden layer of the
+        summariser's MLP is a linear map of f / deviation, and the sums of the cells are W times the
+        sums of f, plus those of e.
+        """
+        norm, mlp = self.summarizer.norm, self.summarizer.mlp
+        weight, offset = self.project.weight, self.project.bias + self.position + self.camera
+        centred_weight = weight - weight.mean(dim=0)  # (D, C)
+        centred_offset = offset - offset.mean(dim=1, keepdim=True)  # (P, D)
+        square = centred_weight.T @ centred_weight / len(weight)  # (C, C)
+        mixed = centred_offset @ centred_weight * (2 / len(weight))  # (P, C)
+        constant = centred_offset.square().mean(dim=1, keepdim=True)  # (P, 1)
+        variance = (cells * (cells @ square + mixed)).sum(dim=-1, keepdim=True) + constant
+        scale = (variance + norm.eps).rsqrt()  # (B, P, 1)
+        to_hidden = mlp.hidden.weight * norm.weight  # (H, D)
+        bias = mlp.hidden.bias + mlp.hidden.weight @ norm.bias
+        centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
+        hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
+        weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
+        return F.linear(weights @ cells, weight) + weights @ offset
 
 
 def position_waves(grid: tuple[int, int], width: int) -> Tensor:

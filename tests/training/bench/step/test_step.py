@@ -56,7 +56,12 @@ def test_a_core_and_its_lstm_are_timed_on_made_up_episodes(
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
     assert "3 episodes of 3 to 4 ticks" in printed
-    for text in ("10 frames a camera\n10 are distinct", "on 1 CPU thread\n", "on 2 CPU threads\n", "camera tokens"):
+    for text in (
+        "10 frames a camera\n10 are distinct",
+        "on 1 CPU thread\n",
+        "on 2 CPU threads\n",
+        "camera tokens",
+    ):
         assert text in printed
     rows = json.loads(path.read_text())["steps"]
     assert [(row["core"].split()[0], row["threads"]) for row in rows] == [
@@ -113,8 +118,8 @@ def test_time_is_told_to_the_part_that_takes_it(
     def slow(module: nn.Module, seconds: float) -> None:
         whole = module.forward
 
-        def forward(*args: Any) -> Any:
-            out = whole(*args)
+        def forward(*args: Any, **options: Any) -> Any:
+            out = whole(*args, **options)
             if isinstance(out, tuple):
                 return Slow.apply(out[0], run, seconds), *out[1:]
             return Slow.apply(out, run, seconds)
