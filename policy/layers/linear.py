@@ -70,13 +70,20 @@ class _OneDnnLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)  # (rows, out)
+        rows = gradient.flatten(0, -2)  # (P, out)
         of_x, of_weight, of_bias = ctx.needs_input_grad
         return (
             _product(gradient, weight.t()) if of_x else None,
-            _product(rows.t(), x.flatten(0, -2).t()) if of_weight else None,
+            _sum_of_products(rows, x.flatten(0, -2)) if of_weight else None,
             rows.sum(dim=0) if of_bias else None,
         )
+
+
+def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
+    """Return x^T y, (I, O), of x (P, I) and y (P, O). oneDNN copies the one that is given first."""
+    if x.shape[1] > y.shape[1]:
+        return _product(y.t(), x.t()).t()
+    return _product(x.t(), y.t())
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -71,7 +71,8 @@ class CameraTokens(nn.Module):
         centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
         hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
         weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
-        return F.linear(weights @ cells, weight) + weights @ offset
+        summary: Tensor = F.linear(weights @ cells, weight) + weights @ offset
+        return summary
 
 
 def position_waves(grid: tuple[int, int], width: int) -> Tensor:
