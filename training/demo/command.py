@@ -13,8 +13,9 @@ class DemoCommand(DemoOptions):
     """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
 
     The policy starts with the vision of the one that ships with the project. Its memory and its
-    action head start from random weights and have to learn the tasks. The demo takes 5 minutes on
-    two free cores. OUT/report.html shows what it found, with videos.
+    action head start from random weights and have to learn the tasks. Then the policy that ships
+    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
+    free cores. OUT/report.html shows what it found, with videos.
 
     Example: ttm demo --out demo_out
     """

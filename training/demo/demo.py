@@ -1,12 +1,9 @@
-"""The steps of `ttm demo`, and the report about them."""
+"""The work of `ttm demo`: a short training, a memory task, and the report about both."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,21 +16,20 @@ from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.collection.collect import collect
 from ttm.sim.evaluation.actors import resolve_checkpoint
 from ttm.sim.evaluation.evaluate import evaluate
+from ttm.sim.evaluation.pages.comparison import Comparison
 from ttm.sim.evaluation.pages.report import Fact, Section, write_report
-from ttm.sim.evaluation.result import (
-    Evaluation,
-    TaskResult,
-    compare,
-    describe_test,
-    load_evaluation,
-)
+from ttm.sim.evaluation.result import VIDEOS, Evaluation, TaskResult, compare, describe_test
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.tasks.table import SKILL_NAMES
 from ttm.training.cloning.assembly import train
 from ttm.training.cloning.network_choice import with_vision_kept
 from ttm.training.cloning.options import InputDropoutConfig, OptimizationConfig, TrainOptions
 from ttm.training.common.schedule import Budget
+from ttm.training.demo.memory import STEPS as MEMORY_STEPS
+from ttm.training.demo.memory import MemoryDemo
 from ttm.training.demo.options import DemoOptions
+from ttm.training.demo.ros import describe_same, drive_over_ros, require_success, same_outcomes
+from ttm.training.demo.steps import Steps
 
 FIRST_SEED = 5_000_000
 """First initial state of the demonstrations: neither the shipped policy's training nor any
@@ -46,7 +42,7 @@ NEW_WEIGHTS_RATE = 1e-3
 PREVIOUS_ACTION_DROPOUT = 0.7
 """As in the training of the shipped policy."""
 STEPS = 6
-"""Number of steps that are printed and reported."""
+"""Number of steps up to the memory task."""
 INTRODUCTION = (
     "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
     "before and after on the same initial states, which no training has seen, and then drove the "
@@ -66,7 +62,8 @@ class Demo:
         self.demonstrations = self.out / "demonstrations"
         self.trained = self.out / "trained" / "best.safetensors"
         self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
-        self.facts: list[Fact] = []
+        self.memory = MemoryDemo(options, self.checkpoint)
+        self.steps = Steps(STEPS + (0 if self.memory.problem else MEMORY_STEPS))
 
     def run(self) -> int:
         """Run all steps; return the exit code."""
@@ -78,27 +75,29 @@ class Demo:
         self._train(start)
         after = self._evaluate("after", str(self.trained))
         ros = self._drive_over_ros()
-        self._report(before, after, ros, time.monotonic() - begun_s)
+        self._compare_over_ros(after, ros)
+        chapter = self._remember()
+        self._report([before, after, ros], chapter, time.monotonic() - begun_s)
         return 0
 
     def _record(self) -> None:
         count = self.options.demonstrations
         tasks = " and ".join(self.tasks)
         finding = f"{count} scripted demonstrations of each of {tasks}"
-        with self._step("record demonstrations", finding):
+        with self.steps.step("record demonstrations", finding):
             exit_code = collect(
                 self.demonstrations,
                 episodes=count,
                 workers=self.options.workers,
                 first_seed=FIRST_SEED,
             )
-            _require_success(exit_code, "collect")
+            require_success(exit_code, "collect")
 
     def _check(self) -> None:
-        with self._step("check them"):
+        with self.steps.step("check them"):
             report = check_dataset(self.demonstrations)
             print_report(report, Console())
-            self._found(
+            self.steps.found(
                 f"{report.num_errors} faults in {report.num_episodes} episodes ({report.num_ticks} ticks)"
             )
         if report.num_errors:
@@ -117,21 +116,21 @@ class Demo:
         return str(path)
 
     def _evaluate(self, when: str, checkpoint: str) -> Evaluation:
-        with self._step(f"evaluate {when} the training"):
+        with self.steps.step(f"evaluate {when} the training"):
             evaluation = evaluate(
                 checkpoint,
                 self.tasks,
                 episodes=self.options.episodes,
                 workers=self.options.workers,
                 max_ticks=self.options.max_ticks,
-                video_folder=self.out / when / "videos",
+                video_folder=self.out / when / VIDEOS,
                 videos=1,
                 label=when,
             )
             evaluation.save(self.out / when)
             for result in evaluation.tasks.values():
                 print(f"  {result}")
-            self._found("; ".join(str(result) for result in evaluation.tasks.values()))
+            self.steps.found("; ".join(str(result) for result in evaluation.tasks.values()))
         return evaluation
 
     def _train(self, start: str) -> None:
@@ -142,7 +141,7 @@ class Demo:
         finding = (
             f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
         )
-        with self._step("train", finding):
+        with self.steps.step("train", finding):
             options = TrainOptions(
                 data=(str(self.demonstrations),),
                 out=self.trained.parent,
@@ -154,7 +153,7 @@ class Demo:
                 validations=4,
                 overwrite=True,
             )
-            _require_success(train(options), "train")
+            require_success(train(options), "train")
 
     def _start_in_words(self) -> str:
         checkpoint = Path(self.checkpoint)
@@ -163,85 +162,47 @@ class Demo:
         return checkpoint.name + (", of which only the vision is kept" if self.only_vision else "")
 
     def _drive_over_ros(self) -> Evaluation:
-        """Run policy and simulator as processes that share nothing but ROS topics."""
+        """Repeat the first initial states of each task over ROS 2."""
         results: dict[str, TaskResult] = {}
-        with self._step("drive the robot over ROS 2"):
+        with self.steps.step("drive the robot over ROS 2"):
             for task in self.tasks:
-                self._run_robot(task)
-                results |= load_evaluation(self.out / "ros" / task).tasks
-            self._found(
+                results |= drive_over_ros(
+                    str(self.trained),
+                    task,
+                    self.out / "ros" / task,
+                    self.out / "ros" / VIDEOS,
+                    episodes=self.options.ros_episodes,
+                    max_ticks=self.options.max_ticks,
+                ).tasks
+            self.steps.found(
                 "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
             )
         return Evaluation("over ROS 2", None, 0, None, results)
 
-    def _run_robot(self, task: str) -> None:
-        folder = self.out / "ros" / task
-        arguments = ["--sim", "--checkpoint", str(self.trained), "--task", task]
-        arguments += ["--episodes", str(self.options.ros_episodes), "--out", str(folder)]
-        arguments += ["--video", str(self.out / "ros" / "videos" / f"{task}_0000.mp4")]
-        arguments += ["--max-ticks", str(self.options.max_ticks or 0)]
-        command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
-        print("  ttm robot " + " ".join(arguments), flush=True)
-        _require_success(subprocess.run(command, check=False).returncode, "robot")
+    def _compare_over_ros(self, after: Evaluation, ros: Evaluation) -> None:
+        same = describe_same(*same_outcomes(after, ros))
+        self.steps.note("compare ROS 2 with the same states in process", same)
+
+    def _remember(self) -> Comparison | None:
+        """Show the policy to start from on the memory task, if it knows that."""
+        if not self.memory.problem:
+            return self.memory.run(self.steps)
+        self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
+        return None
 
     def _report(
-        self, before: Evaluation, after: Evaluation, ros: Evaluation, seconds: float
+        self, evaluations: Sequence[Evaluation], chapter: Comparison | None, seconds: float
     ) -> None:
+        before, after, ros = evaluations
         for task, test in compare(before, after).items():
             print(f"{task}: {describe_test(test, 'before', 'after')}")
-        same = _same_successes(after, ros)
-        print(f"over ROS 2: {same}")
-        self.facts.append(Fact("compare ROS 2 with the same states in process", same))
-        self.facts.append(Fact("all together", "", seconds))
         sections = [
-            Section("before", before, self.out / "before" / "videos"),
-            Section("after", after, self.out / "after" / "videos"),
-            Section("after, over ROS 2", ros, self.out / "ros" / "videos"),
+            Section("before", before, self.out / "before" / VIDEOS),
+            Section("after", after, self.out / "after" / VIDEOS),
+            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
         ]
         title = "From demonstrations to a closed loop"
         introduction = INTRODUCTION.format(start=self._start_in_words())
-        path = write_report(self.out / "report.html", title, sections, self.facts, introduction)
+        facts = [*self.steps.facts, Fact("all together", "", seconds)]
+        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
         print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
-
-    @contextmanager
-    def _step(self, name: str, finding: str = "") -> Iterator[None]:
-        """Print a heading and the time of a step, and add it to the report.
-
-        finding: what the step does or found; `_found` replaces it.
-        """
-        self._finding = finding
-        heading = f"\n[{len(self.facts) + 1}/{STEPS}] {name}" + (f": {finding}" if finding else "")
-        print(heading, flush=True)
-        begun_s = time.monotonic()
-        yield
-        seconds = time.monotonic() - begun_s
-        self.facts.append(Fact(name, self._finding, seconds))
-        print(f"  {seconds:.0f} s", flush=True)
-
-    def _found(self, finding: str) -> None:
-        """Set what the report says about the current step."""
-        self._finding = finding
-
-
-def _same_successes(in_process: Evaluation, ros: Evaluation) -> str:
-    """Tell how many initial states that were run both ways ended the same way."""
-    pairs = []
-    for name, result in ros.tasks.items():
-        known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
-        pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
-    same = sum(ours.success == theirs.success for ours, theirs in pairs)
-    ticks = sum(ours == theirs for ours, theirs in pairs)
-    return (
-        f"{same} of {len(pairs)} initial states ended as they did in process; "
-        f"{ticks} of them at the very same tick"
-    )
-
-
-def _require_success(exit_code: int, command: str) -> None:
-    """Raise `KeyboardInterrupt` if the step was interrupted, and `UserError` if it failed."""
-    if exit_code in (130, 143):
-        raise KeyboardInterrupt
-    if exit_code != 0:
-        raise UserError(
-            f"ttm {command} ended with exit code {exit_code}; what it says above tells why"
-        )

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from ttm.policy.checks import options, require_above_0, require_at_least
+from tyro.conf import arg
+
+from ttm.policy.checks import options, require_above_0, require_at_least, require_choice
 from ttm.policy.errors import UserError
+from ttm.sim.tasks.table import MEMORY_NAMES
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,14 @@ class DemoOptions:
     """Largest number of training steps."""
     episodes: int = 25
     """Initial states of each task to evaluate on, before and after."""
+    memory_task: Annotated[str, arg(metavar="{" + ",".join(MEMORY_NAMES) + "}")] = "side_shown"
+    """Memory task on which the policy to start from is shown live and with its memory erased."""
+    gap: int = 15
+    """Ticks for which the memory task hides its cue."""
+    memory_episodes: int = 40
+    """Initial states of the memory task."""
     ros_episodes: int = 5
-    """Number of these initial states to repeat over ROS 2, for each task."""
+    """Number of the initial states to repeat over ROS 2, for each task."""
     workers: int = os.cpu_count() or 1
     """Processes for the simulation."""
     max_ticks: int | None = None
@@ -43,9 +53,13 @@ class DemoOptions:
             raise UserError(
                 f"--demonstrations is {self.demonstrations}; give 2 or more: the first is held out"
             )
-        if not 1 <= self.ros_episodes <= self.episodes:
+        most = min(self.episodes, self.memory_episodes)
+        if not 1 <= self.ros_episodes <= most:
             raise UserError(
-                f"--ros-episodes is {self.ros_episodes}; give 1 to {self.episodes} (--episodes)"
+                f"--ros-episodes is {self.ros_episodes}; give 1 to {most}, which is the smaller one of "
+                "--episodes and --memory-episodes"
             )
+        require_choice("--memory-task", self.memory_task, MEMORY_NAMES)
+        require_at_least(0, options(self, "gap"))
         require_at_least(1, options(self, "workers", "max_ticks", "steps"))
         require_above_0(options(self, "minutes"))

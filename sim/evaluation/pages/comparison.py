@@ -44,6 +44,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """Entries that have a chapter of their own in a page about something else."""
+
+    title: str
+    intro: str
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True)
 class Pair:
     """Two entries on the initial states that both started from."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ttm.policy.files import write_atomically
 from ttm.sim.evaluation.intervals import wilson_interval
+from ttm.sim.evaluation.pages.comparison import Comparison, comparison_values
 from ttm.sim.evaluation.pages.media import encoded, video_path
 from ttm.sim.evaluation.pages.page import render_page
 from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, describe_test
@@ -40,12 +41,18 @@ class Fact:
 
 
 def write_report(
-    path: Path, title: str, sections: Sequence[Section], facts: Sequence[Fact] = (), intro: str = ""
+    path: Path,
+    title: str,
+    sections: Sequence[Section],
+    facts: Sequence[Fact] = (),
+    intro: str = "",
+    chapter: Comparison | None = None,
 ) -> Path:
     """Write the page to `path` and return that.
 
     Sections are drawn in their order, and each is compared with the one before it. `facts` are the
-    rows of a table of steps, `intro` is a sentence below the title.
+    rows of a table of steps, `intro` is a sentence below the title, and `chapter` compares other
+    evaluations.
     """
     tasks = list(dict.fromkeys(task for section in sections for task in section.evaluation.tasks))
     results = [result for section in sections for result in section.evaluation.tasks.values()]
@@ -58,6 +65,8 @@ def write_report(
         choices=any(result.choices for result in results),
         tests=_tests(sections),
         facts=facts,
+        chapter=chapter,
+        comparison=comparison_values(chapter.entries) if chapter else None,
     )
     write_atomically(path, page)
     return path

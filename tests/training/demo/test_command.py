@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.evaluation.result import load_evaluation
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.tasks.table import instructions_of
 from ttm.training.demo.command import DemoCommand
+from ttm.training.demo.memory import MemoryDemo
+from ttm.training.demo.steps import Steps
 
 
-def test_demo_goes_all_the_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rclpy")
-    start, out = tmp_path / "start.safetensors", tmp_path / "out"
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """The checkpoint of an untrained policy that knows the words of the memory task."""
     torch.manual_seed(3)
-    save_checkpoint(start, Policy(SPEC, PRESETS["tiny"]), {})
-    command = DemoCommand(
-        out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, ros_episodes=1, workers=1,
-        max_ticks=4,
+    policy = Policy(SPEC, PRESETS["tiny"])
+    words = np.random.default_rng(0).normal(0, 0.05, 384).astype(np.float32)
+    policy.known_instructions = dict.fromkeys(instructions_of("side_shown"), words)
+    save_checkpoint(tmp_path / "start.safetensors", policy, {})
+    return tmp_path / "start.safetensors"
+
+
+def smallest(start: Path | str, out: Path) -> DemoCommand:
+    return DemoCommand(
+        out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, memory_episodes=1,
+        ros_episodes=1, workers=1, max_ticks=8, gap=1,
     )  # fmt: skip
-    assert command.run() == 0
+
+
+def test_demo_goes_all_the_way(
+    start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rclpy")
+    out = tmp_path / "out"
+    assert smallest(start, out).run() == 0
     printed = capfd.readouterr().out
-    for step in range(1, 7):
-        assert f"[{step}/6]" in printed
+    for step in range(1, 9):
+        assert f"[{step}/8]" in printed
     assert (
-        "2 of 2 initial states ended as they did in process; 2 of them at the very same tick"
-        in printed
+        printed.count(
+            "2 of 2 initial states ended as they did in process; 2 of them at the very same tick"
+        )
+        == 2
     )
     load_checkpoint(out / "trained" / "best.safetensors")
     given, begun = load_checkpoint(start)[0], load_checkpoint(out / "start.safetensors")[0]
@@ -38,6 +60,57 @@ def test_demo_goes_all_the_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     assert not torch.equal(given.core.unit.read.position, begun.core.unit.read.position)
     for when in ("before", "after"):
         assert {result.episodes for result in load_evaluation(out / when).tasks.values()} == {1}
+    for folder in ("memory", "memory/over_ros"):
+        for probe in ("live", "erase"):
+            evaluation = load_evaluation(out / folder / f"gap_1_{probe}")
+            assert (evaluation.condition.gap, evaluation.condition.probe) == (1, probe)
+            assert evaluation.tasks["side_shown"].episodes == 1
+    data = json.loads((out / "memory" / "gap_1_erase" / "result.json").read_text())
+    assert data["checkpoint"] == str(start), "what was trained does not take part"
     page = (out / "report.html").read_text()
-    assert page.count("data:video/mp4;base64,") == 6
+    assert page.count("data:video/mp4;base64,") == 6 + 4
+    assert page.count("data:image/webp;base64,") == 1
     assert "What was done" in page
+    assert "erased, over ROS 2" in page
+
+
+def test_a_policy_that_knows_no_memory_task_is_told_in_one_line(
+    start: Path, tmp_path: Path
+) -> None:
+    command = smallest(start, tmp_path)
+    assert MemoryDemo(command, str(start)).problem == ""
+    policy, _ = load_checkpoint(start)
+    policy.known_instructions.clear()
+    save_checkpoint(start, policy, {})
+    problem = MemoryDemo(command, str(start)).problem
+    assert "start.safetensors was not trained to “pick up the object on the side" in problem
+    assert "untrained" in MemoryDemo(command, "none").problem
+
+
+def test_every_step_is_numbered_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = Steps(2)
+    with steps.step("look", "at it"):
+        pass
+    steps.note("by the way", "it is red")
+    with steps.step("take"):
+        steps.found("it is heavy")
+    printed = capsys.readouterr().out
+    assert [word in printed for word in ("[1/2] look: at it", "[2/2] take\n", "red")] == [True] * 3
+    assert [(fact.name, fact.finding) for fact in steps.facts] == [
+        ("look", "at it"), ("by the way", "it is red"), ("take", "it is heavy")
+    ]  # fmt: skip
+    assert [fact.seconds is None for fact in steps.facts] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ros_episodes": 30}, "--ros-episodes is 30; give 1 to 25"),
+        ({"memory_episodes": 3}, "--ros-episodes is 5; give 1 to 3"),
+        ({"memory_task": "pick"}, "--memory-task is 'pick'; give one of side_shown, colour_shown"),
+        ({"gap": -1}, "--gap is -1; give 0 or more"),
+    ],
+)
+def test_impossible_sizes_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        DemoCommand(**options).run()  # type: ignore[arg-type]
