@@ -26,6 +26,8 @@ FIRST_DEMONSTRATION_SEED = 1_000_000
 no evaluated state was ever trained on."""
 ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
+EXECUTED = "executed_action"
+"""The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
 CueName = Literal["hidden", "left_on"]
 """Whether memory tasks hide their cue before the robot may act, or leave it on as a control."""
 
@@ -49,6 +51,11 @@ class PolicyEnv(Protocol):
     - `info["instruction"]` says what the episode asks for, and `info["success"]` whether the
       simulator's state is now one that was asked for. `info["time_s"]`, the simulated time, is
       optional: without it, time is counted in ticks of `policy_spec.control_dt_s`.
+    - After a step `info["executed_action"]`, (A,) float32, says what the robot did in place of the given
+      action: what limits left of it, or to stand still while something holds the robot. The policy
+      gets it as its previous action, and it is recorded as such. The key is optional: without it the
+      given action counts as executed. An environment that ignores actions while it hides a cue needs
+      it, or a policy can carry the cue through commands that had no effect.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
 

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 
 from ttm.policy.errors import UserError
+from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
 from ttm.sim.kitchen.spec import SPEC, action_limits
@@ -35,6 +36,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     until "go" (`ttm.sim.tasks.memory.cue`). Their `info` has four more keys: `go`, whether the robot
     may act now; `gap`, the ticks between cue and "go"; `right_choice`; and `choice`, the first that
     the robot has made, or None.
+
+    After each step `info["executed_action"]` is what the robot did: the action cut to the limits of
+    `action_space`, or to stand still while it is held (`InitialState.stand_still`).
 
     The reward is 1 in a tick in which the task is solved and 0 otherwise. An episode terminates
     when the task is solved, and is truncated after the task's number of ticks.
@@ -169,15 +173,22 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"action {action} must be {SPEC.action_size} finite values; "
                 "see ttm.sim.kitchen.spec for their order"
             )
-        if self.task.go(self.world):
-            self.world.step(np.clip(action, self.action_space.low, self.action_space.high))
-        else:
-            self.world.hold()
+        executed = self._execute(action)
         self.task.update(self.world)
         self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
         truncated = self.world.tick >= self.task.tick_limit(self.world) and not self.success
-        return self.observe(), float(self.success), self.success, truncated, self._info()
+        info = self._info() | {EXECUTED: executed.astype(np.float32)}
+        return self.observe(), float(self.success), self.success, truncated, info
+
+    def _execute(self, action: np.ndarray) -> np.ndarray:
+        """Let one tick pass, and return what the robot did in it, (A,)."""
+        if not self.task.go(self.world):
+            self.world.hold()
+            return self.world.start.stand_still()
+        executed: np.ndarray = np.clip(action, self.action_space.low, self.action_space.high)
+        self.world.step(executed)
+        return executed
 
     def _is_solved(self) -> bool:
         """Return whether the predicate holds now, and note the first choice of a memory task."""

@@ -30,7 +30,7 @@ class KitchenExpert:
         As long as the task holds the robot, that is to stand still, with the gripper as it is.
         """
         if not self.task.go(self.world):
-            return self._stand_still()
+            return self.world.start.stand_still()
         _, rotation = self.world.controller.gripper_pose()
         motion, closed = self._motion()
         limits_m = SPEC.actions[0]
@@ -56,11 +56,6 @@ class KitchenExpert:
             return self.task.carry(self.world), closed
         step_m = reach(grasp_m, gripper_m, grasp.waiting_z_m)
         return Motion(step_m, drive_to(grasp_m)), closed
-
-    def _stand_still(self) -> np.ndarray:
-        action = np.zeros(SPEC.action_size, dtype=np.float32)
-        action[SPEC.action_slices["gripper"]] = self.world.start.opening
-        return action
 
     def _closed_on(self, grasp_m: np.ndarray, gripper_m: np.ndarray) -> bool:
         """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""

@@ -93,6 +93,12 @@ class PolicyRunner:
         return cls(policy, max_age_s=max_age_s, device=device, engine=engine, precision=precision)
 
     @property
+    def previous_action(self) -> Array:
+        """What the next `step` takes as the previous action, (A,). Zeros before the first one."""
+        previous: Array = self._previous_action.copy()
+        return previous
+
+    @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
         """The Euclidean norms of the vectors of the memory; see `TemporalCore.memory_norms`.
 

@@ -18,7 +18,7 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.collection.disturbance import Disturbance
-from ttm.sim.environment import CueName, expert_of, make_env, reset_options, spec_of
+from ttm.sim.environment import EXECUTED, CueName, expert_of, make_env, reset_options, spec_of
 from ttm.sim.evaluation.actors import load_policy
 
 TAKEOVER_TICKS = (8, 45)
@@ -118,6 +118,8 @@ class Recorder:
     ) -> bool:
         """Run the episode into `writer`: record the expert's action, execute the driver's.
 
+        What is recorded as executed is also what a driving policy is told.
+
         Returns whether the episode succeeded.
         """
         env, expert = self._env, expert_of(self._env)
@@ -132,18 +134,36 @@ class Recorder:
             if tick >= takeover_tick:
                 command = label
             success = bool(info["success"])
+            seen, before = {name: np.array(value) for name, value in observation.items()}, info
+            given = disturb(command) if command is label else command
+            observation, _, _, truncated, info = env.step(given)
+            executed = _executed(command, given, before, info)
             writer.append(
-                observation,
+                seen,
                 label,
-                timestamp_s=info.get("time_s", tick * self._spec.control_dt_s),
+                timestamp_s=before.get("time_s", tick * self._spec.control_dt_s),
                 reward=float(success),
                 done=success,
-                executed_action=command,
+                executed_action=executed,
             )
-            executed = disturb(command) if command is label else command
-            observation, _, _, truncated, info = env.step(executed)
+            if self._runner:
+                self._runner.executed(executed)
             tick += 1
             if truncated:
                 break
             ticks_left -= bool(info["success"])
         return bool(info["success"])
+
+
+def _executed(
+    command: np.ndarray, given: np.ndarray, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> np.ndarray:
+    """Return the action (A,) that the policy sees as its previous one at the next tick.
+
+    It is what the environment says that it executed. A disturbance is left out, because it stands for
+    what no robot reports, such as a slipping wheel. A robot that is held cannot be disturbed.
+    command: the driver's; given: the same, perhaps disturbed. before and after: the infos of the tick.
+    """
+    disturbed = given is not command and before.get("go", True)
+    executed: np.ndarray = command if disturbed else after.get(EXECUTED, command)
+    return executed

@@ -46,6 +46,10 @@ class PolicyActor:
         """See `Actor.act`."""
         return self._runner.step(observation).values
 
+    def executed(self, action: np.ndarray) -> None:
+        """See `Actor.executed`."""
+        self._runner.executed(action)
+
     def memory(self) -> dict[str, np.ndarray]:
         """Return a copy of the memory: the tensors of the core's state, without the batch axis.
 
@@ -74,6 +78,9 @@ class ExpertActor:
         """See `Actor.act`."""
         assert self._expert is not None
         return self._expert.action()
+
+    def executed(self, action: np.ndarray) -> None:
+        """See `Actor.executed`. An expert sees in the simulator what was done."""
 
 
 def resolve_checkpoint(checkpoint: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.sim.environment import CueName
+from ttm.sim.environment import EXECUTED, CueName
 from ttm.sim.evaluation.actors import PolicyActor
 from ttm.sim.evaluation.rollout import Choice, Outcome
 from ttm.sim.memory_picture.strip import draw_strip
@@ -32,11 +32,14 @@ class EpisodeMemory:
         names = [camera.name for camera in spec.cameras]
         names += [vector.name for vector in spec.proprioception]
         self._seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        self._executed: list[npt.NDArray[np.float32]] = []
 
     def on_tick(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Keep a copy of the observation; see `ttm.sim.evaluation.rollout.OnTick`."""
         for name, values in self._seen.items():
             values.append(np.array(observation[name]))
+        if EXECUTED in info:
+            self._executed.append(np.array(info[EXECUTED], np.float32))
 
     def draw(self, path: Path, outcome: Outcome, cue: CueName) -> None:
         """Write the picture of the episode that ended with `outcome`, and in which the cue was `cue`."""
@@ -50,6 +53,7 @@ class EpisodeMemory:
             observations,
             self._actor.embedding(outcome.instruction),
             _moments(outcome.choice, cue),
+            np.stack(self._executed) if self._executed else None,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure = draw_strip(trace_memory(self._actor.policy, seen))

@@ -3,8 +3,7 @@
 If a policy chooses as well with its memory emptied, it does not need it. If it then chooses what the
 episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
 but the memory: instruction, previous action and tick count stay as they are. The previous action is
-an input, so that a policy whose commands differ by cue before it may act tells itself the cue past
-any probe.
+what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as the robot is held.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from ttm.policy.errors import UserError
 from ttm.sim.environment import CueName, Env, reset_options
 from ttm.sim.evaluation.condition import Condition, ProbeName
-from ttm.sim.evaluation.rollout import Actor
+from ttm.sim.evaluation.rollout import Actor, step
 
 Memory = Mapping[str, np.ndarray]
 """The tensors of a core's state, without the batch axis."""
@@ -189,8 +188,8 @@ def run_to_go(trial: Trial, seed: int, gap: int | None) -> tuple[int, dict[str, 
     actor.reset(info["instruction"])
     tick = 0
     while not info["go"] and not over:
-        observation, _, terminated, truncated, info = env.step(actor.act(observation))
-        tick, over = tick + 1, terminated or truncated
+        observation, info, over = step(env, actor, actor.act(observation))
+        tick += 1
     if not info["go"]:
         raise UserError(
             f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "

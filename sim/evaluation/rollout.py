@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ttm.policy.spec import PolicySpec
-from ttm.sim.environment import CueName, Env, reset_options
+from ttm.sim.environment import EXECUTED, CueName, Env, reset_options
 
 OnTick = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], None]
 """Is called with every observation, the first one included, and with the environment's `info`. There
@@ -24,6 +24,9 @@ class Actor(Protocol):
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return this tick's command, (A,) float32 in the units of the spec."""
+
+    def executed(self, action: np.ndarray) -> None:
+        """Take note of what the robot did, (A,), in place of the command. Not all environments say it."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,26 @@ def run_episode(
     show()
     while not over and (max_ticks is None or ticks < max_ticks):
         action = actor.act(observation)
-        observation, _, terminated, truncated, info = env.step(action)
+        observation, info, over = step(env, actor, action)
         ticks += 1
         if terminate_tick is None and _says_done(spec, action):
             terminate_tick = ticks
         show()
-        over = terminated or truncated
     success, choice = bool(info["success"]), _choice(info, go_tick)
     return Outcome(task, seed, instruction, success, ticks, terminate_tick, choice)
+
+
+def step(
+    env: Env, actor: Actor, action: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, Any], bool]:
+    """Execute `action`, and tell the actor what was executed, if the environment says it.
+
+    Returns the observation, the info, and whether the episode is over.
+    """
+    observation, _, terminated, truncated, info = env.step(action)
+    if EXECUTED in info:
+        actor.executed(info[EXECUTED])
+    return observation, info, terminated or truncated
 
 
 def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:

@@ -42,6 +42,12 @@ class InitialState:
         """The command that leaves the gripper as it is: 1 open, 0 closed."""
         return 1.0 if self.grip_m is None else 0.0
 
+    def stand_still(self) -> np.ndarray:
+        """Return the action that moves nothing and leaves the gripper as it is, (A,) float32."""
+        action = np.zeros(SPEC.action_size, dtype=np.float32)
+        action[SPEC.action_slices["gripper"]] = self.opening
+        return action
+
 
 class KitchenWorld:
     """A compiled scene with the robot in it, and the state of the present episode.

@@ -34,6 +34,8 @@ class SeenEpisode:
     """Of the instruction, (L,), if the policy does not know it."""
     moments: Mapping[str, int] = field(default_factory=dict)
     """What happened -> the tick at which it did, to be marked in pictures."""
+    executed: Floats | None = None
+    """(T, A): what the robot did at each tick; None if it did what the policy commanded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +137,9 @@ def trace_memory(
 ) -> MemoryTrace:
     """Replay the observations of `seen` in order, with the memory kept, as on the robot.
 
-    The previous action is the policy's own, so no other command has an influence. `each` yields the
-    ticks, for a caller that shows its progress. Raises `UserError` if the core is no Token Turing
-    Machine, or an observation is unfit.
+    The previous action is what the robot did, or the policy's own command if `seen` does not say it.
+    `each` yields the ticks, for a caller that shows its progress. Raises `UserError` if the core is no
+    Token Turing Machine, or an observation is unfit.
     """
     runner = PolicyRunner(policy, engine="torch")  # hooks see only PyTorch's modules
     runner.reset(seen.instruction, embedding=seen.embedding)
@@ -146,6 +148,8 @@ def trace_memory(
     with record_attention(policy) as record:
         for tick in each(range(num_ticks)):
             runner.step({name: values[tick] for name, values in seen.observations.items()})
+            if seen.executed is not None:
+                runner.executed(seen.executed[tick])
             attention.append(record.latest)
             norms.append(runner.memory_norms)
     return MemoryTrace(seen, policy.spec, tuple(attention), np.stack(norms))

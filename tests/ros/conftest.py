@@ -39,7 +39,7 @@ from ttm.sim.tasks.table import TASK_NAMES, instructions_of
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.reset_reply import ResetReply, read_reset_reply
 
@@ -121,7 +121,8 @@ class TestRobot(Node):
         self.actions: list[np.ndarray] = []
         self.memories: list[np.ndarray] = []
         self.diagnosis = ""
-        self._sources = (*self.contract.images, *self.contract.vectors)
+        self.executed: np.ndarray | None = None
+        self._sources = self.contract.inputs
         self._sensors = {
             s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED)
             for s in self._sources
@@ -204,8 +205,13 @@ class TestRobot(Node):
         self._e_stop.publish(Bool(data=pressed))
 
     def observe(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> int:
-        """Publish all inputs with one stamp `age_ns` before now, and return the stamp."""
+        """Publish all inputs with one stamp `age_ns` before now, and return the stamp.
+
+        The robot did what it was commanded, unless `executed` says something else.
+        """
         stamp_ns = self.time_ns - age_ns
+        did = self.commanded() if self.executed is None else self.executed
+        observation = {**observation, EXECUTED_ACTION: did}
         for source in self._sources:
             if isinstance(source, ImageSource):
                 message = frame_to_image(observation[source.name], source, ns_to_stamp(stamp_ns))

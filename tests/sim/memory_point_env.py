@@ -64,12 +64,15 @@ class MemoryPointEnv(PointEnv):
     def step(
         self, action: np.ndarray
     ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Move the point by `action[0]` metres if it may move."""
-        moved = np.asarray(action) if self.go else np.zeros(2)
+        """Move the point by `action[0]` metres if it may move, and say how far it was to move."""
+        executed = np.zeros(2, np.float32)
+        if self.go:
+            executed = np.clip(action, self.action_space.low, self.action_space.high)
         self.tick += 1
-        if abs(self.x_m + moved[0]) >= CHOICE_M and self.choice is None:
-            self.choice = "red" if self.x_m + moved[0] < 0 else "blue"
-        return super().step(moved)
+        if abs(self.x_m + executed[0]) >= CHOICE_M and self.choice is None:
+            self.choice = "red" if self.x_m + executed[0] < 0 else "blue"
+        observation, reward, terminated, truncated, info = super().step(executed)
+        return observation, reward, terminated, truncated, info | {"executed_action": executed}
 
     def expert(self) -> PointExpert:
         """Return what demonstrates the task."""

@@ -59,6 +59,16 @@ def test_arm_moves_by_the_commanded_displacement_in_the_base_frame(env):
     assert np.abs(rotation.log()).max() < 0.02  # pointing forward all along
 
 
+def test_the_executed_action_is_what_the_limits_leave_of_the_command(env):
+    env.reset(seed=1)
+    *_, info = env.step(within := command(arm_translation=(0.02, 0, 0), base=(0.1, -0.2)))
+    assert info["executed_action"].dtype == np.float32
+    assert np.array_equal(info["executed_action"], within)
+    *_, info = env.step(command(arm_translation=(0.02, 0, -0.2), base=(0.7, -0.9)))
+    cut = command(arm_translation=(0.02, 0, -0.05), base=(0.4, -0.8))
+    assert np.array_equal(info["executed_action"], cut)
+
+
 def test_gripper_turns_by_the_commanded_rotation(env):
     env.reset(seed=1)
     for _ in range(3):

@@ -21,11 +21,18 @@ from ttm.sim.memory_picture.trace import MemoryTrace, SeenEpisode, trace_memory
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
     """Replay the observations of `episode` as `trace_memory` does, under a progress bar.
 
-    The demonstrator's actions have no influence. Frames are resized to the policy's cameras.
+    The previous action is the one that was executed, as in training. Frames are resized to the
+    policy's cameras.
     """
     instruction = episode.instruction or DEFAULT_INSTRUCTION
     observations = _observations(policy.spec, episode)
-    seen = SeenEpisode(title, instruction, observations, _embedding(policy, episode, instruction))
+    seen = SeenEpisode(
+        title,
+        instruction,
+        observations,
+        _embedding(policy, episode, instruction),
+        executed=episode.executed_actions,
+    )
     return trace_memory(policy, seen, each=partial(track, description="replaying"))
 
 

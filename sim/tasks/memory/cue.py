@@ -7,9 +7,9 @@
 | from `cue_ticks + gap` on      | the observation says "go", and the robot may act          |
 
 Until "go" the environment ignores actions and holds the robot still (`KitchenWorld.hold`), so that
-the robot's pose does not carry the answer. The commands that a policy gives until then are not
-executed, but the policy sees them as its previous actions. With the cue left on, which is the
-control, the answer can be seen at every tick.
+the robot's pose does not carry the answer. Nor does the previous action that a policy sees, since it
+is the one that was executed: to stand still (`InitialState.stand_still`), whatever is commanded. With
+the cue left on, which is the control, the answer can be seen at every tick.
 """
 
 from __future__ import annotations

@@ -107,6 +107,39 @@ def test_mistakes_are_named(
     assert words in _error(data, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("executed_action", "executed_action must have topic, type and fields"),
+        ({"topic": "did", "type": "std_msgs/Bool", "fields": ["data"]}, "type 'std_msgs/Bool'"),
+        ({"topic": "did", "type": "sensor_msgs/JointState"}, "executed_action lacks fields"),
+        (
+            {"topic": "did", "type": "sensor_msgs/JointState", "fields": ["x", "y"]},
+            "'executed action' of robot.yaml has 2 fields; its values are 10",
+        ),
+        (
+            {"topic": "did", "type": "nav_msgs/Odometry", "fields": ["twist.twist"] * 10},
+            "'twist.twist', which is no number",
+        ),
+    ],
+)
+def test_mistakes_in_the_executed_action_are_named(
+    data: dict[str, Any], tmp_path: Path, entry: Any, words: str
+) -> None:
+    data["executed_action"] = entry
+    assert words in _error(data, tmp_path)
+
+
+def test_a_robot_need_not_report_what_it_executed(data: dict[str, Any], tmp_path: Path) -> None:
+    del data["executed_action"]
+    path = tmp_path / "robot.yaml"
+    path.write_text(yaml.safe_dump(data))
+    _load_and_check(path)
+    contract = load_contract(path)
+    assert contract.executed is None
+    assert len(contract.inputs) == len(data["observations"])
+
+
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no contract at"):
         load_contract(tmp_path / "none.yaml")

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builtin_interfaces.msg import Time
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.parameters import LIMITS
@@ -21,6 +23,15 @@ def _action(**parts: Any) -> np.ndarray:
     for name, part in parts.items():
         values[SPEC.action_slices[name]] = part
     return values
+
+
+def test_stopped_is_the_command_that_the_codec_leaves_in_force_after_a_stop() -> None:
+    contract = load_contract()
+    codec, limits = CommandCodec(contract, SPEC), SafetyLimits(contract, SPEC, WIDE)
+    action = np.linspace(0.1, 1.0, SPEC.action_size, dtype=np.float32)
+    in_force = {**codec.encode(action, Time()), **codec.stop(Time())}
+    assert np.array_equal(limits.stopped(action), codec.decode(in_force))
+    assert np.count_nonzero(limits.stopped(action)) == 2  # gripper and terminate
 
 
 def test_limits_keep_what_is_within_them_to_the_bit() -> None:

@@ -87,3 +87,53 @@ def test_stamps_slightly_ahead_of_the_clock_are_accepted(
     loop: ControlLoop, observations: list[Any]
 ) -> None:
     assert loop.step(_seen(observations[0], 10.2), 10.0) is not None
+
+
+def _reporting(observation: Any, stamp_s: float, did: np.ndarray) -> StampedObservation:
+    return StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9), did)
+
+
+def test_the_command_after_its_limits_is_the_previous_action(
+    checkpoint: Path, observations: list[Any]
+) -> None:
+    runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
+    runner.reset(CAN)
+    narrow = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 0.001))
+    loop = ControlLoop(runner, narrow, max_age_s=0.5, stop_after_s=2.0)
+    tick = loop.step(_seen(observations[0], 10.0), 10.0)
+    assert tick is not None
+    assert not np.array_equal(tick.action, tick.command)
+    assert np.array_equal(runner.previous_action, tick.command)
+
+
+def test_after_a_stop_the_previous_action_is_to_stand_still(
+    loop: ControlLoop, observations: list[Any]
+) -> None:
+    loop.stand_still()  # before the first tick there is no previous action
+    tick = loop.step(_seen(observations[0], 10.0), 10.0)
+    assert tick is not None
+    loop.stand_still()
+    now = loop.runner.previous_action
+    for name in ("arm_translation", "arm_rotation", "base"):
+        assert tick.command[SPEC.action_slices[name]].any()
+        assert not now[SPEC.action_slices[name]].any()
+    gripper = SPEC.action_slices["gripper"]
+    assert np.array_equal(now[gripper], tick.command[gripper])
+
+
+def test_what_the_robot_reports_is_the_previous_action(
+    loop: ControlLoop, observations: list[Any]
+) -> None:
+    did = np.full(SPEC.action_size, 0.01, np.float32)
+    runner = loop.runner
+    assert loop.step(_reporting(observations[0], 10.0, did), 10.0) is not None  # the last episode's
+    start = runner.snapshot()
+    assert loop.step(_reporting(observations[1], 10.2, did), 10.2) is not None
+    after = runner.snapshot()
+    runner.restore({**start, "previous_action": did})
+    runner.step(observations[1])
+    expected = runner.snapshot()
+    assert all(np.array_equal(after[name], expected[name]) for name in after)
+    assert loop.step(_reporting(observations[2], 10.4, did * np.nan), 10.4) is None
+    assert (loop.state, runner.tick) == (LoopState.HOLDING, 2)
+    assert "the executed action" in loop.problem

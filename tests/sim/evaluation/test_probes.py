@@ -37,6 +37,9 @@ class Counter:
         self._seen = self._seen + np.eye(3)[2 if red == blue else int(blue > red)]
         return np.zeros(2, np.float32)
 
+    def executed(self, action: np.ndarray) -> None:
+        self.did = action
+
     def memory(self) -> dict[str, np.ndarray]:
         return {"state.seen": self._seen.copy()}
 

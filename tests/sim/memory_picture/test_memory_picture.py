@@ -65,6 +65,20 @@ def test_the_replay_is_what_the_policy_did(
     assert trace.num_ticks == TICKS
 
 
+def test_the_replay_knows_what_the_robot_did(
+    policy: Policy, seen: SeenEpisode, trace: MemoryTrace
+) -> None:
+    executed = np.full((TICKS, policy.spec.action_size), 0.5, np.float32)
+    told = trace_memory(policy, replace(seen, executed=executed))
+    runner = PolicyRunner(policy, engine="torch")
+    runner.reset("do it", embedding=seen.embedding)
+    for tick in range(TICKS):
+        runner.step({name: values[tick] for name, values in seen.observations.items()})
+        np.testing.assert_array_equal(told.norms[tick], runner.memory_norms)
+        runner.executed(executed[tick])
+    assert not np.array_equal(told.norms[1:], trace.norms[1:])
+
+
 def vertical_lines(figure: Figure) -> list[list[float]]:
     """Where each chart over time has solid vertical lines."""
     charts = [axes for axes in figure.axes if axes.get_xlim()[1] > TICKS - 1 and axes.lines]

@@ -105,6 +105,7 @@ def test_trace_is_what_a_runner_does(spec: PolicySpec, episodes: Path) -> None:
     runner.reset(episode.instruction, embedding=episode.language_embedding)
     for tick in range(TICKS):
         runner.step(episode.observation(tick))
+        runner.executed(episode.executed_actions[tick])
         np.testing.assert_array_equal(trace.norms[tick], runner.memory_norms)
     np.testing.assert_array_equal(trace.frames["head"], episode.frames("head"))
     for which in ("read", "write"):

@@ -105,8 +105,11 @@ def test_with_the_cue_left_on_one_look_is_enough(env: KitchenEnv, task: str) -> 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
 def test_the_robot_stands_still_until_go_and_its_expert_too(env: KitchenEnv, task: str) -> None:
-    """Neither pose nor previous action carries the answer; the first action after "go" tells it."""
-    first_actions = []
+    """Neither pose nor previous action carries the answer; the first action after "go" tells it.
+
+    Whatever is commanded, what counts as executed is the expert's own action, which is recorded.
+    """
+    first_actions, rng = [], np.random.default_rng(0)
     for choice in choices_of(env, task, 4):
         observation, info = env.reset(
             seed=4, options={"task": task, "gap": 3, "right_choice": choice}
@@ -116,7 +119,10 @@ def test_the_robot_stands_still_until_go_and_its_expert_too(env: KitchenEnv, tas
         while not info["go"]:
             action = env.expert().action()
             assert np.array_equal(action, stand_still)
-            later, *_, info = env.step(action)
+            commanded = rng.uniform(env.action_space.low, env.action_space.high)
+            later, *_, info = env.step(commanded)
+            assert info["executed_action"].dtype == np.float32
+            assert np.array_equal(info["executed_action"], stand_still)
             for vector in SPEC.proprioception:
                 assert np.array_equal(observation[vector.name], later[vector.name])
         first_actions.append(env.expert().action())

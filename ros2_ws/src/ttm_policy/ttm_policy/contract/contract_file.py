@@ -12,6 +12,7 @@ import yaml
 from ttm.policy.errors import UserError
 from ttm_policy.contract.robot_contract import (
     COMMAND_TYPES,
+    EXECUTED_ACTION,
     IMAGE_TYPES,
     MOTION_TYPES,
     VECTOR_TYPES,
@@ -52,7 +53,8 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
 
 
 def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
-    _require_keys(data, {"robot", "base_frame", "observations", "actions"}, set(), file)
+    needed = {"robot", "base_frame", "observations", "actions"}
+    _require_keys(data, needed, {"executed_action"}, file)
     images, vectors = [], []
     for name, entry in _entries(data, "observations", file):
         where = f"{file}: observation '{name}'"
@@ -62,16 +64,38 @@ def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
                 ImageSource(name, entry["topic"], entry["type"], bool(entry.get("resize", False)))
             )
         else:
-            _require_keys(entry, {"topic", "type", "fields"}, set(), where)
-            vectors.append(VectorSource(name, entry["topic"], entry["type"], _fields(entry, where)))
+            vectors.append(_vector(name, entry, where))
     sinks = tuple(
         _sink(name, entry, f"{file}: action '{name}'")
         for name, entry in _entries(data, "actions", file)
     )
     _refuse_two_types(sinks, file)
     return RobotContract(
-        data["robot"], data["base_frame"], tuple(images), tuple(vectors), sinks, file
+        data["robot"],
+        data["base_frame"],
+        tuple(images),
+        tuple(vectors),
+        sinks,
+        file,
+        _executed(data, file),
     )
+
+
+def _executed(data: Mapping[str, Any], file: str) -> VectorSource | None:
+    if "executed_action" not in data:
+        return None
+    entry, where = data["executed_action"], f"{file}: executed_action"
+    if not isinstance(entry, dict):
+        raise UserError(
+            f"{where} must have topic, type and fields; leave it out if nothing reports it"
+        )
+    _require_type(entry, VECTOR_TYPES, where)
+    return _vector(EXECUTED_ACTION, entry, where)
+
+
+def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
+    _require_keys(entry, {"topic", "type", "fields"}, set(), where)
+    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where))
 
 
 def _entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str, dict[str, Any]]]:

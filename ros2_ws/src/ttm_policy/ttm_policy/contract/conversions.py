@@ -73,7 +73,8 @@ def ns_to_stamp(nanoseconds: int) -> Time:
 
 def check_fields(contract: RobotContract) -> None:
     """Raise `UserError` if a field of the contract is no number in its message type."""
-    sources: Sequence[VectorSource | ActionSink] = (*contract.vectors, *contract.actions)
+    vectors = [source for source in contract.inputs if isinstance(source, VectorSource)]
+    sources: Sequence[VectorSource | ActionSink] = (*vectors, *contract.actions)
     for source in sources:
         message = MESSAGE_TYPES[source.type]()
         for field in source.fields:

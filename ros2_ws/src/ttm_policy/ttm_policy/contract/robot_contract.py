@@ -32,6 +32,10 @@ They always need a limit, and are set to zero to stop the robot.
 """
 
 
+EXECUTED_ACTION = "executed action"
+"""The name of the input that says what the robot did."""
+
+
 @dataclass(frozen=True)
 class Field:
     """A number in a message: a dotted path or the name of a joint, and its factor."""
@@ -82,7 +86,11 @@ class ActionSink:
 
 @dataclass(frozen=True)
 class RobotContract:
-    """All topics of one robot. `path` is the name of its file, for error messages."""
+    """All topics of one robot. `path` is the name of its file, for error messages.
+
+    `executed` is the topic on which the robot reports what it did in place of the last command. Without
+    it, the command counts as executed.
+    """
 
     robot: str
     base_frame: str
@@ -90,6 +98,18 @@ class RobotContract:
     vectors: tuple[VectorSource, ...]
     actions: tuple[ActionSink, ...]
     path: str
+    executed: VectorSource | None = None
+
+    @property
+    def inputs(self) -> tuple[ImageSource | VectorSource, ...]:
+        """All topics that a tick needs a message of."""
+        executed = () if self.executed is None else (self.executed,)
+        return (*self.images, *self.vectors, *executed)
+
+    @property
+    def motion_parts(self) -> tuple[str, ...]:
+        """The names of the action parts that are zero while the robot stands still."""
+        return tuple(sink.name for sink in self.actions if sink.type in MOTION_TYPES)
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
         """Raise `UserError` unless names, sizes and robot of contract and `spec` agree.
@@ -113,6 +133,8 @@ class RobotContract:
         )
         for source in self.vectors:
             self._check_field_count(source, vectors[source.name])
+        if self.executed is not None:
+            self._check_field_count(self.executed, spec.action_size)
         parts = {part.name: part for part in spec.actions}
         self._check_names(whose, "action part", [sink.name for sink in self.actions], list(parts))
         for sink in self.actions:

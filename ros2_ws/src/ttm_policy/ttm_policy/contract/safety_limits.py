@@ -30,6 +30,7 @@ class SafetyLimits:
             for sink in contract.actions
             if sink.limits
         ]
+        self._motion = [spec.action_slices[name] for name in contract.motion_parts]
 
     def apply(self, values: Vector) -> Vector:
         """Return the limited action. An action within the limits keeps its bits.
@@ -48,6 +49,16 @@ class SafetyLimits:
                 else np.clip(limited[where], -most, most)
             )
         return limited
+
+    def stopped(self, values: Vector) -> Vector:
+        """Return what remains of a command (A,) when the robot stands still: (A,).
+
+        Nothing moves, and the gripper keeps what it holds. This is what `CommandCodec.stop` commands.
+        """
+        still = values.copy()
+        for where in self._motion:
+            still[where] = 0.0
+        return still
 
 
 def _shorten(part: Vector, most: Vector) -> Vector:

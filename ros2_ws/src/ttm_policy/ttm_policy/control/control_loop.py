@@ -8,6 +8,9 @@ late, malformed or missing     hold: stand still, memory unchanged; ticks resume
 no good one for stop_after_s   stop: stand still until `resume`, since the scene may have changed
 emergency stop                 stop while it is pressed
 =============================  ===============================================================
+
+The previous action that the policy sees is the one that was executed: what the robot reports, or else
+the last command after its limits, or to stand still after a stop.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ class StampedObservation:
     """An observation with its times of capture in nanoseconds.
 
     `stamp_ns` is that of the oldest camera frame (without cameras, of the oldest input),
-    `oldest_ns` that of the oldest of all inputs.
+    `oldest_ns` that of the oldest of all inputs. `executed`, (A,), is what the robot reports that it
+    did at the last tick; None if it reports nothing.
     """
 
     values: Mapping[str, npt.NDArray[Any]]
     stamp_ns: int
     oldest_ns: int
+    executed: Vector | None = None
 
 
 class LoopState(Enum):
@@ -93,13 +98,22 @@ class ControlLoop:
             return None
         try:
             require_fresh(now_s - observation.oldest_ns * 1e-9, self.max_age_s)
+            if observation.executed is not None and self.runner.tick:
+                self.runner.executed(observation.executed)
             action = self.runner.step(observation.values)
         except ObservationError as error:
             self.hold(error, now_s)
             return None
         self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", now_s
         self.last_stamp_ns = observation.stamp_ns
-        return PolicyTick(action.values, self.limits.apply(action.values))
+        command = self.limits.apply(action.values)
+        self.runner.executed(command)
+        return PolicyTick(action.values, command)
+
+    def stand_still(self) -> None:
+        """Note that the robot was stopped, so that this is the previous action of the next tick."""
+        if self.runner.tick:
+            self.runner.executed(self.limits.stopped(self.runner.previous_action))
 
     def hold(self, error: ObservationError, now_s: float) -> None:
         """Account for a tick without a usable observation.

@@ -19,7 +19,12 @@ from ttm_policy.contract.conversions import (
     read_vector,
     stamp_to_ns,
 )
-from ttm_policy.contract.robot_contract import ImageSource, RobotContract, VectorSource
+from ttm_policy.contract.robot_contract import (
+    EXECUTED_ACTION,
+    ImageSource,
+    RobotContract,
+    VectorSource,
+)
 from ttm_policy.control.control_loop import StampedObservation
 from ttm_policy.qos import LATCHED, SENSOR
 
@@ -61,8 +66,7 @@ class Inputs:
         on_message: Callable[[], None],
     ):
         self._node, self._spec, self._lockstep, self._on_message = node, spec, lockstep, on_message
-        sources: tuple[ImageSource | VectorSource, ...] = (*contract.images, *contract.vectors)
-        self._sources = {source.name: source for source in sources}
+        self._sources = {source.name: source for source in contract.inputs}
         self._newest: dict[str, Any] = {}
         self._joints = {
             name: JointStates()
@@ -111,7 +115,10 @@ class Inputs:
         for name, source in self._sources.items():
             values[name], stamps[name] = self._convert(source)
         cameras = [stamps[camera.name] for camera in self._spec.cameras]
-        return StampedObservation(values, min(cameras or stamps.values()), min(stamps.values()))
+        executed = values.pop(EXECUTED_ACTION, None)
+        return StampedObservation(
+            values, min(cameras or stamps.values()), min(stamps.values()), executed
+        )
 
     def _convert(self, source: ImageSource | VectorSource) -> tuple[npt.NDArray[Any], int]:
         message = self._newest[source.name]

@@ -85,7 +85,11 @@ class PolicySession:
         if self._timer is not None:
             self._node.destroy_timer(self._timer)
             self._timer = None
+        self._stop_robot()
+
+    def _stop_robot(self) -> None:
         self._commands.stop()
+        self._loop.stand_still()
 
     def flush(self) -> None:
         """Wait until the last commands have arrived."""
@@ -130,7 +134,7 @@ class PolicySession:
             self._memory.publish()
             self._tick_ms = (time.perf_counter() - started_s) * 1e3
         elif self._loop.state in STANDING_STILL:
-            self._commands.stop()
+            self._stop_robot()
         self._report_if_changed(before)
 
     def _on_instruction(self, message: String) -> None:
@@ -139,7 +143,7 @@ class PolicySession:
             return
         if self.active:
             # The old instruction is void, and the language model may take seconds for the new one.
-            self._commands.stop()
+            self._stop_robot()
         self._loop.reset(text)
         self._memory.publish()
         self._node.get_logger().info(f"new instruction, memory reset: {text}")
@@ -149,7 +153,7 @@ class PolicySession:
         self._loop.set_e_stop(message.data)
         self._report_if_changed(before)
         if message.data:
-            self._commands.stop()
+            self._stop_robot()
         else:
             self._on_input()
 

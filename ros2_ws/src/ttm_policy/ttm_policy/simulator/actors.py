@@ -41,6 +41,7 @@ class RosActor:
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
         self._e_stop = False
+        self._executed = np.zeros(node.spec.action_size, np.float32)
         policy_node = node.parameters.policy_node
         self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
         self._erase = node.create_client(Trigger, f"{policy_node}/erase_memory")
@@ -59,6 +60,7 @@ class RosActor:
 
     def reset(self, instruction: str) -> None:
         """Publish the instruction, and wait until the policy has reset its memory under it."""
+        self._executed = np.zeros(self.node.spec.action_size, np.float32)
         self.node.publish_instruction(instruction)
         name, limit_s = self._reset.srv_name, self.node.parameters.startup_timeout_s
         self._wait(
@@ -68,6 +70,10 @@ class RosActor:
         problem = f"{name} does not confirm the instruction '{instruction}'"
         # The call is repeated if the instruction arrives after it.
         self._wait(lambda: self._call(self._reset) == wanted, limit_s, problem)
+
+    def executed(self, action: np.ndarray) -> None:
+        """See `ttm.sim.evaluation.rollout.Actor`. It is published with the next observation."""
+        self._executed = action
 
     def erase_memory(self) -> None:
         """Wait until the policy has emptied its memory, and kept all else as it is."""
@@ -118,15 +124,15 @@ class LockstepActor(RosActor):
         """See `ttm.sim.evaluation.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
         commands.expect(self.node.time_ns + round(self.node.spec.control_dt_s * 1e9))
-        self.node.publish_observation(observation)
+        self.node.publish_observation(observation, self._executed)
         limit_s = self.node.parameters.command_timeout_s
         try:
             self._wait(lambda: not commands.missing(), limit_s, "the policy gives no command")
         except PolicyIsSilent as error:
             raise PolicyIsSilent(f"{error} on {', '.join(commands.missing())}") from error
-        action = commands.answer()
+        self._executed = commands.answer()
         self._keep_pace(started_s)
-        return action
+        return self._executed
 
     def _keep_pace(self, started_s: float) -> None:
         rate = self.node.parameters.rate
@@ -142,7 +148,8 @@ class FreeRunningActor(RosActor):
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `ttm.sim.evaluation.rollout.Actor`. A simulation that is late does not catch up."""
-        begin_ns, begin_s = self.node.publish_observation(observation), time.monotonic()
+        begin_ns = self.node.publish_observation(observation, self._executed)
+        begin_s = time.monotonic()
         rate = self.node.parameters.rate or 1.0
         end_s, last_clock_s = begin_s + self.node.spec.control_dt_s / rate, begin_s
         while (now_s := time.monotonic()) < end_s:
@@ -150,4 +157,5 @@ class FreeRunningActor(RosActor):
                 self.node.publish_clock(begin_ns + round((now_s - begin_s) * rate * 1e9))
                 last_clock_s = now_s
             self.spin(min(CLOCK_PERIOD_S, end_s - now_s))
-        return self.node.commands.in_force()
+        self._executed = self.node.commands.in_force()
+        return self._executed

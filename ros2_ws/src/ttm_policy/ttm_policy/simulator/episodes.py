@@ -129,3 +129,6 @@ class _RecordingActor:
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         self.actions.append(self._actor.act(observation))
         return self.actions[-1]
+
+    def executed(self, action: np.ndarray) -> None:
+        self._actor.executed(action)

@@ -21,7 +21,7 @@ from ttm_policy.contract.conversions import (
     ns_to_stamp,
     write_vector,
 )
-from ttm_policy.contract.robot_contract import ImageSource, VectorSource
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import LATCHED
@@ -48,10 +48,7 @@ class SimNode(Node):
         contract = load_contract(self.parameters.contract)
         check_fields(contract)
         contract.check(self.spec, whose="the simulator")
-        self._sources: tuple[ImageSource | VectorSource, ...] = (
-            *contract.images,
-            *contract.vectors,
-        )
+        self._sources = contract.inputs
         self._sensors = {
             s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED)
             for s in self._sources
@@ -79,18 +76,24 @@ class SimNode(Node):
         """Publish the simulated time."""
         self._clock.publish(Clock(clock=ns_to_stamp(time_ns)))
 
-    def publish_observation(self, observation: Mapping[str, np.ndarray]) -> int:
-        """Publish all inputs with one stamp, a tick after the last, and return it in ns."""
+    def publish_observation(
+        self, observation: Mapping[str, np.ndarray], executed: np.ndarray
+    ) -> int:
+        """Publish all inputs with one stamp, a tick after the last, and return it in ns.
+
+        executed: (A,), what the robot did since the last one; zeros at the start of an episode.
+        """
         self.time_ns += round(self.spec.control_dt_s * 1e9)
         stamp = ns_to_stamp(self.time_ns)
         self.commands.now_s = self.time_ns * 1e-9
+        values = {**observation, EXECUTED_ACTION: executed}
         for source in self._sources:
             if isinstance(source, ImageSource):
-                message = frame_to_image(observation[source.name], source, stamp)
+                message = frame_to_image(values[source.name], source, stamp)
             else:
                 message = MESSAGE_TYPES[source.type]()
                 message.header.stamp = stamp
-                write_vector(message, source, observation[source.name])
+                write_vector(message, source, values[source.name])
             self._sensors[source.name].publish(message)
         # The clock comes last: it triggers the policy's tick, which must see this observation.
         self.publish_clock(self.time_ns)
@@ -102,7 +105,7 @@ class SimNode(Node):
 
     def publish_episode(self, info: Mapping[str, Any]) -> None:
         """Publish the state of the episode as JSON on `~/episode`."""
-        self._episode.publish(String(data=json.dumps(dict(info))))
+        self._episode.publish(String(data=json.dumps(dict(info), default=np.ndarray.tolist)))
 
     def say(self, text: str) -> None:
         """Print a line without delay."""

@@ -1,0 +1,86 @@
+"""What is recorded as executed: the same that a policy in closed loop is told of each tick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.policy.network.language import embed_instruction
+from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.collection.command import CollectCommand
+from ttm.sim.collection.recorder import TAKEOVER_TICKS
+from ttm.sim.environment import make_env, spec_of
+from ttm.sim.evaluation.actors import PolicyActor, untrained_policy
+from ttm.sim.evaluation.rollout import run_episode
+
+MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
+GAP = 4
+GO_TICK = 2 + GAP
+FIRST_SEED = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user's package is. Worker processes inherit the path."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+
+
+class Noting(PolicyActor):
+    """Keeps what it commands and what it is told."""
+
+    def reset(self, instruction: str) -> None:
+        super().reset(instruction)
+        self.commands: list[np.ndarray] = []
+        self.told: list[np.ndarray] = []
+
+    def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:  # type: ignore[override]
+        self.commands.append(super().act(observation))
+        return self.commands[-1]
+
+    def executed(self, action: np.ndarray) -> None:
+        super().executed(action)
+        self.told.append(action)
+
+
+def collect(out: Path, **options: object) -> EpisodeReader:
+    command = CollectCommand(
+        out=out, env=MEMORY_POINT, task="recall", episodes=1, workers=1, first_seed=FIRST_SEED,
+        gap=GAP, **options,
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert command.run() == 0
+    (episode,) = open_dataset(out)
+    return episode
+
+
+def test_a_roll_out_records_what_the_policy_is_told(tmp_path: Path) -> None:
+    env = make_env(MEMORY_POINT)
+    policy = untrained_policy(spec_of(env))
+    policy.normalizer.actions.mean[0] = 0.7  # its commands exceed the limits, and are no rest
+    save_checkpoint(tmp_path / "policy.safetensors", policy, {})
+    episode = collect(tmp_path / "out", policy=tmp_path / "policy.safetensors")
+    text = "touch the side of the colour"
+    actor = Noting(PolicyRunner(policy), {text: embed_instruction(text)})
+    run_episode(
+        env, actor, spec=spec_of(env), task="recall", seed=FIRST_SEED, gap=GAP,
+        max_ticks=TAKEOVER_TICKS[0],
+    )  # fmt: skip
+    recorded = episode.executed_actions[: TAKEOVER_TICKS[0]]
+    assert np.array_equal(recorded, actor.told)
+    assert not recorded[:GO_TICK].any()
+    assert all(command.any() for command in actor.commands)
+    assert recorded[GO_TICK:].any()
+
+
+@pytest.mark.parametrize("disturbance", [0.0, 3.0])
+def test_a_demonstration_records_the_experts_own_commands(
+    tmp_path: Path, disturbance: float
+) -> None:
+    """A disturbance is known to nobody, and while the robot is held there is none."""
+    episode = collect(tmp_path, disturbance=disturbance)
+    assert np.array_equal(episode.executed_actions, episode.actions)
+    assert not episode.actions[:GO_TICK].any()
