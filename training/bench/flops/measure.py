@@ -12,7 +12,7 @@ from ttm.policy.network.presets import PRESETS
 from ttm.training.bench.flops.hand_counts import step_by_hand
 from ttm.training.bench.flops.operations import StepOperations
 from ttm.training.bench.flops.paper_tables import WIDTH, PaperRow, paper_tables
-from ttm.training.bench.flops.torch_counter import CountedStep, counted_step
+from ttm.training.bench.torch_counter import CountedStep, counted_step
 
 CAMERAS, PROPRIOCEPTION = 2, 3
 """Of the robot in the simulated kitchen. They set the number of tokens a tick in the table of cores."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -29,6 +29,9 @@ def run_bench(options: StepOptions) -> None:
     report = Report(options.json)
     policy = load_checkpoint(checkpoint_path(options.init))[0]
     lstm_of = {core: equal_lstm(core, policy) for core in parsed(options.cores, policy)}
+    if options.trained_vision:
+        first, lstm = next(iter(lstm_of.items()))
+        lstm_of[replace(first, trains_vision=True)] = lstm
     with _data(options, policy) as data:
         cores = dict.fromkeys([*lstm_of, *lstm_of.values()])
         features = FeatureCache(policy, policy.spec.cameras)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ttm.policy.cores.configs import sized_like, with_options
-from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
+from ttm.training.bench.torch_counter import counted_step
 
 LSTM = "lstm"
 TOLERANCE = 0.02
@@ -25,11 +23,16 @@ class Contender:
     options: tuple[str, ...]
     parameters: int
     """Number of weights of the core."""
+    multiply_adds: int
+    """Multiply-adds of the matrix products of one tick, forward."""
+    trains_vision: bool = False
+    """Whether the step trains vision too, from frames instead of features."""
 
     @property
     def label(self) -> str:
         """Name and options, as the user gives them."""
-        return " ".join((self.name, *self.options))
+        core = " ".join((self.name, *self.options))
+        return f"{core} (vision trained, no recall loss)" if self.trains_vision else core
 
 
 def contenders(cores: Sequence[str], policy: Policy) -> dict[str, Contender]:
@@ -50,10 +53,11 @@ def parsed(cores: Sequence[str], policy: Policy) -> list[Contender]:
 
 
 def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
-    """Return a core with its number of weights in `policy`, counted without making them."""
+    """Return a core with its size in `policy`, counted without making its weights."""
     config = policy.config
     core = with_options(sized_like(name, config.core), options)
-    return Contender(name, options, _weights(core, config.width, policy.num_tokens))
+    counted = counted_step(core, config.width, policy.num_tokens)
+    return Contender(name, options, counted.parameters, counted.multiply_adds)
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:
@@ -83,9 +87,3 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
 
 def _equal(one: Contender, other: Contender) -> bool:
     return abs(one.parameters - other.parameters) <= TOLERANCE * other.parameters
-
-
-def _weights(config: CoreConfig, width: int, num_inputs: int) -> int:
-    with torch.device("meta"):
-        core = config.build(width, num_inputs)
-    return sum(parameter.numel() for parameter in core.parameters())

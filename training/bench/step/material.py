@@ -21,7 +21,7 @@ from ttm.training.cloning.options import FrozenVisionConfig, LossConfig, TrainOp
 def trainer_of(
     core: Contender, options: StepOptions, data: tuple[str, ...], features: FeatureCache
 ) -> Trainer:
-    """Return the trainer of `ttm train` on whole episodes with frozen vision; it writes no files.
+    """Return the trainer of `ttm train` on whole episodes; it writes no files.
 
     features: of the vision of `options.init`; what it lacks is added.
     """
@@ -33,8 +33,8 @@ def trainer_of(
         init=options.init,
         window="episode",
         batch_size=options.batch_size,
-        vision=FrozenVisionConfig(freeze_vision=True),
-        loss=LossConfig(recall_weight=options.recall_weight),
+        vision=FrozenVisionConfig(freeze_vision=not core.trains_vision),
+        loss=LossConfig(recall_weight=0 if core.trains_vision else options.recall_weight),
         device="cpu",
     )
     training.check()

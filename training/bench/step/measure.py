@@ -22,11 +22,15 @@ class StepRow:
 
     core: str
     parameters: int
+    multiply_adds: int
+    """Of the matrix products of the core in one tick, forward."""
     threads: int
     step: Seconds
     parts: Mapping[Part, Mapping[Pass, Seconds]]
     lstm: str
     """The LSTM of as many weights, which is the core itself in the rows of these LSTMs."""
+    multiply_adds_ratio: float
+    """To those of the LSTM: the ratio of the cores' times if only matrix products took time."""
     processor_ratio: float
     """Processor time of a step over that of the LSTM on the same batch."""
     wall_ratio: float
@@ -66,10 +70,12 @@ def _row(
     return StepRow(
         core=core.label,
         parameters=core.parameters,
+        multiply_adds=core.multiply_adds,
         threads=threads,
         step=_medians(steps),
         parts=parts,
         lstm=lstm.label,
+        multiply_adds_ratio=core.multiply_adds / lstm.multiply_adds,
         processor_ratio=median(mine.processor / its.processor for mine, its in pairs),
         wall_ratio=median(mine.wall / its.wall for mine, its in pairs),
     )

@@ -32,6 +32,9 @@ class StepOptions:
     """Episodes in a batch."""
     recall_weight: float = 2.0
     """Weight of the recall loss; 0: none."""
+    trained_vision: bool = False
+    """Also time steps of the first core in which vision is trained, from augmented frames, and without
+    recall loss."""
     threads: tuple[int, ...] = (1, 2)
     """Numbers of CPU threads; all is timed with each of them."""
     rounds: int = 10

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from ttm.training.cloning.batches import TrainingBatch
 from ttm.training.cloning.loop.trainer import Trainer
 
-Part = Literal["batch", "cameras", "inputs", "core", "head", "recall", "weights"]
+Part = Literal["batch", "vision", "cameras", "inputs", "core", "head", "recall", "weights"]
 Pass = Literal["forward", "backward"]
 
 
@@ -95,7 +95,8 @@ def watched_modules(trainer: Trainer) -> list[Watched]:
     """Return the modules at whose ends the parts of a step begin and end."""
     policy = trainer.policy
     *cameras, last = policy.camera_tokens
-    found = [Watched(camera, "cameras", before="inputs", after="cameras") for camera in cameras]
+    found = [Watched(policy.vision, "vision", before="inputs", after="cameras")]
+    found += [Watched(camera, "cameras", before="inputs", after="cameras") for camera in cameras]
     found.append(Watched(last, "cameras", before="inputs", after="inputs"))
     found.append(Watched(policy.core, "core", before="inputs", after="head"))
     found.append(Watched(policy.action_head, "head", before="head", after="head"))
@@ -115,7 +116,7 @@ def timed_step(trainer: Trainer, make: Callable[[], TrainingBatch]) -> PartTimes
     batch = make()
     clock.ends("batch", "forward")
     trainer.backpropagate(batch)
-    clock.ends("cameras", "backward")
+    clock.ends("vision" if trainer.source.features is None else "cameras", "backward")
     trainer.update_weights()
     clock.ends("weights", "forward")
     for handle in handles:

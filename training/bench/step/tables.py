@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ttm.training.bench.report import rows_table
 from ttm.training.bench.step.measure import StepRow
-from ttm.training.bench.step.parts import Part, Seconds
+from ttm.training.bench.step.parts import Part, Pass, Seconds
 from ttm.training.common.tables import compact_table
 
 BAR = 1.5
@@ -18,6 +18,7 @@ BAR = 1.5
 PART_NAMES: Mapping[Part, str] = MappingProxyType(
     {
         "batch": "batch: gathering",
+        "vision": "vision",
         "cameras": "camera tokens",
         "inputs": "other tokens",
         "core": "core",
@@ -29,9 +30,11 @@ PART_NAMES: Mapping[Part, str] = MappingProxyType(
 
 NOTES = f"""\
   weights     of the core; an LSTM "of as many weights" has as many within 2 %.
+  products    millions of multiply-adds of the core in the matrix products of one tick. If nothing else
+              took time, the ratio of the cores' times would be the ratio beside it.
   processor   seconds of all threads together; wall: seconds on the clock.
   ratio       to the LSTM of as many weights, on the same batches; bar: {BAR} or less.
-  fwd, bwd    milliseconds of the processor forward and backward; losses count backward.
+  backward    includes the losses themselves.
 All are medians over the steps, so that the parts need not add up.
 """
 
@@ -44,28 +47,28 @@ def step_table(rows: Sequence[StepRow], letters: Mapping[str, str]) -> Table:
         {
             "core": lambda row: f"{letters[row.core]}",
             "weights": lambda row: f"{row.parameters:,}",
+            "products": lambda row: f"{row.multiply_adds / 1e6:.1f} M",
+            "ratio": lambda row: f"{row.multiply_adds_ratio:.2f}",
             "processor": lambda row: f"{row.step.processor:.3f} s",
-            "ratio": lambda row: f"{row.processor_ratio:.2f}",
+            "ratio ": lambda row: f"{row.processor_ratio:.2f}",
             "wall": lambda row: f"{row.step.wall:.3f} s",
-            "wall ratio": lambda row: f"{row.wall_ratio:.2f}",
-            "ratio to": lambda row: letters[row.lstm],
+            "ratio  ": lambda row: f"{row.wall_ratio:.2f}",
+            "to": lambda row: letters[row.lstm],
         },
         rows,
     )
 
 
 def part_table(rows: Sequence[StepRow], letters: Mapping[str, str]) -> Table:
-    """Return the table of the parts of a step, with two columns for each core."""
-    columns = [f"{letters[row.core]} {way}" for row in rows for way in ("fwd", "bwd")]
-    table = compact_table("Its parts, in milliseconds of the processor", ("part", *columns))
+    """Return the table of the parts of a step, with a column for each core."""
+    columns = [letters[row.core] for row in rows]
+    title = "Its parts: processor time forward + backward, in milliseconds"
+    table = compact_table(title, ("part", *columns))
     for part, name in PART_NAMES.items():
-        cells = []
-        for row in rows:
-            taken = row.parts.get(part, {})
-            cells += [_milliseconds(taken.get("forward")), _milliseconds(taken.get("backward"))]
-        table.add_row(name, *cells)
+        if any(part in row.parts for row in rows):
+            table.add_row(name, *(_both_ways(row.parts.get(part, {})) for row in rows))
     return table
 
 
-def _milliseconds(taken: Seconds | None) -> str:
-    return "" if taken is None else f"{taken.processor * 1e3:.1f}"
+def _both_ways(taken: Mapping[Pass, Seconds]) -> str:
+    return " + ".join(f"{seconds.processor * 1e3:.0f}" for seconds in taken.values())

@@ -15,7 +15,7 @@ from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.training.bench.flops import layer_counts as layers
 from ttm.training.bench.flops.hand_counts import COUNTS, step_by_hand
 from ttm.training.bench.flops.paper_tables import FEW, MANY, MIXER, UNIT, WIDTH
-from ttm.training.bench.flops.torch_counter import counted_step
+from ttm.training.bench.torch_counter import counted_step
 
 SMALL = TokenTuringConfig(
     memory_size=5,

@@ -76,6 +76,8 @@ def test_a_core_and_its_lstm_are_timed_on_made_up_episodes(
         assert set(row["parts"]["core"]) == {"forward", "backward"}
     assert rows[1]["processor_ratio"] == rows[1]["wall_ratio"] == 1
     assert rows[0]["lstm"] == rows[1]["core"]
+    products = [row["multiply_adds"] for row in rows]
+    assert rows[0]["multiply_adds_ratio"] == products[0] / products[1] > 1
 
 
 def test_recorded_episodes_without_a_recall_loss(
@@ -83,9 +85,27 @@ def test_recorded_episodes_without_a_recall_loss(
 ) -> None:
     path = tmp_path / "step.json"
     replace(quick, data=(str(uneven),), recall_weight=0, json=path).run()
-    assert "6 episodes of 3 to" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "6 episodes of 3 to" in printed
+    assert "recall loss 0" in printed
     rows = json.loads(path.read_text())["steps"]
     assert all(set(row["parts"]) == PARTS - {"recall"} for row in rows)
+
+
+def test_beside_them_a_step_that_trains_vision(
+    quick: BenchStepCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "step.json"
+    replace(quick, trained_vision=True, json=path).run()
+    assert "ttm (vision trained, no recall loss)" in capsys.readouterr().out
+    frozen, _, trained = sorted(json.loads(path.read_text())["steps"], key=_by_label)
+    assert set(trained["parts"]) == PARTS - {"recall"} | {"vision"}
+    assert set(trained["parts"]["vision"]) == {"forward", "backward"}
+    assert trained["lstm"] == frozen["lstm"]
+
+
+def _by_label(row: dict[str, Any]) -> int:
+    return ("ttm", row["lstm"], "ttm (vision trained, no recall loss)").index(row["core"])
 
 
 class Slow(torch.autograd.Function):
