@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
-from ttm.datasets.episode_file import damaged, open_file, read_stored_spec
+from ttm.datasets.access.find_files import find_files
+from ttm.datasets.description import Description, describe_bare, describe_stored
+from ttm.datasets.episode_file import damaged, data_group, demo_names, open_file, read_stored_spec
 from ttm.datasets.episode_reader import EpisodeReader, read_episodes
-from ttm.datasets.layout import DEFAULT_INSTRUCTION, SUFFIXES, natural_key
+from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.datasets.layouts.recognition import layout_of_file
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.observations.members import Member
 from ttm.datasets.progress import track
-from ttm.datasets.spec_inference import infer_spec_of_files
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -23,15 +26,22 @@ class EpisodeDataset(Sequence[EpisodeReader]):
     """A sequence of episodes of one spec, as `open_dataset` gives it.
 
     `source` is where they come from. `note` says in words what was assumed about them, such as an
-    inferred spec, and is empty if nothing was.
+    inferred spec, and is empty if nothing was. `members` are all members of `obs`, used or not.
     """
 
     def __init__(
-        self, episodes: Sequence[EpisodeReader], spec: PolicySpec, *, source: str, note: str = ""
+        self,
+        episodes: Sequence[EpisodeReader],
+        spec: PolicySpec,
+        *,
+        source: str,
+        note: str = "",
+        members: Sequence[Member] = (),
     ) -> None:
         self.spec = spec
         self.source = source
         self.note = note
+        self.members = tuple(members)
         self._episodes = list(episodes)
 
     def __len__(self) -> int:
@@ -97,64 +107,55 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         return self._subset(chosen, f"{self.note}; {note}" if self.note else note)
 
     def _subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
-        return EpisodeDataset(episodes, self.spec, source=self.source, note=note)
+        return EpisodeDataset(
+            episodes, self.spec, source=self.source, note=note, members=self.members
+        )
 
 
-def open_dataset(path: str | Path, *, spec: PolicySpec | None = None) -> EpisodeDataset:
+def open_dataset(
+    path: str | Path,
+    *,
+    spec: PolicySpec | None = None,
+    choices: Choices | None = None,
+    like: PolicySpec | None = None,
+) -> EpisodeDataset:
     """Open a data set: an HDF5 file, a folder (with all folders in it), or a glob.
 
     Only shapes and attributes are read. The spec is the one that the files carry, which must be
     the same in all of them. If none carries one, it is `spec`, or else what `infer_spec` infers
-    from all files together.
+    from all files together. `choices` select from it and change it. `like` is the spec of a
+    checkpoint that is to be trained or run on the episodes; see `describe_bare`.
 
-    Raises `UserError` if there is no episode, if a file is damaged, or if specs differ.
+    Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
+    are in a layout that is not read as it is.
     """
-    files = find_files(path)
-    stored = {file: _stored_spec(file) for file in track(files, "opening")}
-    spec, note = _common_spec(stored, spec)
+    choices = choices or Choices()
+    files = find_files(path, allow_external=choices.allow_external)
+    stored = {file: stored_spec(file, choices) for file in track(files, "opening")}
+    described = describe_files(stored, spec, choices, like)
     episodes: list[EpisodeReader] = []
     for file in track(files, "reading"):
         with open_file(file) as handle:
-            episodes += read_episodes(handle, file, spec)
+            episodes += read_episodes(
+                handle,
+                file,
+                described.spec,
+                cameras=described.cameras,
+                allow_external=choices.allow_external,
+            )
     if not episodes:
         raise UserError(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
             "or check the path"
         )
+    note = described.note
     without = sum(not episode.instruction for episode in episodes)
     if without:
         default = f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
         note = "; ".join(filter(None, [note, default]))
-    return EpisodeDataset(episodes, spec, source=str(path), note=note)
-
-
-def find_files(path: str | Path) -> list[Path]:
-    """Return the HDF5 files that a file, folder or glob means, demo_2 before demo_10.
-
-    Hidden files are left out, because episodes in progress are such. Raises `UserError` if there
-    is no file.
-    """
-    place = Path(path).expanduser()
-    if place.is_file():
-        return [place]
-    if place.is_dir():
-        found = [item for item in place.rglob("*") if item.suffix in SUFFIXES]
-    elif glob.has_magic(str(place)):
-        found = [Path(item) for item in glob.glob(str(place), recursive=True)]
-    else:
-        raise UserError(
-            f"{path} does not exist; give an HDF5 file, a folder of them, or a glob in quotes"
-        )
-    files = sorted(
-        (item for item in found if item.is_file() and not item.name.startswith(".")),
-        key=natural_key,
+    return EpisodeDataset(
+        episodes, described.spec, source=str(path), note=note, members=described.members
     )
-    if not files:
-        kind = "folder has no *.hdf5 or *.h5 in it" if place.is_dir() else "glob matches no file"
-        raise UserError(
-            f"{path}: this {kind}; record episodes there with `ttm collect`, or check the name"
-        )
-    return files
 
 
 def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
@@ -166,24 +167,39 @@ def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
     return None
 
 
-def _stored_spec(path: Path) -> PolicySpec | None:
+def stored_spec(path: Path, choices: Choices) -> PolicySpec | None:
+    """Return the spec that a file carries, or None.
+
+    Raises `UserError` if the file cannot be read, or is in another layout than robomimic's.
+    """
     with open_file(path) as file:
-        if "data" not in file:
-            raise damaged(path, "it has no group 'data', so it is no robomimic file")
-        return read_stored_spec(file)
+        layout = layout_of_file(file)
+        if layout is not None and not layout.is_read:
+            raise UserError(layout.refusal(path))
+        if data_group(file, allow_external=choices.allow_external) is None:
+            raise damaged(
+                path,
+                "it has no group 'data', so it is no robomimic file",
+                "the layouts that are read or converted are in datasets/README.md",
+            )
+        return read_stored_spec(file, allow_external=choices.allow_external)
 
 
-def _common_spec(
-    stored: dict[Path, PolicySpec | None], given: PolicySpec | None
-) -> tuple[PolicySpec, str]:
-    """Return the spec of all files, and a note on how it was found."""
+def describe_files(
+    stored: Mapping[Path, PolicySpec | None],
+    given: PolicySpec | None,
+    choices: Choices,
+    like: PolicySpec | None = None,
+) -> Description:
+    """Return the description of all files together. stored: the spec that each file carries.
+
+    Raises `UserError` if specs differ, or only some files carry one.
+    """
     carrying = {path: spec for path, spec in stored.items() if spec is not None}
     bare = [path for path, spec in stored.items() if spec is None]
     if not carrying:
-        if given is not None:
-            return given, ""
-        note = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
-        return infer_spec_of_files(bare), note
+        demos = _demos(bare, choices)
+        return describe_bare(demos, choices, like) if given is None else Description(given)
     first, spec = next(iter(carrying.items()))
     if bare:
         raise UserError(
@@ -192,4 +208,13 @@ def _common_spec(
     for path, other in carrying.items():
         if other != spec:
             spec.require_compatible(other, ours=str(first), theirs=str(path))
-    return spec, ""
+    return describe_stored(spec, next(iter(_demos([first], choices)), None), choices)
+
+
+def _demos(paths: Sequence[Path], choices: Choices) -> list[tuple[Path, str]]:
+    demos = []
+    for path in paths:
+        with open_file(path) as file:
+            names = demo_names(file, allow_external=choices.allow_external)
+            demos += [(path, name) for name in names]
+    return demos

@@ -12,53 +12,107 @@ from typing import Any
 
 import h5py
 
+from ttm.datasets.access.links import find_member
+from ttm.datasets.access.unreadable import no_file, one_line, why_unreadable
 from ttm.datasets.layout import natural_key
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
+READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, SyntaxError)
+"""What h5py, NumPy and Pillow raise for damaged files."""
+
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Any]:
-    """Open `path` as an `h5py.File` for reading; raise `UserError` if HDF5 cannot open it."""
+    """Open `path` as an `h5py.File` for reading.
+
+    Raises `UserError` if it cannot be opened, or if what is read in the `with` block is damaged.
+    Other errors of users that are raised there get the path put in front, if they lack it.
+    """
+    if what := no_file(path):
+        raise UserError(f"{path} is {what}")
     try:
         file = h5py.File(path, "r")
-    except OSError as error:
-        raise damaged(path, f"HDF5 cannot open it ({error})") from error
+    except READ_ERRORS as error:
+        raise damaged(path, *why_unreadable(path, error)) from error
     with file:
-        yield file
+        try:
+            yield file
+        except UserError as error:
+            if str(path) in str(error):
+                raise
+            raise UserError(f"{path}: {error}") from error
+        except READ_ERRORS as error:
+            raise damaged(path, f"HDF5 cannot read it ({one_line(error)})") from error
 
 
-def damaged(path: Path, what: str) -> UserError:
+def damaged(path: Path, what: str, remedy: str = "") -> UserError:
     """Return the error for a file that is not a complete data set."""
-    return UserError(
-        f"{path}: {what}; `ttm data check {path}` names every fault, then delete or re-record it"
-    )
+    remedy = remedy or f"`ttm data check {path}` names every fault and its remedy"
+    return UserError(f"{path}: {what}; {remedy}")
 
 
-def read_stored_spec(file: Any) -> PolicySpec | None:
+def data_group(file: Any, *, allow_external: bool = False) -> Any | None:
+    """Return the group `data` of an open file, or None if there is none."""
+    group = find_member(file, "data", allow_external=allow_external)
+    return group if isinstance(group, h5py.Group) else None
+
+
+def read_stored_spec(file: Any, *, allow_external: bool = False) -> PolicySpec | None:
     """Return the spec that an open file carries, or None if another program wrote the file."""
-    text = decoded(file["data"].attrs.get("ttm_spec")) if "data" in file else ""
+    group = data_group(file, allow_external=allow_external)
+    text = "" if group is None else decoded(group.attrs.get("ttm_spec"))
     return PolicySpec.from_json(text) if text else None
 
 
-def read_masks(file: Any) -> dict[str, list[str]]:
-    """Return the masks of an open file: filter key -> names of demos."""
-    group = file.get("mask", {})
-    return {key: [decoded(name) for name in group[key][()]] for key in group}
+def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str]]:
+    """Return the masks of an open file: filter key -> names of demos.
+
+    Raises `UserError` if a mask does not hold texts.
+    """
+    group = find_member(file, "mask", allow_external=allow_external)
+    if group is None:
+        return {}
+    if not isinstance(group, h5py.Group):
+        raise UserError("mask is not a group of lists of demos; rename it")
+    return {
+        key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
+    }
 
 
-def demo_names(file: Any) -> list[str]:
-    """Return the names of the demos of an open file, demo_2 before demo_10."""
-    return sorted(file.get("data", {}), key=natural_key)
+def _mask(key: str, stored: Any) -> list[str]:
+    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "SO":
+        raise UserError(f"mask/{key} does not hold names of demos; write them as texts")
+    return [decoded(name) for name in stored[()].ravel()] if stored.shape else [decoded(stored[()])]
 
 
-def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
-    """Return the datasets that a demo of `spec` must have, with the shape of one tick of each."""
-    shapes: dict[str, tuple[int, ...]] = {"actions": (spec.action_size,)}
-    shapes |= {f"obs/{camera.name}": (camera.height, camera.width, 3) for camera in spec.cameras}
-    return shapes | {f"obs/{vector.name}": (vector.size,) for vector in spec.proprioception}
+def demo_names(file: Any, *, allow_external: bool = False) -> list[str]:
+    """Return the names of the demos of an open file, demo_2 before demo_10.
+
+    Raises `UserError` for a name that is no text.
+    """
+    group = data_group(file, allow_external=allow_external)
+    names = [] if group is None else sorted(group, key=natural_key)
+    for name in names:
+        if name != one_line(name):
+            raise UserError(f"the demo {name!a} has a name that cannot be printed; rename it")
+    return names
+
+
+def demo_group(file: Any, name: str, *, allow_external: bool = False) -> Any:
+    """Return the group of a demo. Raises `UserError` if it is no group."""
+    data = data_group(file, allow_external=allow_external)
+    demo = None if data is None else find_member(data, name, allow_external=allow_external)
+    if not isinstance(demo, h5py.Group):
+        raise UserError(f"data/{name} is not a group with one demonstration; take it out of data")
+    return demo
 
 
 def decoded(value: Any) -> str:
-    """Return a text attribute, which may be bytes, str or missing (None), as str."""
-    return value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
+    """Return a text attribute, which may be bytes, str or missing (None), as str.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)

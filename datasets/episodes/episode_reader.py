@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.unreadable import one_line
+from ttm.datasets.description import describe_bare
 from ttm.datasets.episode_file import (
     damaged,
+    data_group,
     decoded,
+    demo_group,
     demo_names,
-    expected_shapes,
     open_file,
     read_masks,
     read_stored_spec,
 )
-from ttm.datasets.frames import Frames, decode_jpeg
-from ttm.datasets.layout import JPEG
-from ttm.datasets.spec_inference import infer_spec_of_files
+from ttm.datasets.frames import Frames
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.observations.simulator_state import json_object
+from ttm.datasets.observations.stored_camera import StoredCamera, read_frames
+from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 Floats = npt.NDArray[np.float32]
+Number = TypeVar("Number", bool, int)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class EpisodeReader:
 
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
+    `stored` says how the frames of a camera lie in the file, as pairs of its name and that.
     """
 
     path: Path
@@ -51,6 +56,7 @@ class EpisodeReader:
     success: bool | None
     seed: int | None
     masks: frozenset[str]
+    stored: tuple[tuple[str, StoredCamera], ...] = ()
 
     @classmethod
     def open(cls, path: str | Path, name: str | None = None) -> EpisodeReader:
@@ -77,9 +83,12 @@ class EpisodeReader:
             )
         if name is not None and name not in names:
             raise UserError(f"{path} has no episode '{name}'; it has: {_some(names)}")
-        spec = infer_spec_of_files([path]) if spec is None else spec
+        cameras: Mapping[str, StoredCamera] = {}
+        if spec is None:
+            described = describe_bare([(path, each) for each in names], Choices())
+            spec, cameras = described.spec, described.cameras
         with open_file(path) as file:
-            (episode,) = read_episodes(file, path, spec, [name or names[0]])
+            (episode,) = read_episodes(file, path, spec, [name or names[0]], cameras=cameras)
         return episode
 
     @property
@@ -140,7 +149,7 @@ class EpisodeReader:
 
     def proprioception(self, name: str) -> Floats:
         """Return the proprioception vector `name`, (T, K) float32, in the spec's units."""
-        return self._read(f"obs/{name}")
+        return self._read(f"obs/{name}").reshape(self.num_samples, -1)
 
     def frames(self, camera: str, start: int = 0, stop: int | None = None) -> Frames:
         """Return the frames of `camera` in ticks `start` to `stop` - 1, (n, H, W, 3) uint8 RGB.
@@ -163,7 +172,7 @@ class EpisodeReader:
                 for camera in self.spec.cameras
             }
             vectors = {
-                vector.name: np.asarray(demo[f"obs/{vector.name}"][tick], np.float32)
+                vector.name: np.atleast_1d(np.asarray(demo[f"obs/{vector.name}"][tick], np.float32))
                 for vector in self.spec.proprioception
             }
         return {**frames, **vectors}
@@ -178,13 +187,17 @@ class EpisodeReader:
             try:
                 yield file["data"][self.name]
             except (KeyError, OSError) as error:
-                raise damaged(self.path, f"data/{self.name}: {error}") from error
+                raise damaged(self.path, f"data/{self.name}: {one_line(error)}") from error
 
     def _decode(self, demo: Any, camera: str, start: int, stop: int) -> Frames:
-        stored = demo[f"obs/{camera}"]
-        frames = stored[start:stop]
-        if stored.attrs.get("encoding") == JPEG:
-            frames = [decode_jpeg(data) for data in frames]
+        stored = dict(self.stored).get(camera, StoredCamera())
+        try:
+            frames = read_frames(demo[f"obs/{camera}"], start, stop, stored)
+        except (OSError, ValueError) as error:
+            what = (
+                f"data/{self.name}/obs/{camera} in ticks {start} to {stop - 1}: {one_line(error)}"
+            )
+            raise damaged(self.path, what) from error
         shape = (self.spec.camera(camera).height, self.spec.camera(camera).width, 3)
         if any(frame.shape != shape for frame in frames):
             sizes = sorted({frame.shape for frame in frames})
@@ -202,21 +215,32 @@ def usable_weights(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.boo
 
 
 def read_episodes(
-    file: h5py.File, path: Path, spec: PolicySpec, names: list[str] | None = None
+    file: Any,
+    path: Path,
+    spec: PolicySpec,
+    names: list[str] | None = None,
+    *,
+    cameras: Mapping[str, StoredCamera] | None = None,
+    allow_external: bool = False,
 ) -> list[EpisodeReader]:
     """Return the episodes of an open file: those of the given demo names, or all.
 
+    cameras: how the frames of each camera are stored; None for the usual way.
     Raises `UserError` if the arrays of an episode do not fit the spec or each other.
     """
-    try:
-        masks = read_masks(file)
-        default = _problem_instruction(file["data"].attrs) if "data" in file else ""
-        return [
-            _read_episode(file["data"][name], path, name, spec, masks, default)
-            for name in (demo_names(file) if names is None else names)
-        ]
-    except (KeyError, OSError, AttributeError) as error:
-        raise damaged(path, str(error)) from error
+    data = data_group(file, allow_external=allow_external)
+    if data is None:
+        return []
+    masks = read_masks(file, allow_external=allow_external)
+    default = _from_json(data.attrs.get("problem_info"), "language_instruction")
+    stored = tuple((name, each.of_file(file)) for name, each in (cameras or {}).items())
+    names = demo_names(file, allow_external=allow_external) if names is None else names
+    episodes = []
+    for name in names:
+        demo = demo_group(file, name, allow_external=allow_external)
+        _require_whole(demo, path, name, spec, allow_external)
+        episodes.append(_read_episode(demo, path, name, spec, masks, default, stored))
+    return episodes
 
 
 def _read_episode(
@@ -226,57 +250,49 @@ def _read_episode(
     spec: PolicySpec,
     masks: dict[str, list[str]],
     default_instruction: str,
+    stored: tuple[tuple[str, StoredCamera], ...],
 ) -> EpisodeReader:
-    _require_whole(demo, path, name, spec)
     attributes = demo.attrs
-    success, seed = attributes.get("success"), attributes.get("seed")
     return EpisodeReader(
         path=path,
         name=name,
         spec=spec,
         num_samples=len(demo["actions"]),
         instruction=decoded(attributes.get("language_instruction"))
-        or _episode_instruction(attributes)
+        or _from_json(attributes.get("ep_meta"), "lang")
         or default_instruction,
         task=decoded(attributes.get("task")),
-        success=None if success is None else bool(success),
-        seed=None if seed is None else int(seed),
+        success=whole_number(attributes.get("success"), bool),
+        seed=whole_number(attributes.get("seed"), int),
         masks=frozenset(key for key, members in masks.items() if name in members),
+        stored=stored,
     )
 
 
-def _require_whole(demo: Any, path: Path, name: str, spec: PolicySpec) -> None:
-    """Check shapes alone, which reads no data: hundreds of files must open quickly."""
-    for key, shape in expected_shapes(spec).items():
-        if key not in demo:
-            raise damaged(path, f"data/{name}/{key} is missing")
-        stored = demo[key]
-        if stored.shape[1:] != (() if stored.attrs.get("encoding") == JPEG else shape):
-            raise damaged(
-                path,
-                f"data/{name}/{key} has shape {stored.shape}, the spec says (T, {str(shape)[1:]}",
-            )
-        if len(stored) != len(demo["actions"]):
-            raise damaged(
-                path, f"data/{name}/{key} has {len(stored)} ticks, actions {len(demo['actions'])}"
-            )
+def whole_number(value: Any, kind: type[Number]) -> Number | None:
+    """Return an attribute that is one number as bool or int; None if it is missing or something else."""
+    number = np.asarray(value)
+    return kind(number.item()) if number.size == 1 and number.dtype.kind in "biu" else None
 
 
-def _episode_instruction(attributes: Any) -> str:
-    """Return the instruction that RoboCasa stores in each demo, or an empty text."""
-    return _from_json(attributes.get("ep_meta"), "lang")
-
-
-def _problem_instruction(attributes: Any) -> str:
-    """Return the instruction that LIBERO stores once in each file, or an empty text."""
-    return _from_json(attributes.get("problem_info"), "language_instruction")
+def _require_whole(
+    demo: Any, path: Path, name: str, spec: PolicySpec, allow_external: bool
+) -> None:
+    """Check types and shapes alone, which reads no data: hundreds of files must open quickly."""
+    for what, remedy in structure_problems(demo, spec, allow_external=allow_external):
+        raise damaged(path, f"data/{name}/{what}", remedy)
+    length = len(demo["actions"])
+    if not length:
+        raise damaged(path, f"data/{name} has no tick", LEAVE_OUT)
+    for key in (*expected_shapes(spec), "executed_actions"):
+        if key in demo and len(demo[key]) != length:
+            raise damaged(path, f"data/{name}/{key} has {len(demo[key])} ticks, actions {length}")
 
 
 def _from_json(text: Any, key: str) -> str:
-    try:
-        return str(json.loads(decoded(text)).get(key, ""))
-    except (ValueError, AttributeError):
-        return ""
+    """Return the instruction that RoboCasa stores in each demo, and LIBERO once in each file, as JSON."""
+    value = json_object(text).get(key, "")
+    return value if isinstance(value, str) else ""
 
 
 def _some(names: list[str]) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 Frames = npt.NDArray[np.uint8]
+
+PILLOW_ERRORS = (ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError)
+"""What Pillow raises for damaged images beside `OSError`."""
 
 
 def encode_jpeg(frame: Frames, quality: int) -> Frames:
@@ -22,12 +26,15 @@ def encode_jpeg(frame: Frames, quality: int) -> Frames:
 
 
 def decode_jpeg(data: Frames) -> Frames:
-    """Return the frame (H, W, 3) uint8 RGB of a JPEG (n,) uint8.
+    """Return the frame (H, W, 3) uint8 RGB of a JPEG (n,) uint8, which zeros may follow.
 
-    Raises `OSError` or `SyntaxError` (Pillow's) if it is damaged or cut short.
+    Raises `OSError` if it is damaged, cut short or so large that it must be an attack.
     """
-    with Image.open(io.BytesIO(data.tobytes())) as image:
-        return np.asarray(image.convert("RGB"))
+    try:
+        with Image.open(io.BytesIO(data.tobytes())) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, *PILLOW_ERRORS) as error:
+        raise OSError(f"the image does not decode ({error})") from error
 
 
 def resize_frame(frame: Frames, height: int, width: int) -> Frames:

@@ -2,146 +2,212 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.episode_file import damaged, demo_names, open_file
-from ttm.datasets.frames import decode_jpeg
-from ttm.datasets.layout import JPEG
+from ttm.datasets.access.links import find_member
+from ttm.datasets.access.storage import storage_fault
+from ttm.datasets.episode_file import damaged, data_group, demo_group, open_file
+from ttm.datasets.observations.members import Member, members_of
+from ttm.datasets.observations.simulator_state import json_object
+from ttm.datasets.observations.stored_camera import DEFAULT_RANGE, RANGE_SLACK
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import ActionPart
 
 DEFAULT_RATE_HZ = 5.0
 """The control rate if neither timestamps nor robosuite's `control_freq` give it."""
 
 MIN_BINARY_PORTION = 0.9
-"""A gripper's values must be 0 or 1 in this portion of the ticks to be inferred as binary.
+"""A gripper's values must be one of two in this portion of the ticks to be inferred as binary.
 
 The rest leaves room for ticks in which it is on its way (5 % of the ticks of BridgeData V2)."""
+
+COMMANDS = ((0.0, 1.0), (-1.0, 1.0))
+"""The pairs of values by which grippers are commanded; -1 and 1 by robosuite and Isaac Lab."""
+
+FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))
+"""The ranges of float frames that are recognised."""
 
 Demo = tuple[Path, str]
 """A file, and the name of a demo in it."""
 
 
-def infer_spec_of_files(paths: Sequence[Path]) -> PolicySpec:
-    """Return what `infer_spec` infers from all demos of the files.
+@dataclass
+class Survey:
+    """What a pass over all demos found."""
 
-    Raises `UserError` if there is no demo, or if one of them is damaged.
-    """
-    demos = []
-    for path in paths:
-        with open_file(path) as file:
-            demos += [(path, name) for name in demo_names(file)]
-    try:
-        return infer_spec(demos)
-    except (KeyError, OSError) as error:
-        raise damaged(paths[0], f"no spec can be inferred ({error})") from error
+    actions: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    """(T, A) of each demo."""
+    members: list[Member] = field(default_factory=list)
+    """Those of the first demo that has ticks."""
+    other_names: set[str] = field(default_factory=set)
+    """Names of members of any demo."""
+    intervals: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    """Time between ticks, in seconds, where timestamps say it."""
+    frequencies: dict[float, Path] = field(default_factory=dict)
+    """robosuite's `control_freq` -> the first file that has it."""
+    brightest: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Camera with float frames -> their least and greatest value, in a few frames of each demo."""
+    robot: str = "unknown"
+
+    @property
+    def says_rate(self) -> bool:
+        """Whether timestamps or `control_freq` say the control rate."""
+        return bool(self.intervals or self.frequencies)
 
 
-def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
-    """Return the spec of a policy that could have recorded all of `demos`.
+def survey(demos: Sequence[Demo], *, allow_external: bool = False) -> Survey:
+    """Look through demos of files that carry no spec; each file is opened once.
 
-    - Cameras are the (T, H, W, 3) uint8 and the JPEG members of the first demo's `obs`.
-    - Proprioception are its (T, K) float members, in the order of their names.
-    - Action dimensions are binary if their values over all demos lie in [0, 1] and are 0 or 1 in
-      nearly all ticks. Neighbouring dimensions of one kind become one part, without limits.
-    - The control rate is that of the timestamps, or else robosuite's `control_freq`, or else 5 Hz.
+    Raises `UserError` if there is no demo, if one of them is damaged, or if A differs.
     """
     if not demos:
         raise UserError(
             "there is no demo to infer a spec from; record one, or give a file that has data/demo_0"
         )
-    path, name = demos[0]
-    with h5py.File(path, "r") as file:
-        observations = file[f"data/{name}/obs"]
-        cameras = [camera for key in observations if (camera := _camera(key, observations[key]))]
-        vectors = [vector for key in observations if (vector := _vector(key, observations[key]))]
-        env_args = _json(file["data"].attrs.get("env_args"))
-    return PolicySpec(
-        robot=str(env_args.get("env_name") or "unknown"),
-        cameras=tuple(cameras),
-        proprioception=tuple(vectors),
-        actions=infer_action_parts(np.concatenate(list(_actions(demos)))),
-        rate_hz=_rate_hz(demos, env_args),
-    )
+    found = Survey()
+    for path, group in groupby(demos, key=lambda demo: demo[0]):
+        with open_file(path) as file:
+            _survey_file(found, file, path, allow_external)
+            for _, name in group:
+                demo = demo_group(file, name, allow_external=allow_external)
+                _survey_demo(found, demo, path, name, allow_external)
+    return found
 
 
 def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ...]:
     """Return the parts "continuous", "binary", "continuous_2", … of actions, in their order.
 
-    actions: (n, A), of all episodes.
+    A dimension is binary if its values lie between 0 and 1 or between -1 and 1, and are one of
+    these two in nearly all ticks. actions: (n, A), of all episodes.
     """
-    zero_or_one = (np.abs(actions) < 1e-3) | (np.abs(actions - 1) < 1e-3)
-    inside = ((actions >= 0) & (actions <= 1)).all(axis=0)
-    varies = (actions > 0.5).any(axis=0) & (actions < 0.5).any(axis=0)
-    binary = inside & varies & (zero_or_one.mean(axis=0) >= MIN_BINARY_PORTION)  # (A,)
+    kinds = [_commands(values) for values in actions.T]
     parts: list[ActionPart] = []
-    for is_binary, dimensions in groupby(binary.tolist()):
-        kind: Literal["continuous", "binary"] = "binary" if is_binary else "continuous"
-        count = 1 + sum(part.kind == kind for part in parts)
-        name = kind if count == 1 else f"{kind}_{count}"
-        low, high = (0.0, 1.0) if is_binary else (-float("inf"), float("inf"))
-        parts.append(ActionPart(name, len(list(dimensions)), "unknown", kind, low, high))
+    for commands, dimensions in groupby(kinds):
+        stem = "continuous" if commands is None else "binary"
+        count = 1 + sum(part.kind == stem for part in parts)
+        name = stem if count == 1 else f"{stem}_{count}"
+        low, high = commands or (-math.inf, math.inf)
+        size = len(list(dimensions))
+        kind = "continuous" if commands is None else "binary"
+        parts.append(ActionPart(name, size, "unknown", kind, low, high))  # type: ignore[arg-type]
     return tuple(parts)
 
 
-def _actions(demos: Iterable[Demo]) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the actions (T, A) of each demo; raise `UserError` if A differs."""
-    size: int | None = None
-    for path, name in demos:
-        with h5py.File(path, "r") as file:
-            actions = np.asarray(file[f"data/{name}/actions"], dtype=np.float32)
-        size = actions.shape[-1] if size is None else size
-        if actions.ndim != 2 or actions.shape[1] != size:
-            raise UserError(
-                f"{path}: data/{name}/actions has shape {actions.shape}, others (T, {size}); "
-                "keep episodes of different robots in different folders"
-            )
-        yield actions
+def inferred_rate_hz(found: Survey) -> float:
+    """Return the control rate: that of the timestamps, or robosuite's `control_freq`, or 5 Hz.
+
+    Raises `UserError` if files say different ones.
+    """
+    if found.intervals:
+        median = float(np.median(np.concatenate(found.intervals)))
+        if median > 0:
+            # Rounded to half a hertz, because jitter of the clock must not make specs differ.
+            return max(round(2 / median) / 2, 0.5)
+    if len(found.frequencies) > 1:
+        (one, first), (other, second) = list(found.frequencies.items())[:2]
+        raise UserError(
+            f"{first} was recorded at {one:g} Hz and {second} at {other:g} Hz (control_freq); keep "
+            "them apart, or give rate_hz in a --spec file"
+        )
+    return next(iter(found.frequencies), DEFAULT_RATE_HZ)
 
 
-def _camera(name: str, dataset: Any) -> CameraSpec | None:
-    if not isinstance(dataset, h5py.Dataset) or not dataset.size:
-        return None
-    if dataset.attrs.get("encoding") == JPEG:
-        height, width, _ = decode_jpeg(dataset[0]).shape
-        return CameraSpec(name, height, width)
-    if dataset.ndim == 4 and dataset.dtype == np.uint8 and dataset.shape[-1] == 3:
-        return CameraSpec(name, *dataset.shape[1:3])
+def float_range(camera: str, found: Survey) -> tuple[float, float]:
+    """Return black and white of a camera's float frames. Raises `UserError` if they are unusual."""
+    low, high = found.brightest.get(camera, DEFAULT_RANGE)
+    for black, white in FLOAT_RANGES:
+        slack = RANGE_SLACK * (white - black)
+        if low >= black - slack and high <= white + slack:
+            return black, white
+    raise UserError(
+        f"obs/{camera} has float frames with values from {low:g} to {high:g}, neither 0 to 1 nor 0 "
+        "to 255; say what is black and white by `values` of the camera in a --spec file"
+    )
+
+
+def _commands(values: npt.NDArray[np.float32]) -> tuple[float, float] | None:
+    """Return the two commands that the values (n,) of one dimension stand for, or None."""
+    for low, high in COMMANDS:
+        middle = (low + high) / 2
+        inside = ((values >= low) & (values <= high)).all()
+        varies = (values > middle).any() and (values < middle).any()
+        at_ends = (np.abs(values - low) < 1e-3) | (np.abs(values - high) < 1e-3)
+        if inside and varies and at_ends.mean() >= MIN_BINARY_PORTION:
+            return low, high
     return None
 
 
-def _vector(name: str, dataset: Any) -> ProprioceptionSpec | None:
-    if isinstance(dataset, h5py.Dataset) and dataset.ndim == 2 and dataset.dtype.kind == "f":
-        return ProprioceptionSpec(name, tuple(f"{name}[{i}]" for i in range(dataset.shape[1])))
-    return None
-
-
-def _rate_hz(demos: Iterable[Demo], env_args: dict[str, Any]) -> float:
-    intervals = []
-    for path, name in demos:
-        with h5py.File(path, "r") as file:
-            if f"data/{name}/timestamps" in file:
-                intervals.append(np.diff(file[f"data/{name}/timestamps"][()]))
-    if intervals and (median := float(np.median(np.concatenate(intervals)))) > 0:
-        # Rounded to half a hertz, because jitter of the clock must not make specs differ.
-        return max(round(2 / median) / 2, 0.5)
+def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> None:
+    group = data_group(file, allow_external=allow_external)
+    env_args = json_object(None if group is None else group.attrs.get("env_args"))
+    if found.robot == "unknown":
+        found.robot = str(env_args.get("env_name") or "unknown")
     env_kwargs = env_args.get("env_kwargs")
     frequency = env_kwargs.get("control_freq") if isinstance(env_kwargs, dict) else None
-    return float(frequency) if frequency else DEFAULT_RATE_HZ
+    if isinstance(frequency, int | float) and 0 < frequency < math.inf:
+        found.frequencies.setdefault(float(frequency), path)
 
 
-def _json(text: Any) -> dict[str, Any]:
-    """Return the JSON object in `text`, or an empty one if there is none."""
-    try:
-        data = json.loads(text)
-    except (TypeError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+def _survey_demo(found: Survey, demo: Any, path: Path, name: str, allow_external: bool) -> None:
+    actions = _actions(demo, path, name, allow_external)
+    if found.actions and actions.shape[1] != found.actions[0].shape[1]:
+        raise UserError(
+            f"{path}: data/{name}/actions has shape {actions.shape}, others "
+            f"(T, {found.actions[0].shape[1]}); keep episodes of different robots in different folders"
+        )
+    found.actions.append(actions)
+    observations = find_member(demo, "obs", allow_external=allow_external)
+    if not isinstance(observations, h5py.Group):
+        raise UserError(
+            f"{path}: data/{name} has no group obs, so nothing says what the robot saw; leave it out "
+            "by a mask, or write its observations"
+        )
+    found.other_names.update(observations)
+    if not found.members and len(actions):
+        found.members = members_of(observations, allow_external=allow_external)
+    _survey_brightness(found, observations, allow_external)
+    times = find_member(demo, "timestamps", allow_external=allow_external)
+    if isinstance(times, h5py.Dataset) and times.ndim == 1 and times.dtype.kind in "fiu":
+        steps = np.diff(times[()].astype(np.float64))
+        found.intervals += [steps[np.isfinite(steps)]] if np.isfinite(steps).any() else []
+
+
+def _actions(demo: Any, path: Path, name: str, allow_external: bool) -> npt.NDArray[np.float32]:
+    stored = find_member(demo, "actions", allow_external=allow_external)
+    where = f"data/{name}/actions"
+    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "fiub" or stored.ndim != 2:
+        what = "is missing" if stored is None else "is no array of numbers of shape (T, A)"
+        raise damaged(path, f"{where} {what}")
+    if fault := storage_fault(stored, whole=True, allow_external=allow_external):
+        raise damaged(path, f"{where}: {fault[0]}", fault[1])
+    if not stored.shape[1]:
+        raise damaged(path, f"{where} has shape {stored.shape}: no dimension")
+    return np.asarray(stored, dtype=np.float32)
+
+
+def _survey_brightness(found: Survey, observations: Any, allow_external: bool) -> None:
+    for member in found.members:
+        if member.kind != "camera":
+            continue
+        stored = find_member(observations, member.name, allow_external=allow_external)
+        if isinstance(stored, h5py.Dataset) and stored.dtype.kind == "f" and len(stored):
+            rows = [stored[tick] for tick in {0, len(stored) // 2, len(stored) - 1}]
+            _widen(found, member.name, rows)
+
+
+def _widen(found: Survey, camera: str, rows: Iterable[npt.NDArray[Any]]) -> None:
+    low, high = found.brightest.get(camera, (0.0, 0.0))
+    values = np.stack(list(rows))
+    found.brightest[camera] = (
+        min(low, float(values.min(initial=0.0))),
+        max(high, float(values.max(initial=0.0))),
+    )

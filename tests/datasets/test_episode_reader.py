@@ -69,5 +69,5 @@ def test_paths_without_an_episode_are_told(tmp_path):
     with pytest.raises(UserError, match=r"b\.hdf5 has no episode"):
         EpisodeReader.open(tmp_path / "b.hdf5")
     (tmp_path / "c.hdf5").write_bytes(b"not HDF5")
-    with pytest.raises(UserError, match=r"c\.hdf5: HDF5 cannot open it"):
+    with pytest.raises(UserError, match=r"c\.hdf5: it is not an HDF5 file"):
         EpisodeReader.open(tmp_path / "c.hdf5")

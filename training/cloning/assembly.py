@@ -15,6 +15,8 @@ from rich.console import Console
 
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
+from ttm.datasets.observations.choices import NONE
+from ttm.datasets.observations.member_table import member_lines
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows.tick_weights import tick_weights
 from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
@@ -49,7 +51,7 @@ from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.common.allocator import keep_freed_memory
 from ttm.training.common.folders import make_folder
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.common.recorded.episodes import open_all, split_apart
 from ttm.training.common.schedule import Budget, WarmupCosine
 
 DEFAULT_MINUTES = 60.0
@@ -83,7 +85,9 @@ def assembled(
     checkpoint = _checkpoint(options, console)
     data = _open_data(options, checkpoint)
     for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
+    for line in member_lines(data.training.members):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     policy = _policy(options, checkpoint, data)
     fabric = _fabric(options)
     cache = _feature_cache(options, fabric.to_device(policy), data, features)
@@ -146,11 +150,13 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
 
 
 def _open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
-    cameras = options.cameras or (
-        tuple(c.name for c in checkpoint.spec.cameras) if checkpoint else ()
-    )
-    opened = open_all(options.data, cameras)
-    training, validation = split(opened, options.filter), split(opened, options.validation_filter)
+    choices, like = options.choices, None
+    if checkpoint is not None:
+        like = checkpoint.spec
+        known = tuple(camera.name for camera in like.cameras) or (NONE,)
+        choices = replace(choices, cameras=choices.cameras or known)
+    opened = open_all(options.data, choices=choices, like=like)
+    training, validation = split_apart(opened, options.filter, options.validation_filter)
     if not len(training):
         raise UserError(
             f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import OmitArgPrefixes, arg
 
+from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, PresetName
@@ -170,8 +171,7 @@ class TrainOptions:
     out."""
     validation_filter: str = "valid"
     """Mask of the held-out episodes."""
-    cameras: tuple[str, ...] = ()
-    """Use only these cameras. Default: all (with --init: the checkpoint's)."""
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
     image_size: int | None = None
     """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
     --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller

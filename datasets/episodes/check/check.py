@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
-
+from ttm.datasets.access.find_files import find_files
+from ttm.datasets.access.links import find_member
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.check.demo_faults import (
     clock_faults,
     length_faults,
@@ -17,13 +18,18 @@ from ttm.datasets.check.demo_faults import (
     value_faults,
     weight_faults,
 )
-from ttm.datasets.check.fault import DELETE, Demo, Fault
+from ttm.datasets.check.fault import Demo, Fault
 from ttm.datasets.check.file_faults import file_faults, leftovers
 from ttm.datasets.check.frame_faults import frame_faults
-from ttm.datasets.episode_dataset import find_files
-from ttm.datasets.episode_file import demo_names, read_stored_spec
+from ttm.datasets.description import Description, describe_bare, describe_stored
+from ttm.datasets.duplicates import same_episodes
+from ttm.datasets.episode_dataset import open_dataset, stored_spec
+from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.observations.members import Member
+from ttm.datasets.observations.structure import LEAVE_OUT
 from ttm.datasets.progress import track
-from ttm.datasets.spec_inference import infer_spec
+from ttm.datasets.spec_inference import survey
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -36,6 +42,8 @@ class CheckReport:
     num_files: int
     num_episodes: int
     num_ticks: int
+    members: tuple[Member, ...] = ()
+    """Every member of `obs`, used or not."""
 
     @property
     def num_errors(self) -> int:
@@ -48,53 +56,90 @@ class CheckReport:
         return len(self.faults) - self.num_errors
 
 
-def check_dataset(path: str | Path) -> CheckReport:
+def check_dataset(path: str | Path, choices: Choices | None = None) -> CheckReport:
     """Look for faults in every file of a data set: an HDF5 file, a folder, or a glob.
 
-    Damaged files are part of the report. Raises `UserError` only if there is no file.
+    Damaged files are part of the report. There is at least one fault if `open_dataset` with the
+    same choices would refuse the data set. Raises `UserError` if there is no file, or if a choice
+    does not fit the data.
     """
-    files = find_files(path)
+    choices = choices or Choices()
+    files = find_files(path, allow_external=choices.allow_external)
+    specs = {file: spec for file in files if (spec := _stored_spec(file, choices)) is not None}
+    described = _description(files, specs, choices)
     faults: list[Fault] = []
-    specs = {file: spec for file in files if (spec := _stored_spec(file)) is not None}
-    spec = next(iter(specs.values()), None) or _infer_leniently(files)
     episodes = ticks = 0
     for file in track(files, "checking"):
-        found, lengths = _check_file(file, spec, specs)
+        found, lengths = _check_file(file, described, specs, choices)
         faults += found
         episodes, ticks = episodes + len(lengths), ticks + sum(lengths)
     faults += leftovers(files)
-    return CheckReport(tuple(faults), len(files), episodes, ticks)
+    if all(fault.is_warning for fault in faults):
+        faults += _opening_faults(path, choices)
+    return CheckReport(
+        tuple(faults), len(files), episodes, ticks, described.members if described else ()
+    )
 
 
 def _check_file(
-    path: Path, spec: PolicySpec | None, specs: dict[Path, PolicySpec]
+    path: Path,
+    described: Description | None,
+    specs: dict[Path, PolicySpec],
+    choices: Choices,
 ) -> tuple[list[Fault], list[int]]:
     """Return the faults of one file, and the length of each of its demos."""
     faults: list[Fault] = []
     lengths: list[int] = []
+    allowed = choices.allow_external
     try:
-        with h5py.File(path, "r") as file:
-            names = demo_names(file)
-            faults += file_faults(file, path, names, spec, specs)
+        stored_spec(path, choices)  # says what is wrong with the file as a whole
+        with open_file(path) as file:
+            names = demo_names(file, allow_external=allowed)
+            spec = None if described is None else described.spec
+            faults += file_faults(file, path, names, spec, specs, allow_external=allowed)
             for name in names:
-                group = file["data"][name]
-                lengths.append(_length(group))
-                if spec is not None:
-                    faults += _demo_faults(
-                        Demo(path, name, group, specs.get(path, spec), path not in specs)
-                    )
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        what = f"HDF5 cannot read it ({error})"
-        faults.append(Fault(path, None, None, what, "delete or re-record this file"))
+                found, length = _check_demo(file, path, name, described, specs, choices)
+                faults += found
+                lengths.append(length)
+    except UserError as error:
+        faults.append(Fault.of_error(path, None, error))
     return faults, lengths
 
 
-def _demo_faults(demo: Demo) -> Iterator[Fault]:
+def _check_demo(
+    file: Any,
+    path: Path,
+    name: str,
+    described: Description | None,
+    specs: dict[Path, PolicySpec],
+    choices: Choices,
+) -> tuple[list[Fault], int]:
+    """Return the faults of one demo, and its length."""
+    try:
+        group = demo_group(file, name, allow_external=choices.allow_external)
+        if described is None:
+            return [], 0
+        cameras = {key: each.of_file(file) for key, each in described.cameras.items()}
+        spec = described.spec
+        if path in specs and not choices.changes_spec:
+            spec = specs[path]
+        demo = Demo(path, name, group, spec, path not in specs, cameras)
+        found = list(_demo_faults(demo, choices.allow_external))
+        actions: Any = find_member(group, "actions", allow_external=choices.allow_external)
+        return found, len(actions) if getattr(actions, "shape", None) else 0
+    except UserError as error:
+        return [Fault.of_error(path, name, error)], 0
+    except READ_ERRORS as error:
+        what = f"its data cannot be read ({one_line(error)})"
+        return [Fault(path, name, None, what, LEAVE_OUT)], 0
+
+
+def _demo_faults(demo: Demo, allow_external: bool) -> Iterator[Fault]:
     """Find the faults of a demo.
 
     Its values are looked at only if its structure is right, so that one fault is named once.
     """
-    broken = list(structure_faults(demo))
+    broken = list(structure_faults(demo, allow_external=allow_external))
     yield from broken
     if broken:
         return
@@ -104,56 +149,86 @@ def _demo_faults(demo: Demo) -> Iterator[Fault]:
     for check in checks:
         try:
             yield from check
-        except (OSError, RuntimeError) as error:
-            yield demo.fault(f"its data cannot be read ({error})", DELETE)
+        except READ_ERRORS as error:
+            yield demo.fault(f"its data cannot be read ({one_line(error)})", LEAVE_OUT)
     if not demo.group.attrs.get("language_instruction") and not demo.inferred:
         yield demo.fault(
             "it has no instruction", "set the attribute language_instruction", is_warning=True
         )
 
 
-def _stored_spec(path: Path) -> PolicySpec | None:
-    """Return the spec that a file carries, or None if it has none or a damaged one."""
+def _stored_spec(path: Path, choices: Choices) -> PolicySpec | None:
+    """Return the spec that a file carries, or None if it has none or cannot be read."""
     try:
-        with h5py.File(path, "r") as file:
-            return read_stored_spec(file)
-    except (OSError, RuntimeError, KeyError, UserError):
+        return stored_spec(path, choices)
+    except UserError:
         return None  # `_check_file` reports what is wrong
 
 
-def _infer_leniently(files: Sequence[Path]) -> PolicySpec | None:
-    """Return the spec inferred from the demos that allow it, or None.
+def _description(
+    files: Sequence[Path], specs: dict[Path, PolicySpec], choices: Choices
+) -> Description | None:
+    """Return the description of the demos that allow one; None if there are none.
 
-    The demos are those with the most frequent number of action dimensions. If the first of them is
-    damaged, the next one is tried, so that a damaged demo does not prevent the check of the others.
+    Raises `UserError` if it is a choice of the user that does not fit.
     """
-    sizes = {demo: size for file in files for demo, size in _action_sizes(file)}
-    if not sizes:
-        return None
-    usual = Counter(sizes.values()).most_common(1)[0][0]
-    demos = [demo for demo, size in sizes.items() if size == usual]
-    for first in range(len(demos)):
-        try:
-            return infer_spec(demos[first:])
-        except (OSError, RuntimeError, KeyError, SyntaxError, UserError):
-            continue
-    return None
-
-
-def _action_sizes(path: Path) -> list[tuple[tuple[Path, str], int]]:
-    """Return the demos of a file with their number of action dimensions, where it can be read."""
+    demos = [demo for file in files for demo in _demos(file, choices)]
+    if specs:
+        path, spec = next(iter(specs.items()))
+        first = next((demo for demo in demos if demo[0] == path and _readable(demo, choices)), None)
+        return describe_stored(spec, first, choices)
     try:
-        with h5py.File(path, "r") as file:
-            found = [(name, file["data"][name].get("actions")) for name in demo_names(file)]
-            return [
-                ((path, name), actions.shape[1])
-                for name, actions in found
-                if isinstance(actions, h5py.Dataset) and actions.ndim == 2
-            ]
-    except (OSError, RuntimeError, KeyError):
+        return describe_bare(demos, choices)
+    except UserError:
+        demos = _usual([demo for demo in demos if _readable(demo, choices)], choices)
+        return describe_bare(demos, choices) if demos else None
+
+
+def _demos(path: Path, choices: Choices) -> list[tuple[Path, str]]:
+    try:
+        stored_spec(path, choices)
+        with open_file(path) as file:
+            names = demo_names(file, allow_external=choices.allow_external)
+            return [(path, name) for name in names]
+    except UserError:
         return []
 
 
-def _length(group: Any) -> int:
-    actions = group.get("actions")
-    return len(actions) if isinstance(actions, h5py.Dataset) and actions.shape else 0
+def _readable(demo: tuple[Path, str], choices: Choices) -> bool:
+    """Return whether a demo can be described by itself."""
+    try:
+        survey([demo], allow_external=choices.allow_external)
+    except UserError:
+        return False
+    return True
+
+
+def _usual(demos: Sequence[tuple[Path, str]], choices: Choices) -> list[tuple[Path, str]]:
+    """Return the demos with the most frequent number of action dimensions."""
+    sizes = {
+        demo: survey([demo], allow_external=choices.allow_external).actions[0].shape[1]
+        for demo in demos
+    }
+    usual = Counter(sizes.values()).most_common(1)
+    return [demo for demo, size in sizes.items() if size == usual[0][0]]
+
+
+def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
+    """Find what training would refuse although no file by itself is at fault."""
+    place = Path(path)
+    try:
+        episodes = open_dataset(path, choices=choices)
+        copies = same_episodes(episodes)
+    except UserError as error:
+        yield Fault.of_error(place, None, error)
+        return
+    for first, *others in copies:
+        for copy in others:
+            what = f"it is a copy of {episodes[first].path} {episodes[first].name}"
+            remedy = "keep one of them; training holds copies of held-out episodes out too"
+            at = episodes[copy]
+            yield Fault(at.path, at.name, None, what, remedy, is_warning=True)
+    if not episodes.spec.cameras and not episodes.spec.proprioception:
+        what = "nothing in obs can be used, so a policy would see nothing"
+        remedy = "see `ttm data show` for the reasons; --proprioception takes what is left out"
+        yield Fault(place, None, None, what, remedy)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from ttm.datasets.action_checks import limits_text, outside_limits
-from ttm.datasets.check.fault import DELETE, Demo, Fault, runs, ticks_text
-from ttm.datasets.episode_file import expected_shapes
-from ttm.datasets.episode_reader import usable_weights
-from ttm.datasets.layout import JPEG
+from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
+from ttm.datasets.episode_reader import usable_weights, whole_number
+from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
 from ttm.policy.spec import ActionPart
 
 MAX_GAP_PERIODS = 2.5
@@ -28,53 +26,44 @@ OPTIONAL = ("executed_actions", "loss_weights", "timestamps", "rewards", "dones"
 """Datasets of one row for each tick that a demo may lack."""
 
 
-def structure_faults(demo: Demo) -> Iterator[Fault]:
-    """Find what is missing, no dataset of ticks or of another shape, so that it cannot be read."""
-    group = demo.group
-    for key in OPTIONAL:
-        if key in group and not getattr(group[key], "shape", None):
-            yield demo.fault(
-                f"{key} is not a dataset of one row for each tick", f"{DELETE}, or delete {key}"
-            )
-    for key, shape in expected_shapes(demo.spec).items():
-        if not isinstance(group.get(key), h5py.Dataset):
-            yield demo.fault(
-                f"{key} is missing", f"{DELETE}, or keep it apart from those that have it"
-            )
-        elif _tick_shape(group[key]) != (() if group[key].attrs.get("encoding") == JPEG else shape):
-            yield demo.fault(
-                f"{key} has shape {group[key].shape}, not (T, {str(shape)[1:]}",
-                f"{DELETE}, or keep episodes of different robots in different folders",
-            )
+def structure_faults(demo: Demo, *, allow_external: bool = False) -> Iterator[Fault]:
+    """Find what is missing, no dataset of ticks, or of another type or shape."""
+    for what, remedy in structure_problems(demo.group, demo.spec, allow_external=allow_external):
+        yield demo.fault(what, remedy)
+    for key in ("rewards", "dones", "loss_weights"):
+        if key in demo.group and not getattr(demo.group[key], "shape", None):
+            what = f"{key} is not a dataset of one row for each tick"
+            yield demo.fault(what, f"take {key} out of the file; training can do without")
 
 
 def length_faults(demo: Demo) -> Iterator[Fault]:
     """Find datasets (and num_samples) of another length than the actions."""
     length = len(demo.group["actions"])
     if length == 0:
-        yield demo.fault("it has no tick", DELETE)
+        yield demo.fault("it has no tick", LEAVE_OUT)
     for key in (*expected_shapes(demo.spec), *OPTIONAL):
         stored = demo.group.get(key)
         if isinstance(stored, h5py.Dataset) and len(stored) != length:
             shorter = min(len(stored), length)
-            yield demo.fault(f"{key} has {len(stored)} ticks, actions {length}", DELETE, shorter)
+            yield demo.fault(f"{key} has {len(stored)} ticks, actions {length}", LEAVE_OUT, shorter)
     declared = demo.group.attrs.get("num_samples")
-    if declared is None or int(declared) != length:
+    if whole_number(declared, int) != length:
         said = "is missing" if declared is None else f"says {declared}"
         yield demo.fault(
             f"attribute num_samples {said}, there are {length} actions",
-            f"set it to {length}, or {DELETE}",
+            f"set it to {length}",
+            is_warning=declared is None,
         )
 
 
 def value_faults(demo: Demo) -> Iterator[Fault]:
     """Find values that are not finite, and actions that the spec does not allow."""
     for key in ("actions", *(f"obs/{vector.name}" for vector in demo.spec.proprioception)):
-        bad = ~np.isfinite(demo.group[key][()])  # (T, K)
+        bad = ~np.isfinite(np.atleast_2d(demo.group[key][()].T).T.astype(np.float64))  # (T, K)
         for first, last in runs(bad.any(axis=1)):
             where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
             yield demo.fault(
-                f"{key}{where} is NaN or infinite {ticks_text(first, last)}", DELETE, first
+                f"{key}{where} is NaN or infinite {ticks_text(first, last)}", LEAVE_OUT, first
             )
     actions = np.asarray(demo.group["actions"], dtype=np.float32)
     for part in demo.spec.actions:
@@ -86,10 +75,14 @@ def weight_faults(demo: Demo) -> Iterator[Fault]:
     remedy = "write one weight of 0 or more for each tick, or delete loss_weights"
     if "loss_weights" not in demo.group:
         return
-    weights = np.asarray(demo.group["loss_weights"], dtype=np.float32)
-    if weights.ndim != 1:
-        yield demo.fault(f"loss_weights has shape {weights.shape}, not (T,)", remedy)
+    stored = demo.group["loss_weights"]
+    if stored.ndim != 1:
+        yield demo.fault(f"loss_weights has shape {stored.shape}, not (T,)", remedy)
         return
+    if stored.dtype.kind not in "fiub":
+        yield demo.fault(f"loss_weights holds {stored.dtype}, not numbers", remedy)
+        return
+    weights = np.asarray(stored, dtype=np.float32)
     for first, last in runs(~usable_weights(weights)):
         what = f"loss_weights is NaN, infinite or below 0 {ticks_text(first, last)}"
         yield demo.fault(what, remedy, first)
@@ -101,7 +94,9 @@ def clock_faults(demo: Demo) -> Iterator[Fault]:
         return
     times = np.asarray(demo.group["timestamps"], dtype=np.float64)
     for first, last in runs(~np.isfinite(times)):
-        yield demo.fault(f"timestamps are NaN or infinite {ticks_text(first, last)}", DELETE, first)
+        yield demo.fault(
+            f"timestamps are NaN or infinite {ticks_text(first, last)}", LEAVE_OUT, first
+        )
     if len(times) < 2 or not np.isfinite(times).all():
         return
     steps, period = np.diff(times), demo.spec.control_dt_s
@@ -110,12 +105,12 @@ def clock_faults(demo: Demo) -> Iterator[Fault]:
             f"timestamps run backwards by {-steps[first]:.3f} s {ticks_text(first + 1, last + 1)}"
         )
         yield demo.fault(
-            what, f"{DELETE}; was the clock set, or another sensor's stamp taken?", first + 1
+            what, f"{LEAVE_OUT}; was the clock set, or another sensor's stamp taken?", first + 1
         )
     for first, last in runs(steps == 0):
         what = f"timestamps repeat {ticks_text(first + 1, last + 1)}"
         yield demo.fault(
-            what, f"{DELETE}; the recorder read the sensors faster than they answered", first + 1
+            what, f"{LEAVE_OUT}; the recorder read the sensors faster than they answered", first + 1
         )
     for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
         what = (
@@ -123,7 +118,9 @@ def clock_faults(demo: Demo) -> Iterator[Fault]:
             f"the control period is {period:.3f} s"
         )
         yield demo.fault(
-            what, f"{DELETE}, or split it there; was the recorder's machine overloaded?", tick + 1
+            what,
+            f"{LEAVE_OUT}, or split it there; was the recorder's machine overloaded?",
+            tick + 1,
         )
     yield from _rate_faults(demo, float(np.median(steps)))
 
@@ -131,11 +128,9 @@ def clock_faults(demo: Demo) -> Iterator[Fault]:
 def _rate_faults(demo: Demo, median_s: float) -> Iterator[Fault]:
     if median_s > 0 and abs(1 / median_s - demo.spec.rate_hz) > RATE_TOLERANCE * demo.spec.rate_hz:
         what = f"recorded at {1 / median_s:.2f} Hz, the spec says {demo.spec.rate_hz:g} Hz"
-        yield demo.fault(what, "record at the rate at which the policy will run", is_warning=True)
-
-
-def _tick_shape(dataset: Any) -> tuple[int, ...]:
-    return tuple(dataset.shape[1:])
+        yield demo.fault(
+            what, "give the rate at which the policy will run in a --spec file", is_warning=True
+        )
 
 
 def _limit_faults(demo: Demo, part: ActionPart, values: npt.NDArray[np.float32]) -> Iterator[Fault]:
@@ -150,5 +145,7 @@ def _limit_faults(demo: Demo, part: ActionPart, values: npt.NDArray[np.float32])
             f"outside {limits_text(part)}"
         )
         yield demo.fault(
-            what, f"clip it when recording, correct the limits of the spec, or {DELETE}", first
+            what,
+            f"clip it when recording, give other limits in a --spec file, or {LEAVE_OUT}",
+            first,
         )

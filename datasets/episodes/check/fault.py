@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.observations.stored_camera import StoredCamera
+from ttm.datasets.observations.structure import LEAVE_OUT
 from ttm.policy.spec import PolicySpec
-
-DELETE = "re-record or delete this episode"
-"""The remedy of most faults."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,20 @@ class Fault:
     remedy: str
     is_warning: bool = False
 
+    @classmethod
+    def of_error(cls, path: Path, demo: str | None, error: Exception) -> Fault:
+        """Return the fault that an error tells, whose text is "PATH: what; remedy"."""
+        text = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
+        what, _, remedy = text.removeprefix(f"data/{demo}").lstrip("/ ").partition("; ")
+        return cls(path, demo, None, what, remedy or LEAVE_OUT)
+
 
 @dataclass(frozen=True)
 class Demo:
     """An open demo with the spec that it should have.
 
     `group` is its open HDF5 group. `inferred` is True if the spec was inferred from the data.
+    `cameras` says how the frames of each camera are stored.
     """
 
     path: Path
@@ -43,6 +51,7 @@ class Demo:
     group: Any
     spec: PolicySpec
     inferred: bool
+    cameras: Mapping[str, StoredCamera] = field(default_factory=dict)
 
     def fault(
         self, what: str, remedy: str, tick: int | None = None, *, is_warning: bool = False

@@ -18,6 +18,8 @@ def file_faults(
     names: Sequence[str],
     spec: PolicySpec | None,
     specs: dict[Path, PolicySpec],
+    *,
+    allow_external: bool = False,
 ) -> Iterator[Fault]:
     """Find the faults of an open file, apart from those of its demos.
 
@@ -27,12 +29,12 @@ def file_faults(
     """
     if not names:
         what = "it has no demo (data/demo_0, …)"
-        yield Fault(path, None, None, what, "delete it, or give a robomimic file")
+        yield Fault(path, None, None, what, "move it elsewhere, or give a robomimic file")
     if spec is None:
         what = "no spec can be inferred from any file"
-        yield Fault(path, None, None, what, "repair or delete the files named here")
+        yield Fault(path, None, None, what, "repair the files named here, or give --spec")
     yield from _spec_faults(file, path, spec, specs)
-    masks = read_masks(file)
+    masks = read_masks(file, allow_external=allow_external)
     for key, members in masks.items():
         for name in sorted(set(members) - set(names)):
             what = f"mask/{key} names it, but it is not there"
@@ -64,9 +66,7 @@ def _spec_faults(
             what = f"another spec: {difference}"
             yield Fault(path, None, None, what, "keep the two kinds in different folders")
     elif specs:
-        what = (
-            "its ttm_spec is damaged"
-            if "ttm_spec" in file["data"].attrs
-            else "it carries no ttm_spec, others do"
+        what = "it carries no ttm_spec, others do"
+        yield Fault(
+            path, None, None, what, "keep it in another folder, or write the others' into it"
         )
-        yield Fault(path, None, None, what, "re-record it, or keep it in another folder")

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.check.fault import DELETE, Demo, Fault, runs, ticks_text
-from ttm.datasets.frames import Frames, decode_jpeg
-from ttm.datasets.layout import JPEG
+from ttm.datasets.access.unreadable import one_line
+from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
+from ttm.datasets.frames import Frames
+from ttm.datasets.observations.stored_camera import StoredCamera, is_encoded, read_frames
+from ttm.datasets.observations.structure import LEAVE_OUT
 from ttm.policy.spec import CameraSpec
 
 STUCK_REPEATS = 3
@@ -32,14 +34,12 @@ def frame_faults(demo: Demo, camera: CameraSpec) -> Iterator[Fault]:
     simulated cameras have no noise.
     """
     stored = demo.group[f"obs/{camera.name}"]
-    is_jpeg = stored.attrs.get("encoding") == JPEG
     repeats = np.zeros(len(stored), dtype=np.bool_)
     previous: Frames | None = None
     for tick, frame in enumerate(_ticks(stored)):
-        if is_jpeg and (error := _decoding_error(frame, camera)):
-            yield demo.fault(f"obs/{camera.name} at tick {tick}: {error}", DELETE, tick)
         repeats[tick] = previous is not None and np.array_equal(frame, previous)
         previous = frame
+    yield from _conversion_faults(demo, camera, stored)
     yield from _repeat_faults(demo, camera, repeats)
 
 
@@ -48,13 +48,22 @@ def _ticks(stored: Any) -> Iterator[Frames]:
         yield from stored[start : start + BLOCK_TICKS]
 
 
-def _decoding_error(data: Frames, camera: CameraSpec) -> str | None:
-    try:
-        frame = decode_jpeg(data)
-    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for a broken header
-        return f"the JPEG does not decode ({error})"
+def _conversion_faults(demo: Demo, camera: CameraSpec, stored: Any) -> Iterator[Fault]:
+    """Find frames that do not decode, have another size, or values out of their range."""
+    if stored.dtype == np.uint8 and not is_encoded(stored):
+        return  # such frames are taken as they are, and their shape is that of the dataset
+    how = demo.cameras.get(camera.name, StoredCamera())
     shape = (camera.height, camera.width, 3)
-    return None if frame.shape == shape else f"the JPEG is {frame.shape}, the spec says {shape}"
+    for tick in range(len(stored)):
+        try:
+            found = read_frames(stored, tick, tick + 1, how)[0].shape
+        except (OSError, ValueError) as error:
+            what = f"obs/{camera.name} at tick {tick}: {one_line(error)}"
+            yield demo.fault(what, LEAVE_OUT, tick)
+            continue
+        if found != shape:
+            what = f"obs/{camera.name} at tick {tick} has shape {found}, others {shape}"
+            yield demo.fault(what, LEAVE_OUT, tick)
 
 
 def _repeat_faults(
@@ -65,7 +74,9 @@ def _repeat_faults(
         what = f"obs/{camera.name} repeats the frame before it {ticks_text(first, last)}"
         if stuck:
             yield demo.fault(
-                f"{what} while the robot moves", f"{DELETE}; did the camera's driver stall?", first
+                f"{what} while the robot moves",
+                f"{LEAVE_OUT}; did the camera's driver stall?",
+                first,
             )
         else:
             remedy = (
@@ -77,7 +88,8 @@ def _repeat_faults(
 
 def _stands_still(demo: Demo, first: int, last: int) -> bool:
     vectors = [
-        demo.group[f"obs/{vector.name}"][first : last + 1] for vector in demo.spec.proprioception
+        np.asarray(demo.group[f"obs/{vector.name}"][first : last + 1], np.float64)
+        for vector in demo.spec.proprioception
     ]
     # A vector that is shorter than the frames has no values here.
     recorded = [values for values in vectors if len(values)]

@@ -7,17 +7,21 @@ from pathlib import Path
 from rich.console import Console
 
 from ttm.datasets.check.check import CheckReport, check_dataset
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.observations.member_table import member_lines
 
 
-def check_and_report(path: str) -> int:
+def check_and_report(path: str, choices: Choices | None = None) -> int:
     """Check the data set `path` and print the report; return 1 if it has faults, 0 otherwise."""
-    report = check_dataset(path)
+    report = check_dataset(path, choices)
     print_report(report, Console())
     return 1 if report.num_errors else 0
 
 
 def print_report(report: CheckReport, console: Console) -> None:
-    """Print the faults by file, and then a line that sums up."""
+    """Print what is used of `obs`, the faults by file, and then a line that sums up."""
+    for line in member_lines(report.members):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
     current: Path | None = None
     for fault in report.faults:
         if fault.path != current:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from tyro.conf import OmitArgPrefixes
 
+from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import options, require_at_least
 
 
@@ -22,6 +24,7 @@ class DataShowCommand:
       ttm data show demos
       ttm data show demos --sheet sheet.png
       ttm data show "demos/pick_*.hdf5" --mask valid
+      ttm data show theirs.hdf5 --spec theirs.yaml    # writes it; edit it and give it with --spec
     """
 
     path: Annotated[str, tyro.conf.Positional]
@@ -40,12 +43,19 @@ class DataShowCommand:
     columns: int = 8
     """The number of ticks of each episode on the contact sheet, from its first to its last."""
 
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
+
     def run(self) -> int:
         """Print the summary and write the contact sheets; return the exit code."""
         require_at_least(1, options(self, "rows", "columns"))
         from ttm.datasets.show.report import show_dataset
 
         show_dataset(
-            self.path, mask=self.mask, sheet=self.sheet, rows=self.rows, columns=self.columns
+            self.path,
+            mask=self.mask,
+            sheet=self.sheet,
+            rows=self.rows,
+            columns=self.columns,
+            choices=self.choices,
         )
         return 0

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
 from rich.console import Console
 
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.observations.spec_file import write_spec_file
 from ttm.datasets.show.contact_sheet import contact_sheet, evenly_chosen
-from ttm.datasets.show.summary import instruction_table, overview_table, vector_table
+from ttm.datasets.show.summary import (
+    instruction_table,
+    member_table,
+    overview_table,
+    vector_table,
+)
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 
@@ -22,19 +30,26 @@ def show_dataset(
     sheet: Path | None = None,
     rows: int = 12,
     columns: int = 8,
+    choices: Choices | None = None,
 ) -> None:
     """Print the summary of the data set `path`, and write its contact sheets if `sheet` is given.
 
-    `mask`, `rows` and `columns` are those of `DataShowCommand`.
+    The other arguments are those of `DataShowCommand`. A spec file that is not there is written.
     """
-    episodes = open_dataset(path)
+    choices = choices or Choices()
+    new_spec = choices.spec if choices.spec is not None and not choices.spec.exists() else None
+    episodes = open_dataset(path, choices=replace(choices, spec=None) if new_spec else choices)
     episodes = episodes.filter(mask) if mask else episodes
     if not len(episodes):
         raise UserError(f"{path}: no episode is in mask '{mask}'; leave --mask out to see all")
     console = Console()
     console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
-    for table in (overview_table(episodes), vector_table(episodes), instruction_table(episodes)):
-        console.print(table)
+    tables = (overview_table, member_table, vector_table, instruction_table)
+    for table in tables:
+        console.print(table(episodes))
+    if new_spec is not None:
+        write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
+        console.print(f"spec: {new_spec}", soft_wrap=True, highlight=False, markup=False)
     if sheet is not None:
         for file in write_contact_sheets(episodes, sheet, rows, columns):
             console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
@@ -56,7 +71,8 @@ def write_contact_sheets(
     chosen = evenly_chosen(episodes, rows)
     written = []
     for camera in episodes.spec.cameras:
-        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
+        name = camera.name.replace("/", "_")
+        file = path.with_stem(f"{path.stem}_{name}") if several else path
         picture = io.BytesIO()
         contact_sheet(chosen, camera, columns).save(picture, format=picture_format, quality=90)
         try:

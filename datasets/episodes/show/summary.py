@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ttm.datasets.action_checks import limits_text
 from ttm.datasets.episode_dataset import EpisodeDataset
+from ttm.datasets.observations.member_table import TITLE, member_rows
 from ttm.datasets.statistics import VectorStatistics, dataset_statistics
 from ttm.datasets.tables import TitledTable
 from ttm.policy.spec import PolicySpec
@@ -37,6 +38,16 @@ def overview_table(episodes: EpisodeDataset) -> Table:
     for name, text in rows.items():
         if text:
             table.add_row(f"[bold]{name}[/bold]", escape(text))
+    return table
+
+
+def member_table(episodes: EpisodeDataset) -> Table:
+    """Return every member of `obs` with what is done with it, and why."""
+    table = TitledTable(TITLE, box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in member_rows(episodes.members):
+        table.add_row(escape(name), escape(text))
     return table
 
 

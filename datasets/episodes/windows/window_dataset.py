@@ -132,7 +132,7 @@ class WindowDataset(Dataset[WindowBatch]):
                 episode, tick = self.episodes[index], row - int(self._offsets[index])
                 raise UserError(
                     f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {tick}; "
-                    "`ttm data check` names every fault, then delete or re-record the episode"
+                    "`ttm data check` names every fault; leave the episode out by a mask"
                 )
 
     def __len__(self) -> int:

@@ -51,7 +51,9 @@ checkpoint's network."""
 def comparable(options: TrainOptions) -> dict[str, Any]:
     """Return the options that a resumed training must share, as plain data for JSON."""
     values = {name: value for name, value in options.by_name().items() if name not in MAY_CHANGE}
-    values["cameras"] = list(options.cameras)
+    for name in ("cameras", "proprioception"):
+        values[name] = list(values[name])
+    values["spec"] = None if values["spec"] is None else str(values["spec"])
     values["init"] = None if options.init is None else str(options.init)
     return values
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from ttm.datasets.duplicates import held_apart
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.observations.choices import Choices
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 
-def open_all(paths: Sequence[str], cameras: Sequence[str] = ()) -> list[EpisodeDataset]:
+def open_all(
+    paths: Sequence[str],
+    cameras: Sequence[str] = (),
+    *,
+    choices: Choices | None = None,
+    like: PolicySpec | None = None,
+) -> list[EpisodeDataset]:
     """Open every data set in `paths`, reduced to the cameras called `cameras` if any are named.
 
+    choices: all choices of the user, in place of `cameras`. like: see `open_dataset`.
     Raises `UserError` if a path cannot be opened, a camera is missing, or the data sets differ in
     their spec.
     """
     if not paths:
         raise UserError("no data is given; name HDF5 files, folders of them, or globs with --data")
-    opened = [_with_cameras(open_dataset(path), cameras) for path in paths]
+    choices = choices or Choices(cameras=tuple(cameras))
+    opened = [open_dataset(path, choices=choices, like=like) for path in paths]
     for other in opened[1:]:
         opened[0].spec.require_compatible(other.spec, ours=opened[0].source, theirs=other.source)
     return opened
@@ -30,18 +39,18 @@ def split(opened: Sequence[EpisodeDataset], mask: str) -> EpisodeDataset:
     episodes = [episode for part in parts for episode in part]
     notes = dict.fromkeys(part.note for part in parts if part.note)
     source = ", ".join(part.source for part in parts)
-    return EpisodeDataset(episodes, opened[0].spec, source=source, note="; ".join(notes))
+    return EpisodeDataset(
+        episodes,
+        opened[0].spec,
+        source=source,
+        note="; ".join(notes),
+        members=opened[0].members,
+    )
 
 
-def _with_cameras(dataset: EpisodeDataset, names: Sequence[str]) -> EpisodeDataset:
-    if not names:
-        return dataset
-    have = {camera.name: camera for camera in dataset.spec.cameras}
-    for name in names:
-        if name not in have:
-            raise UserError(
-                f"camera '{name}' is not in this data; it has: {', '.join(have) or 'none'} "
-                f"({dataset.source})"
-            )
-    spec: PolicySpec = replace(dataset.spec, cameras=tuple(have[name] for name in names))
-    return EpisodeDataset(list(dataset), spec, source=dataset.source, note=dataset.note)
+def split_apart(
+    opened: Sequence[EpisodeDataset], training: str, validation: str
+) -> tuple[EpisodeDataset, EpisodeDataset]:
+    """Return the episodes of two masks; none of the second, and no copy of one, is in the first."""
+    held_out = split(opened, validation)
+    return held_apart(split(opened, training), held_out), held_out

@@ -1,0 +1,67 @@
+"""The known layouts of episodes, each described once: its name, and the command that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a project stores its episodes."""
+
+    name: str
+    """Its name in messages, such as "LeRobot v3"."""
+    next_step: str = ""
+    """What to run first, in words with commands; {path} and {out} stand for the data and a new
+    folder. Empty for layouts that are read as they are."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether `open_dataset` reads this layout as it is."""
+        return not self.next_step
+
+    def refusal(self, path: Path) -> str:
+        """Return in one line what lies at `path` and what to run next."""
+        out = path.name.split(".")[0] or "data"
+        step = self.next_step.format(path=path, out=f"{out}_episodes")
+        return f"{path} is in the layout of {self.name}, which is not read as it is; {step}"
+
+
+CONVERT = "run `ttm data convert {path} {out}`, then use {out}"
+
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {
+        "ours": Layout("this project"),
+        "robomimic": Layout("robomimic"),
+        "mimicgen": Layout("MimicGen"),
+        "libero": Layout("LIBERO"),
+        "robocasa": Layout("RoboCasa"),
+        "isaaclab": Layout("Isaac Lab"),
+        "robosuite": Layout(
+            "robosuite's demo.hdf5, which has states and no observations",
+            "run `python -m robomimic.scripts.conversion.convert_robosuite --dataset {path}`, then "
+            "`python -m robomimic.scripts.dataset_states_to_obs --dataset {path} --output_name "
+            "image.hdf5 --done_mode 2 --camera_names agentview robot0_eye_in_hand "
+            "--camera_height 84 --camera_width 84`, and use image.hdf5",
+        ),
+        "aloha": Layout(
+            "ALOHA / ACT",
+            "run `ttm data convert {path} {out} --colour-order rgb` (or bgr: look at the colours with "
+            "`ttm data show {out} --sheet sheet.png`), then use {out}",
+        ),
+        "diffusion_policy": Layout("diffusion_policy (zarr)", CONVERT),
+        "lerobot_v2": Layout("LeRobot v2", CONVERT),
+        "lerobot_v3": Layout("LeRobot v3", CONVERT),
+        "rosbag2": Layout("rosbag2", CONVERT),
+        "rlds": Layout(
+            "RLDS (TensorFlow Datasets)",
+            "convert it to LeRobot with the port of https://github.com/Tavish9/any4lerobot, `python "
+            "any4lerobot/openx2lerobot/openx_rlds.py --raw-dir {path} --local-dir {out}_lerobot`, then "
+            "run `ttm data convert {out}_lerobot {out}`",
+        ),
+    }
+)
+"""Key -> layout. The first six are read as they are."""
