@@ -44,7 +44,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _gains(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is there, can compute this product, and is worth its call."""
     return (
-        x.device.type == "cpu"
+        x.dim() > 1
+        and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() * len(weight) >= FEWEST_PRODUCTS
         and not torch.is_autocast_enabled("cpu")

@@ -43,7 +43,8 @@ class CameraTokens(nn.Module):
         """
         cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
         if folded:
-            summary = self._folded_summary(cells)
+            with torch.autocast(cells.device.type, enabled=False):  # variances need all digits
+                summary = self._folded_summary(cells)
         else:
             summary = self.summarizer(self.project(cells) + self.position + self.camera)
         out: Tensor = summary + self.mlp(self.norm(summary))

@@ -74,8 +74,9 @@ def test_without_training_the_layer_is_pytorchs_to_the_bit() -> None:
 
 
 @pytest.mark.usefixtures("always")
-def test_other_precisions_are_left_to_pytorch() -> None:
+def test_other_precisions_and_vectors_are_left_to_pytorch() -> None:
     layer = Linear(8, 4)
+    assert type(layer(torch.randn(8)).grad_fn).__name__ != NODE
     assert type(layer.double()(torch.randn(2, 8).double()).grad_fn).__name__ != NODE
     with torch.autocast("cpu", torch.bfloat16):
         assert layer.float()(torch.randn(2, 8)).dtype == torch.bfloat16

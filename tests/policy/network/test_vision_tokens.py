@@ -35,3 +35,15 @@ def test_folded_tokens_in_single_precision() -> None:
     maps = torch.randn(20, 24, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(module(maps, folded=True), module(maps), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_folded_summaries_are_of_single_precision_under_autocast() -> None:
+    torch.manual_seed(0)
+    module = CameraTokens(24, (8, 8), 128, 6)
+    maps, summaries = torch.randn(20, 24, 8, 8), []
+    module.norm.register_forward_pre_hook(lambda _, args: summaries.append(args[0]))
+    module(maps)
+    with torch.autocast("cpu", torch.bfloat16):
+        module(maps, folded=True)
+    torch.testing.assert_close(summaries[1], summaries[0], rtol=0, atol=1e-5)
