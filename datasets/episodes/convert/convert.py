@@ -17,6 +17,10 @@ from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
 
+DAMAGE = (KeyError, IndexError, ValueError, RuntimeError, OSError)
+"""What libraries raise for damaged files where a reader does not say more."""
+
+
 @dataclass(frozen=True)
 class Conversion:
     """What was converted."""
@@ -51,15 +55,23 @@ def convert_dataset(
     _require_suffix(target, to)
     refuse_overwriting(target, FORMATS[to].contents, overwrite)
     writer = writer_of(to)
-    opened: Source = reader_of(name).read_source(source, options)
     counter = _Counter(options.instruction)
-    checked = replace(opened, recordings=lambda: counter.checked(opened))
-    write_whole(
-        target,
-        lambda partial: writer.write(checked, partial, options),
-        contents=FORMATS[to].contents,
-        overwrite=overwrite,
-    )
+    try:
+        opened: Source = reader_of(name).read_source(source, options)
+        checked = replace(opened, recordings=lambda: counter.checked(opened))
+        write_whole(
+            target,
+            lambda partial: writer.write(checked, partial, options),
+            contents=FORMATS[to].contents,
+            overwrite=overwrite,
+        )
+    except DAMAGE as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{source} cannot be converted; as {name} it is damaged, or of another kind than is known "
+            f"({type(error).__name__}: {error})"
+        ) from error
     return Conversion(name, to, opened.num_episodes, counter.num_ticks, opened.notes)
 
 

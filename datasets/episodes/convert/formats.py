@@ -21,6 +21,8 @@ class Format:
     """One entry of the table."""
 
     description: str
+    layouts: tuple[str, ...] = ()
+    """The layouts that are read as this format, by their keys in `LAYOUTS`."""
     reader: str | None = None
     """The module that has `read_source(path, options) -> Source`; None if the format is only written."""
     read_choices: tuple[str, ...] = ()
@@ -39,12 +41,14 @@ class Format:
 
 
 _CONVERT = "ttm.datasets.convert"
+_OUR_FILES = ("ttm_spec.json", "ttm_episodes.jsonl")
 _LEROBOT = ("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache")
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "ttm": Format(
             "ours: a folder with one HDF5 file for each episode, or one file *.hdf5 with all",
+            layouts=("ours",),
             reader=f"{_CONVERT}.hdf5",
             writer=f"{_CONVERT}.hdf5",
             write_choices=("jpeg_quality",),
@@ -52,12 +56,14 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         ),
         "robomimic": Format(
             "one HDF5 file as robomimic, robosuite, MimicGen, LIBERO and RoboCasa have it",
+            layouts=("robomimic", "mimicgen", "libero", "robocasa", "isaaclab"),
             reader=f"{_CONVERT}.hdf5",
             writer=f"{_CONVERT}.robomimic",
             is_file=True,
         ),
         "lerobot": Format(
             "LeRobot's data set, version 3.0",
+            layouts=("lerobot_v3",),
             reader=f"{_CONVERT}.lerobot.read",
             read_choices=("robot",),
             writer=f"{_CONVERT}.lerobot.v30",
@@ -67,12 +73,31 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         ),
         "lerobot-v2.1": Format(
             "LeRobot's data set, version 2.0 or 2.1",
+            layouts=("lerobot_v2",),
             reader=f"{_CONVERT}.lerobot.read",
             read_choices=("robot",),
             writer=f"{_CONVERT}.lerobot.v21",
             write_choices=("video_codec",),
             packages=("pyarrow", "av"),
             contents=_LEROBOT,
+        ),
+        "aloha": Format(
+            "a folder of ALOHA's and ACT's HDF5 files, one for each episode",
+            layouts=("aloha",),
+            reader=f"{_CONVERT}.aloha",
+            read_choices=("colour_order", "rate_hz", "robot"),
+            writer=f"{_CONVERT}.aloha",
+            write_choices=("colour_order", "jpeg_quality"),
+            contents=("episode_*.hdf5",),
+        ),
+        "diffusion-policy": Format(
+            "a replay buffer of diffusion_policy in zarr",
+            layouts=("diffusion_policy",),
+            reader=f"{_CONVERT}.diffusion_policy",
+            read_choices=("rate_hz", "robot"),
+            writer=f"{_CONVERT}.diffusion_policy",
+            packages=("zarr",),
+            contents=("data", "meta", ".z*", "zarr.json", *_OUR_FILES),
         ),
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ttm.datasets.convert.facts import read_lines
 from ttm.policy.errors import UserError
 
 INFO = "meta/info.json"
 VERSIONS = ("v2.0", "v2.1", "v3.0")
-OUR_SPEC, OUR_EPISODES = "meta/ttm_spec.json", "meta/ttm_episodes.jsonl"
-"""What LeRobot has no place for: the PolicySpec, and of each episode its task, success, seed, masks."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,6 @@ def read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
         raise UserError(
             f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
         ) from error
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file with one JSON object a line."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
 
 
 def _rows_v3(root: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from ttm.datasets.convert.facts import read_facts, read_spec
 from ttm.datasets.convert.inferred import inferred_spec, survey_actions
 from ttm.datasets.convert.lerobot.features import (
     ACTION,
@@ -29,11 +29,8 @@ from ttm.datasets.convert.lerobot.features import (
     observed,
 )
 from ttm.datasets.convert.lerobot.places import (
-    OUR_EPISODES,
-    OUR_SPEC,
     Place,
     read_info,
-    read_lines,
     read_places,
     read_tasks,
 )
@@ -55,7 +52,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     found = observed(info["features"], str(path))
     table = _table_reader()
     parts, rounding = survey_actions((_matrix(table(place), ACTION) for place in places), str(path))
-    stored = _stored_spec(path)
+    stored = read_spec(path / "meta")
     spec = stored or inferred_spec(
         robot=str(info.get("robot_type") or options.robot or "unknown"),
         cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
@@ -63,7 +60,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
         actions=parts,
         rate_hz=float(info["fps"]),
     )
-    facts, stale = _own_facts(path, places)
+    facts, stale = read_facts(path / "meta", {place.index: place.length for place in places})
     masks = _masks(info, len(places))
 
     def recordings() -> Iterator[Recording]:
@@ -202,26 +199,6 @@ def _values(rows: pa.Table, key: str) -> npt.NDArray[Any]:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     values = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
-
-
-def _stored_spec(root: Path) -> PolicySpec | None:
-    path = root / OUR_SPEC
-    return PolicySpec.from_json(path.read_text()) if path.is_file() else None
-
-
-def _own_facts(root: Path, places: list[Place]) -> tuple[dict[int, dict[str, Any]], str]:
-    """Return episode index -> facts that LeRobot has no place for, and a note if they are outdated."""
-    path = root / OUR_EPISODES
-    if not path.is_file():
-        return {}, ""
-    try:
-        facts = {line["episode_index"]: line for line in read_lines(path)}
-    except (json.JSONDecodeError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it to do without it") from error
-    lengths = {place.index: place.length for place in places}
-    if {index: line["length"] for index, line in facts.items()} != lengths:
-        return {}, f"{OUR_EPISODES} is of another state of the data set and is not used"
-    return facts, ""
 
 
 def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from ttm.datasets.convert.facts import EPISODES, facts_line, write_spec
 from ttm.datasets.convert.lerobot.features import (
     ACTION,
     CAPTURE_TIME,
@@ -30,7 +31,7 @@ from ttm.datasets.convert.lerobot.features import (
     features_of,
     rate,
 )
-from ttm.datasets.convert.lerobot.places import INFO, OUR_EPISODES, OUR_SPEC
+from ttm.datasets.convert.lerobot.places import INFO
 from ttm.datasets.convert.lerobot.statistics import (
     FrameStatistics,
     Statistics,
@@ -75,7 +76,7 @@ def write_data_set(
     tasks: dict[str, int] = {}
     total = TotalStatistics()
     num_frames = num_episodes = 0
-    with (target / OUR_EPISODES).open("w", encoding="utf-8") as facts:
+    with (target / "meta" / EPISODES).open("w", encoding="utf-8") as facts:
         for index, recording in enumerate(source.recordings()):
             task = tasks.setdefault(recording.instruction, len(tasks))
             columns = _columns(recording, features, source.spec.rate_hz, index, num_frames, task)
@@ -84,7 +85,7 @@ def write_data_set(
             rows = _table(columns, images, features)
             files.append(index, recording.instruction, rows, statistics)
             total.add(statistics)
-            facts.write(json.dumps(_facts(index, recording)) + "\n")
+            facts.write(facts_line(index, recording))
             num_frames, num_episodes = num_frames + len(rows), index + 1
     info = {
         "robot_type": source.spec.robot,
@@ -99,7 +100,8 @@ def write_data_set(
     }
     _write_json(target / INFO, info)
     _write_json(target / "meta/stats.json", as_lists(total.totals))
-    _write_spec(target, source)
+    if source.has_own_spec:
+        write_spec(target / "meta", source.spec)
 
 
 def _extras(source: Source) -> dict[str, int]:
@@ -200,22 +202,6 @@ def _png(frame: Frames) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, format="PNG", compress_level=6)
     return buffer.getvalue()
-
-
-def _facts(index: int, recording: Recording) -> dict[str, Any]:
-    return {
-        "episode_index": index,
-        "length": len(recording.actions),
-        "task": recording.task,
-        "success": recording.success,
-        "seed": recording.seed,
-        "masks": sorted(recording.masks),
-    }
-
-
-def _write_spec(target: Path, source: Source) -> None:
-    if source.has_own_spec:
-        (target / OUR_SPEC).write_text(source.spec.to_json() + "\n")
 
 
 def _write_json(path: Path, data: Any) -> None:
