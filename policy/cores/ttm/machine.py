@@ -14,6 +14,7 @@ from ttm.policy.cores.temporal_core import (
     TemporalCore,
     reset_where,
 )
+from ttm.policy.cores.ttm.ring_write import RingWrite
 from ttm.policy.cores.ttm.unit import build_unit
 from ttm.policy.cores.ttm.unit_config import UnitConfig
 from ttm.policy.errors import UserError
@@ -75,7 +76,7 @@ class TokenTuringMachine(TemporalCore):
         """See `TemporalCore.forward`.
 
         Without memory, all ticks run at once. With a write that does not see the outputs, the write
-        alone runs tick by tick.
+        alone runs tick by tick, or m ticks at once if it visits one slot a tick.
         """
         if self.keeps_memory and self.unit.write_outputs:
             return super().forward(tokens, state, episode_start)
@@ -91,6 +92,11 @@ class TokenTuringMachine(TemporalCore):
         if not self.keeps_memory:
             return initial["memory"].unsqueeze(1).expand(-1, tokens.shape[1], -1, -1), initial
         state = initial if state is None else state
+        if isinstance(self.unit.write, RingWrite) and not _restarts(episode_start):
+            if episode_start is not None:
+                state = reset_where(episode_start[:, 0], state, initial)
+            many, last = self.unit.write.over_ticks(state["memory"], tokens)
+            return many, {"memory": last}
         memories = []
         for tick, now in enumerate(tokens.unbind(dim=1)):
             if episode_start is not None:
@@ -98,3 +104,8 @@ class TokenTuringMachine(TemporalCore):
             memories.append(state["memory"])
             state = {"memory": self.unit.write(state["memory"], now)}
         return torch.stack(memories, dim=1), state
+
+
+def _restarts(episode_start: Tensor | None) -> bool:
+    """Return whether an episode starts after the first tick."""
+    return episode_start is not None and bool(episode_start[:, 1:].any())

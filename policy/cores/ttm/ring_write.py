@@ -40,6 +40,22 @@ class RingWrite(GatedWrite):
         """See `GatedWrite.forward`."""
         return torch.cat([memory[:, 1:], super().forward(memory[:, :1], *others)], dim=1)
 
+    def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Write T ticks of an episode, m at once, since they visit different slots.
+
+        memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks read, which are
+        those before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
+        """
+        size, ticks = memory.shape[1], inputs.shape[1]
+        slots = memory  # in the order of visits; tick t reads slots t to t + m
+        for first in range(0, ticks, size):
+            now = inputs[:, first : first + size]  # (B, K, N, D)
+            oldest = slots[:, first : first + now.shape[1]].flatten(0, 1).unsqueeze(1)
+            written = super().forward(oldest, now.flatten(0, 1))  # (B * K, 1, D)
+            slots = torch.cat([slots, written.view(len(memory), -1, memory.shape[2])], dim=1)
+        memories = slots.unfold(1, size, 1).transpose(2, 3)  # (B, T + 1, m, D)
+        return memories[:, :-1], memories[:, -1]
+
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
         """See `GatedWrite.weights`."""
         visited = super().weights(memory[:, :1], *others)  # (B, 1 + P - m, 1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ttm.policy.cores.temporal_core import TemporalCore
 from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.cores.ttm.ring_write import RingWrite
 from ttm.policy.cores.ttm.unit import build_unit
@@ -100,6 +101,34 @@ def test_it_remembers_what_the_gated_write_has_lost() -> None:
 
     assert reach("ring") > 2 * reach("gated")
     assert reach("ring") > 1000 * reach("summarize")
+
+
+@pytest.mark.parametrize("ticks", [1, M, 2 * M + 3])
+@torch.no_grad()
+def test_ticks_at_once_give_what_single_ticks_give(ticks: int) -> None:
+    write, memory = ring(replace(CONFIG, write_outputs=False)), tokens()[0]
+    seen = torch.randn(2, ticks, N, WIDTH, dtype=torch.float64)
+    memories, last = write.over_ticks(memory, seen)
+    assert memories.shape == (2, ticks, M, WIDTH)
+    for tick in range(ticks):
+        torch.testing.assert_close(memories[:, tick], memory)
+        memory = write(memory, seen[:, tick])
+    torch.testing.assert_close(last, memory)
+
+
+@pytest.mark.parametrize("starts", [(), (0,), (0, 3), (7,)])
+@torch.no_grad()
+def test_a_machine_starts_episodes_where_it_is_told(starts: tuple[int, ...]) -> None:
+    """In the first element of the batch only, in a window of 9 ticks that goes on from a state."""
+    config = TokenTuringConfig(memory_size=M, process_size=R, mlp_size=16, write="ring")
+    core = replace(config, write_outputs=False).build(WIDTH, N).double()
+    state, seen = {"memory": tokens()[0]}, torch.randn(2, 9, N, WIDTH, dtype=torch.float64)
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[0, list(starts)] = True
+    outputs, last = core(seen, state, mask)
+    singly, end = TemporalCore.forward(core, seen, state, mask)
+    torch.testing.assert_close(outputs, singly)
+    torch.testing.assert_close(last["memory"], end["memory"])
 
 
 def test_a_memory_of_one_slot_is_a_gated_write() -> None:
