@@ -16,7 +16,6 @@ from ttm.datasets.progress import track
 from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
-
 DAMAGE = (KeyError, IndexError, ValueError, RuntimeError, OSError)
 """What libraries raise for damaged files where a reader does not say more."""
 
