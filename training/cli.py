@@ -33,6 +33,7 @@ from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.common.help_texts import join_help_lines
 from ttm.training.demo.command import DemoCommand
+from ttm.training.robot.bags.command import DataBagsCommand
 from ttm.training.robot.command import RobotCommand
 from ttm.training.show.command import ShowCommand
 from ttm.training.study.babyai.command import StudyBabyaiCommand
@@ -69,6 +70,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "show": DataShowCommand,
                 "check": DataCheckCommand,
                 "convert": DataConvertCommand,
+                "bags": DataBagsCommand,
                 "merge": DataMergeCommand,
                 "split": DataSplitCommand,
                 "filter": DataFilterCommand,
@@ -111,6 +113,7 @@ DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperat
 
 The way from data to robot:
   ttm data show EPISODES                     what is in an HDF5 file, a folder or a glob
+  ttm data convert FROM TO                   LeRobot, ALOHA, zarr and others to our episodes, and back
   ttm data check EPISODES                    every fault of every episode
   ttm train --data EPISODES --out runs/mine  behaviour cloning; writes runs/mine/best.safetensors
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval

@@ -13,7 +13,7 @@ class Layout:
     """How a project stores its episodes."""
 
     name: str
-    """Its name in messages, such as "LeRobot v3"."""
+    """Its name in messages, such as "LeRobot 3.0"."""
     next_step: str = ""
     """What to run first, in words with commands; {path} and {out} stand for the data and a new
     folder. Empty for layouts that are read as they are."""
@@ -53,9 +53,13 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "`ttm data show {out} --sheet sheet.png`), then use {out}",
         ),
         "diffusion_policy": Layout("diffusion_policy (zarr)", CONVERT),
-        "lerobot_v2": Layout("LeRobot v2", CONVERT),
-        "lerobot_v3": Layout("LeRobot v3", CONVERT),
-        "rosbag2": Layout("rosbag2", CONVERT),
+        "lerobot_v2": Layout("LeRobot 2.1", CONVERT),
+        "lerobot_v3": Layout("LeRobot 3.0", CONVERT),
+        "rosbag2": Layout(
+            "rosbag2",
+            "run `ttm data bags {path} {out} --contract robot.yaml --rate-hz 5 --instruction TEXT` with "
+            "the contract of your robot, then use {out}",
+        ),
         "rlds": Layout(
             "RLDS (TensorFlow Datasets)",
             "convert it to LeRobot with the port of https://github.com/Tavish9/any4lerobot, `python "

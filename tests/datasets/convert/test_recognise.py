@@ -39,6 +39,16 @@ def test_unknown_files_are_named(tmp_path, capsys):
         assert errors.count("\n") == 1
 
 
+def test_what_no_reader_explains_is_one_line_too(tmp_path, record, monkeypatch, capsys):
+    def fail(*_: object) -> None:
+        raise KeyError("no such member")
+
+    source = record(tmp_path / "demos" / "episode_00000.hdf5")
+    monkeypatch.setattr("ttm.datasets.convert.hdf5.read_source", fail)
+    assert main(["data", "convert", str(source), str(tmp_path / "out")]) == 2
+    assert "cannot be converted; as ttm it is damaged" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("marks", "name"),
     [({"ep_meta": "{}"}, "robomimic"), ({"ttm_spec": "{}"}, "ttm"), ({}, "robomimic")],

@@ -1,0 +1,1 @@
+"""Converts recorded bags (rosbag2) to episodes, by the robot's contract."""

@@ -1,0 +1,97 @@
+"""One bag: the topics that a contract names, and when each of their messages was made."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rclpy.serialization import deserialize_message
+from rosbags.rosbag2 import Reader
+
+from ttm.policy.errors import UserError
+from ttm_policy.contract.conversions import MESSAGE_TYPES
+
+Stamps = npt.NDArray[np.int64]
+
+HEADER = {False: ">iI", True: "<iI"}
+"""How a stamp lies at the start of a message, by whether it is little-endian."""
+
+
+class BagFile:
+    """An opened bag, whose messages are read in the order of recording.
+
+    Parameters
+    ----------
+    path
+        The bag's folder, with `metadata.yaml`.
+    types
+        Topic of the contract -> the message types that it may have.
+    """
+
+    def __init__(self, path: Path, types: Mapping[str, tuple[str, ...]]) -> None:
+        self.path = path
+        self._reader = Reader(path)
+        self._reader.open()
+        found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
+        self._names = {topic: _find(topic, found, path) for topic in types}
+        self.types = {topic: found[name] for topic, name in self._names.items()}
+        for topic, kind in self.types.items():
+            if kind not in types[topic]:
+                raise UserError(
+                    f"{path}: topic '{topic}' has messages of {kind}, the contract says "
+                    f"{' or '.join(types[topic])}; give the contract of the recorded robot"
+                )
+
+    def stamps(self) -> dict[str, Stamps]:
+        """Return when each message of each topic was made, in ns, in the order of recording.
+
+        This is the stamp in the header. Messages without one, or with a stamp of 0, were made when
+        they were recorded.
+        """
+        found: dict[str, list[int]] = {topic: [] for topic in self._names}
+        for topic, recorded_ns, data in self._raw():
+            has_header = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
+            stamp_ns = _header_ns(data) if has_header else 0
+            found[topic].append(stamp_ns or recorded_ns)
+        return {topic: np.array(values, np.int64) for topic, values in found.items()}
+
+    def messages(self, wanted: Mapping[str, set[int]]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (topic, number, message) of the wanted numbers of each topic's messages."""
+        count = dict.fromkeys(self._names, -1)
+        for topic, _, data in self._raw():
+            count[topic] += 1
+            if count[topic] in wanted[topic]:
+                kind = MESSAGE_TYPES[self.types[topic]]
+                yield topic, count[topic], deserialize_message(bytes(data), kind)
+
+    def close(self) -> None:
+        """Close the bag's files."""
+        self._reader.close()
+
+    def _raw(self) -> Iterator[tuple[str, int, Any]]:
+        topics = {name: topic for topic, name in self._names.items()}
+        connections = [c for c in self._reader.connections if c.topic in topics]
+        for connection, recorded_ns, data in self._reader.messages(connections=connections):
+            yield topics[connection.topic], recorded_ns, data
+
+
+def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
+    """Return the recorded name of a topic, which may be in a namespace."""
+    exact = "/" + topic.lstrip("/")
+    matches = [exact] if exact in recorded else [name for name in recorded if name.endswith(exact)]
+    if len(matches) != 1:
+        raise UserError(
+            f"{path} has {'no topic' if not matches else 'several topics'} '{topic}' of the contract; "
+            f"it has: {', '.join(sorted(recorded)) or 'none'}"
+        )
+    return matches[0]
+
+
+def _header_ns(data: Any) -> int:
+    """Return the stamp of a serialised message that starts with a header, in ns."""
+    seconds, nanoseconds = struct.unpack_from(HEADER[bool(data[1] & 1)], data, 4)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)

@@ -1,0 +1,159 @@
+"""Bags become episodes: ticks by header stamps, commands by topics, sqlite3 and MCAP alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+rosbag2 = pytest.importorskip("rosbags.rosbag2")
+
+from geometry_msgs.msg import TwistStamped  # noqa: E402
+from rclpy.serialization import serialize_message  # noqa: E402
+from rosbags.typesys import Stores, get_typestore  # noqa: E402
+from sensor_msgs.msg import Image, JointState  # noqa: E402
+from std_msgs.msg import Bool  # noqa: E402
+
+from ttm.datasets.episode_dataset import open_dataset  # noqa: E402
+from ttm.training.cli import main  # noqa: E402
+from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
+from ttm_policy.contract.conversions import ns_to_stamp  # noqa: E402
+
+CONTRACT = """
+robot: cart
+base_frame: base
+observations:
+  head: {topic: head/image_raw, type: sensor_msgs/Image}
+  joints: {topic: joint_states, type: sensor_msgs/JointState, fields: [pan, lift]}
+actions:
+  base: {topic: cmd_vel, type: geometry_msgs/TwistStamped, fields: [twist.linear.x], limit: max_forward_m_s}
+  stop: {topic: terminate, type: std_msgs/Bool, fields: [data]}
+"""
+MS = 1_000_000
+TYPES = {
+    "/robot/head/image_raw": "sensor_msgs/msg/Image",
+    "/robot/joint_states": "sensor_msgs/msg/JointState",
+    "/robot/cmd_vel": "geometry_msgs/msg/TwistStamped",
+    "/robot/terminate": "std_msgs/msg/Bool",
+}
+
+
+def image(ms: int, level: int) -> Image:
+    message = Image(height=4, width=6, encoding="bgr8", step=18)
+    message.data.frombytes(np.full((4, 6, 3), [level, 7, 9], np.uint8).tobytes())
+    message.header.stamp = ns_to_stamp(ms * MS)
+    return message
+
+
+def joint(ms: int, name: str, position: float) -> JointState:
+    message = JointState(name=[name], position=[position])
+    message.header.stamp = ns_to_stamp(ms * MS)
+    return message
+
+
+def twist(ms: int, speed: float) -> TwistStamped:
+    message = TwistStamped()
+    message.twist.linear.x = speed
+    message.header.stamp = ns_to_stamp(ms * MS)
+    return message
+
+
+def events() -> list[tuple[int, str, Any]]:
+    """(time of recording in ms, topic, message) of a second: images are recorded 30 ms late."""
+    found: list[tuple[int, str, Any]] = [(995, "joint_states", joint(995, "pan", 0.5))]
+    for tick in range(5):
+        start = 1000 + 200 * tick
+        found.append((start + 30, "head/image_raw", image(start, 10 * tick)))
+        found.append((start + 40, "joint_states", joint(start - 1, "lift", tick)))
+        if tick != 2:  # without a command the cart stands still
+            found.append((start + 50, "cmd_vel", twist(start + 50, 0.1 * (tick + 1))))
+    found.append((1815, "terminate", Bool(data=True)))
+    return found
+
+
+def record(path: Path, storage: str, skip: str = "") -> Path:
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    plugin = getattr(rosbag2.StoragePlugin, storage)
+    with rosbag2.Writer(path, version=9, storage_plugin=plugin) as writer:
+        connections = {
+            topic: writer.add_connection(topic, kind, typestore=store)
+            for topic, kind in TYPES.items()
+        }
+        for ms, topic, message in events():
+            if topic != skip:
+                data = serialize_message(message)
+                writer.write(connections[f"/robot/{topic}"], ms * MS, data)
+    return path
+
+
+@pytest.fixture
+def contract(tmp_path: Path) -> Path:
+    path = tmp_path / "cart.yaml"
+    path.write_text(CONTRACT)
+    return path
+
+
+def options(tmp_path: Path, contract: Path, **changes: Any) -> BagOptions:
+    values = {"rate_hz": 5.0, "instruction": "drive", **changes}
+    return BagOptions(str(tmp_path / "bags"), str(tmp_path / "out"), str(contract), **values)
+
+
+@pytest.mark.parametrize("storage", ["SQLITE3", "MCAP"])
+def test_messages_meet_at_their_ticks(tmp_path, contract, storage):
+    record(tmp_path / "bags" / "one", storage)
+    record(tmp_path / "bags" / "two", storage)
+    assert convert_bags(options(tmp_path, contract)) == 2
+    first, second = open_dataset(tmp_path / "out")
+    assert first.instruction == "drive"
+    assert first.spec.rate_hz == 5
+    assert [part.kind for part in first.spec.actions] == ["continuous", "binary"]
+    # Blue came first in the messages; the frame of tick t was made at the tick itself.
+    assert first.frames("head")[:, 0, 0].tolist() == [[9, 7, 10 * tick] for tick in range(5)]
+    assert first.timestamps.tolist() == [1 + 0.2 * tick for tick in range(5)]
+    expected = np.array([[0.5, tick] for tick in range(5)], np.float32)
+    np.testing.assert_array_equal(first.proprioception("joints"), expected)
+    speeds = np.array([0.1, 0.2, 0.0, 0.4, 0.5], np.float32)
+    np.testing.assert_array_equal(first.actions[:, 0], speeds)
+    assert first.actions[:, 1].tolist() == [0, 0, 0, 0, 1]
+    np.testing.assert_array_equal(first.actions, second.actions)
+
+
+def test_errors_are_one_line(tmp_path, contract, capfd):
+    words = ["data", "bags", str(tmp_path / "bags"), str(tmp_path / "out")]
+    words += ["--contract", str(contract), "--rate-hz", "5", "--instruction", "drive"]
+    record(tmp_path / "bags" / "one", "SQLITE3", skip="head/image_raw")
+    assert main(words) == 2
+    errors = capfd.readouterr().err
+    assert "'head/image_raw' has no message" in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_topic_of_another_type_is_named(tmp_path, contract):
+    from ttm.policy.errors import UserError
+
+    record(tmp_path / "bags" / "one", "MCAP")
+    contract.write_text(CONTRACT.replace("sensor_msgs/Image", "sensor_msgs/CompressedImage"))
+    with pytest.raises(UserError, match="has messages of sensor_msgs/Image, the contract says"):
+        convert_bags(options(tmp_path, contract))
+    contract.write_text(CONTRACT.replace("joint_states", "arm/joint_states"))
+    with pytest.raises(UserError, match="has no topic 'arm/joint_states' of the contract"):
+        convert_bags(options(tmp_path, contract))
+    with pytest.raises(UserError, match="has no bag"):
+        convert_bags(options(tmp_path / "nowhere", contract))
+
+
+def test_a_spec_file_gives_limits(tmp_path, contract):
+    record(tmp_path / "bags" / "one", "MCAP")
+    spec = tmp_path / "spec.yaml"
+    parts = [
+        {"name": "base", "size": 1, "unit": "m/s", "low": -1, "high": 1},
+        {"name": "stop", "size": 1, "kind": "binary"},
+    ]
+    spec.write_text(json.dumps({"actions": parts}))
+    convert_bags(options(tmp_path, contract, spec=str(spec)))
+    assert open_dataset(tmp_path / "out").spec.actions[0].high == 1
