@@ -210,7 +210,7 @@ class PolicySpec:
         """Read the result of `to_json`. Raises `UserError` if `text` is anything else."""
         try:
             data = json.loads(text)
-            return cls(
+            spec = cls(
                 robot=data["robot"],
                 cameras=tuple(CameraSpec(**camera) for camera in data["cameras"]),
                 proprioception=tuple(
@@ -220,7 +220,11 @@ class PolicySpec:
                 actions=tuple(_action_part(part) for part in data["actions"]),
                 rate_hz=data["rate_hz"],
             )
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            _require_plain(spec)
+            return spec
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
             ) from error
@@ -248,6 +252,22 @@ def _action_part(data: dict[str, Any]) -> ActionPart:
         low=-float("inf") if low is None else low,
         high=float("inf") if high is None else high,
     )
+
+
+def _require_plain(spec: PolicySpec) -> None:
+    """Raise `TypeError` for names that are no texts, sizes that are no sizes, and an endless rate."""
+    sizes = [size for camera in spec.cameras for size in (camera.height, camera.width)]
+    sizes += [part.size for part in spec.actions]
+    if not all(type(size) is int and size > 0 for size in sizes):
+        raise TypeError(f"sizes are {sizes}, and must be whole numbers above 0")
+    names = [spec.robot, *(camera.name for camera in spec.cameras)]
+    names += [vector.name for vector in spec.proprioception]
+    names += [part.name for part in spec.actions]
+    names += [label for vector in spec.proprioception for label in vector.labels]
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("names and labels must be texts")
+    if not math.isfinite(spec.rate_hz):
+        raise TypeError(f"rate_hz is {spec.rate_hz}")
 
 
 def _camera_names(spec: PolicySpec) -> tuple[str, ...]:

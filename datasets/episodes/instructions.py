@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ttm.datasets.episode_file import damaged
 from ttm.datasets.episode_reader import EpisodeReader, Floats
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
-from ttm.policy.network.language import LANGUAGE_MODEL, embed_instruction
+from ttm.policy.network.language import EMBEDDING_SIZE, LANGUAGE_MODEL, embed_instruction
 
 
 def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
@@ -24,8 +25,26 @@ def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
     return np.stack([embeddings[episode.instruction] for episode in episodes])
 
 
-def _embedding(episode: EpisodeReader) -> Floats:
+def stored_embedding(episode: EpisodeReader) -> Floats | None:
+    """Return the embedding that the file stores, (L,); None if none, or one of another model.
+
+    Raises `UserError` if the default language model cannot have made it.
+    """
     stored = episode.language_embedding
-    if stored is not None and episode.language_model in (None, LANGUAGE_MODEL):
+    if stored is None or episode.language_model not in (None, LANGUAGE_MODEL):
+        return None
+    if stored.shape != (EMBEDDING_SIZE,) or not np.isfinite(stored).all():
+        raise damaged(
+            episode.path,
+            f"data/{episode.name}/language_embedding has shape {stored.shape}, or is not finite, and "
+            f"{LANGUAGE_MODEL} gives {EMBEDDING_SIZE} finite values",
+            "name its model by the attribute language_model, or take it out of the file",
+        )
+    return stored
+
+
+def _embedding(episode: EpisodeReader) -> Floats:
+    stored = stored_embedding(episode)
+    if stored is not None:
         return stored
     return embed_instruction(episode.instruction or DEFAULT_INSTRUCTION)

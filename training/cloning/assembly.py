@@ -15,7 +15,6 @@ from rich.console import Console
 
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
-from ttm.datasets.observations.choices import NONE
 from ttm.datasets.observations.member_table import member_lines
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows.tick_weights import tick_weights
@@ -84,7 +83,8 @@ def assembled(
     """
     checkpoint = _checkpoint(options, console)
     data = _open_data(options, checkpoint)
-    for note in dict.fromkeys(part.note for part in (data.training, data.validation) if part.note):
+    notes = "; ".join(filter(None, [data.training.note, data.validation.note])).split("; ")
+    for note in dict.fromkeys(filter(None, notes)):
         console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     for line in member_lines(data.training.members):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -150,12 +150,8 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
 
 
 def _open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
-    choices, like = options.choices, None
-    if checkpoint is not None:
-        like = checkpoint.spec
-        known = tuple(camera.name for camera in like.cameras) or (NONE,)
-        choices = replace(choices, cameras=choices.cameras or known)
-    opened = open_all(options.data, choices=choices, like=like)
+    like = None if checkpoint is None else checkpoint.spec
+    opened = open_all(options.data, choices=options.choices, like=like)
     training, validation = split_apart(opened, options.filter, options.validation_filter)
     if not len(training):
         raise UserError(

@@ -51,7 +51,7 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
     path, colon, which = wanted.rpartition(":")
     if not colon or Path(wanted).exists():
         path, which = wanted, ""
-    episodes = open_dataset(path)
+    episodes = open_dataset(path, like=spec)
     recorded = {camera.name for camera in episodes.spec.cameras}
     needed = {camera.name for camera in spec.cameras}
     # Cameras that the policy does not use are left out, as in training.

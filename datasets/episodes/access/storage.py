@@ -69,6 +69,13 @@ def _missing_filter(dataset: Any) -> str:
     properties = dataset.id.get_create_plist()
     for index in range(properties.get_nfilters()):
         code = properties.get_filter(index)[0]
-        if not h5py.h5z.filter_avail(code):
+        if not h5py.h5z.filter_avail(code) and _is_applied(dataset, index):
             return FILTERS.get(code, f"filter {code}")
     return ""
+
+
+def _is_applied(dataset: Any, index: int) -> bool:
+    """Return whether the first chunk went through a filter; writers may leave out optional ones."""
+    if not dataset.id.get_num_chunks():
+        return False
+    return not dataset.id.get_chunk_info(0).filter_mask & (1 << index)

@@ -17,8 +17,8 @@ KINDS: Mapping[bytes, tuple[str, str]] = MappingProxyType(
         b"<!DOCTYPE": ("a web page", "download the file itself"),
         b"<html": ("a web page", "download the file itself"),
         b"CDF": ("a NetCDF file", "give a file in robomimic's layout"),
-        b"SQLite format 3": ("an SQLite database", "see `ttm data convert --help` for rosbag2"),
-        b"\x89MCAP": ("an MCAP file", "see `ttm data convert --help` for rosbag2"),
+        b"SQLite format 3": ("an SQLite database", "see `ttm data bags --help` for rosbag2"),
+        b"\x89MCAP": ("an MCAP file", "see `ttm data bags --help` for rosbag2"),
         b"MATLAB 5.0": ("a MATLAB file", "write the episodes with EpisodeWriter"),
     }
 )

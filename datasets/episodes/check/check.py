@@ -25,6 +25,7 @@ from ttm.datasets.description import Description, describe_bare, describe_stored
 from ttm.datasets.duplicates import same_episodes
 from ttm.datasets.episode_dataset import open_dataset, stored_spec
 from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
+from ttm.datasets.instructions import stored_embedding
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.members import Member
 from ttm.datasets.observations.structure import LEAVE_OUT
@@ -118,6 +119,7 @@ def _check_demo(
     try:
         group = demo_group(file, name, allow_external=choices.allow_external)
         if described is None:
+            survey([(path, name)], allow_external=choices.allow_external)  # says what is wrong
             return [], 0
         cameras = {key: each.of_file(file) for key, each in described.cameras.items()}
         spec = described.spec
@@ -219,6 +221,8 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
     try:
         episodes = open_dataset(path, choices=choices)
         copies = same_episodes(episodes)
+        for episode in episodes:
+            stored_embedding(episode)
     except UserError as error:
         yield Fault.of_error(place, None, error)
         return

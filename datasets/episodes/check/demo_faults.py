@@ -72,7 +72,7 @@ def value_faults(demo: Demo) -> Iterator[Fault]:
 
 def weight_faults(demo: Demo) -> Iterator[Fault]:
     """Find loss weights that are not one finite number of at least 0 for each tick."""
-    remedy = "write one weight of 0 or more for each tick, or delete loss_weights"
+    remedy = "write one weight of 0 or more for each tick, or take loss_weights out of the file"
     if "loss_weights" not in demo.group:
         return
     stored = demo.group["loss_weights"]

@@ -76,11 +76,17 @@ def read_spec_file(path: Path) -> SpecFile:
 
 
 def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCamera]) -> None:
-    """Write what is known of a data set. cameras: of each file's first one, by name."""
+    """Write what is known of a data set.
+
+    cameras: how the frames of each camera are stored, where that is not the usual way.
+    """
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
-        "cameras": {camera.name: _camera_data(cameras[camera.name]) for camera in spec.cameras},
+        "cameras": {
+            camera.name: _camera_data(cameras.get(camera.name, StoredCamera()))
+            for camera in spec.cameras
+        },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
         "actions": [_part_data(part) for part in spec.actions],
     }

@@ -50,7 +50,7 @@ def named_checkpoints(checkpoints: tuple[Path, ...]) -> dict[str, Path]:
 def measure_checkpoint(path: Path, options: DriftOptions) -> DriftSummary:
     """Load one checkpoint and run it over the chains. Raises `UserError` if the data does not fit it."""
     policy, _ = load_checkpoint(path)
-    opened = open_all(options.data, [camera.name for camera in policy.spec.cameras])
+    opened = open_all(options.data, like=policy.spec)
     sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
     episodes = split(opened, options.filter)
     policy.spec.require_compatible(

@@ -81,7 +81,7 @@ class Material:
     """All demonstrations, as tokens."""
 
     def __init__(self, data: Sequence[str], policy: Policy) -> None:
-        opened = open_all(data, [camera.name for camera in policy.spec.cameras])
+        opened = open_all(data, like=policy.spec)
         sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
         policy.spec.require_compatible(
             resized_spec(opened[0].spec, sizes), ours="the checkpoint", theirs=opened[0].source
