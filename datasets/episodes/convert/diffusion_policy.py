@@ -168,7 +168,9 @@ def _recording(
     def rows(name: str, dtype: Any) -> npt.NDArray[Any]:
         return np.asarray(data[name][slice(*span)], dtype)
 
-    columns = {field: rows(name, dtype) for name, (field, dtype) in COLUMNS.items() if name in data}
+    columns: dict[str, Any] = {
+        field: rows(name, dtype) for name, (field, dtype) in COLUMNS.items() if name in data
+    }
     if "timestamps" in columns and np.isnan(columns["timestamps"]).all():
         del columns["timestamps"]
     return Recording(

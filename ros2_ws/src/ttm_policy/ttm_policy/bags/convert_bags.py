@@ -25,7 +25,12 @@ from ttm_policy.bags.ticks import NOTHING, Ticks, find_ticks
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields, image_to_frame, read_vector
-from ttm_policy.contract.robot_contract import MOTION_TYPES, RobotContract, VectorSource
+from ttm_policy.contract.robot_contract import (
+    MOTION_TYPES,
+    ImageSource,
+    RobotContract,
+    VectorSource,
+)
 from ttm_policy.control.inputs import JointStates
 
 JOINTS = "sensor_msgs/JointState"
@@ -77,17 +82,23 @@ def find_bags(path: Path) -> list[Path]:
 
 
 def _open(path: Path, contract: RobotContract) -> BagFile:
-    types = {source.topic: (source.type,) for source in (*contract.images, *contract.vectors)}
+    types: dict[str, tuple[str, ...]] = {
+        source.topic: (source.type,) for source in _sources(contract)
+    }
     for sink in contract.actions:
         plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
         types[sink.topic] = (sink.type, "geometry_msgs/Twist") if plain else (sink.type,)
     return BagFile(path, types)
 
 
+def _sources(contract: RobotContract) -> list[ImageSource | VectorSource]:
+    return [*contract.images, *contract.vectors]
+
+
 def _write_episode(
     bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
 ) -> None:
-    sources = (*contract.images, *contract.vectors)
+    sources = _sources(contract)
     sinks = {sink.topic: bag.types[sink.topic] for sink in contract.actions}
     moving = [topic for topic, kind in sinks.items() if kind in MOTION_TYPES]
     stamps = bag.stamps()
