@@ -255,7 +255,7 @@ def _action_part(data: dict[str, Any]) -> ActionPart:
 
 
 def _require_plain(spec: PolicySpec) -> None:
-    """Raise `TypeError` for names that are no texts, sizes that are no sizes, and an endless rate."""
+    """Raise `TypeError` or `ValueError` for odd names, sizes that are none, and an endless rate."""
     sizes = [size for camera in spec.cameras for size in (camera.height, camera.width)]
     sizes += [part.size for part in spec.actions]
     if not all(type(size) is int and size > 0 for size in sizes):
@@ -266,6 +266,9 @@ def _require_plain(spec: PolicySpec) -> None:
     names += [label for vector in spec.proprioception for label in vector.labels]
     if not all(isinstance(name, str) for name in names):
         raise TypeError("names and labels must be texts")
+    "".join(
+        names
+    ).encode()  # raises `UnicodeEncodeError`, a `ValueError`, for what cannot be printed
     if not math.isfinite(spec.rate_hz):
         raise TypeError(f"rate_hz is {spec.rate_hz}")
 

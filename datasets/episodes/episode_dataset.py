@@ -148,14 +148,20 @@ def open_dataset(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
             "or check the path"
         )
-    note = described.note
-    without = sum(not episode.instruction for episode in episodes)
-    if without:
-        default = f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
-        note = "; ".join(filter(None, [note, default]))
     return EpisodeDataset(
-        episodes, described.spec, source=str(path), note=note, members=described.members
+        episodes,
+        described.spec,
+        source=str(path),
+        note="; ".join(filter(None, [described.note, *_instruction_notes(episodes)])),
+        members=described.members,
     )
+
+
+def _instruction_notes(episodes: Sequence[EpisodeReader]) -> Iterator[str]:
+    if without := sum(not episode.instruction for episode in episodes):
+        yield f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
+    if odd := sum("\ufffd" in episode.instruction for episode in episodes):
+        yield f"{odd} episodes have instructions that are not UTF-8 text"
 
 
 def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:

@@ -75,6 +75,9 @@ def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str
         return {}
     if not isinstance(group, h5py.Group):
         raise UserError("mask is not a group of lists of demos; rename it")
+    for key in group:
+        if key != one_line(key):
+            raise UserError(f"the mask {key!a} has a name that cannot be printed; rename it")
     return {
         key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
     }
@@ -111,8 +114,16 @@ def demo_group(file: Any, name: str, *, allow_external: bool = False) -> Any:
 def decoded(value: Any) -> str:
     """Return a text attribute, which may be bytes, str or missing (None), as str.
 
-    Bytes that are not UTF-8 become U+FFFD.
+    What is not UTF-8 becomes U+FFFD, so that every text can be printed.
     """
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    data = value if isinstance(value, bytes) else _bytes(str(value))
+    return data.decode("utf-8", "replace")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")  # as HDF5 had them
+    except UnicodeEncodeError:  # half a pair of UTF-16, as JSON may have it
+        return text.encode("utf-8", "replace")

@@ -292,7 +292,7 @@ def _require_whole(
 def _from_json(text: Any, key: str) -> str:
     """Return the instruction that RoboCasa stores in each demo, and LIBERO once in each file, as JSON."""
     value = json_object(text).get(key, "")
-    return value if isinstance(value, str) else ""
+    return decoded(value) if isinstance(value, str) else ""
 
 
 def _some(names: list[str]) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.storage import storage_fault
-from ttm.datasets.episode_file import damaged, data_group, demo_group, open_file
+from ttm.datasets.episode_file import damaged, data_group, decoded, demo_group, open_file
 from ttm.datasets.observations.members import Member, members_of
 from ttm.datasets.observations.simulator_state import json_object
 from ttm.datasets.observations.stored_camera import DEFAULT_RANGE, RANGE_SLACK
@@ -150,7 +150,7 @@ def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> 
     group = data_group(file, allow_external=allow_external)
     env_args = json_object(None if group is None else group.attrs.get("env_args"))
     if found.robot == "unknown":
-        found.robot = str(env_args.get("env_name") or "unknown")
+        found.robot = decoded(env_args.get("env_name")) or "unknown"
     env_kwargs = env_args.get("env_kwargs")
     frequency = env_kwargs.get("control_freq") if isinstance(env_kwargs, dict) else None
     if isinstance(frequency, int | float) and 0 < frequency < math.inf:

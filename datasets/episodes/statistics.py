@@ -54,5 +54,6 @@ def vector_statistics(values: Floats) -> VectorStatistics:
     Sums are taken in float64, because float32 would lose digits over long recordings.
     """
     wide = values.astype(np.float64)
-    found = (wide.mean(axis=0), wide.std(axis=0), wide.min(axis=0), wide.max(axis=0))
+    with np.errstate(invalid="ignore"):  # infinite values, which checks name
+        found = (wide.mean(axis=0), wide.std(axis=0), wide.min(axis=0), wide.max(axis=0))
     return VectorStatistics(*(item.astype(np.float32) for item in found))

@@ -104,14 +104,14 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def _require_inside(items: list[Path], root: Path) -> None:
-    """Raise `UserError` for a symbolic link that leads out of the folder `root`."""
+    """Raise `UserError` for what a symbolic link puts outside of the folder `root`."""
     real = os.path.realpath(root)
     for item in items:
         target = os.path.realpath(item)
-        if item.is_symlink() and os.path.commonpath([real, target]) != real:
+        if os.path.commonpath([real, target]) != real:
             raise UserError(
-                f"{item} is a symbolic link to {target}, outside of {root}, and is not followed; name "
-                f"that place itself, or give {ALLOW} if you trust it"
+                f"{item} is, or lies behind, a symbolic link to {target}, outside of {root}, and is not "
+                f"followed; name that place itself, or give {ALLOW} if you trust it"
             )
 
 

@@ -13,6 +13,7 @@ from ttm.datasets.access.links import find_member
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.check.demo_faults import (
     clock_faults,
+    fact_faults,
     length_faults,
     structure_faults,
     value_faults,
@@ -146,7 +147,7 @@ def _demo_faults(demo: Demo, allow_external: bool) -> Iterator[Fault]:
     if broken:
         return
     checks = [length_faults(demo), value_faults(demo), weight_faults(demo)]
-    checks += [clock_faults(demo)]
+    checks += [clock_faults(demo), fact_faults(demo)]
     checks += [frame_faults(demo, camera) for camera in demo.spec.cameras]
     for check in checks:
         try:

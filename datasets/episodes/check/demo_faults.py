@@ -8,8 +8,10 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.action_checks import limits_text, outside_limits
 from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
+from ttm.datasets.episode_file import decoded
 from ttm.datasets.episode_reader import usable_weights, whole_number
 from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
 from ttm.policy.spec import ActionPart
@@ -54,6 +56,18 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
             f"set it to {length}",
             is_warning=declared is None,
         )
+
+
+def fact_faults(demo: Demo) -> Iterator[Fault]:
+    """Find attributes that are not what their names say; readers take them for missing."""
+    for key, kind in (("success", bool), ("seed", int)):
+        value = demo.group.attrs.get(key)
+        if value is not None and whole_number(value, kind) is None:
+            what = f"attribute {key} is {one_line(decoded(value))}, and no single number"
+            yield demo.fault(what, f"set it to a number, or remove {key}", is_warning=True)
+    if "\ufffd" in decoded(demo.group.attrs.get("language_instruction")):
+        what = "its instruction is not UTF-8 text, and some characters are replaced"
+        yield demo.fault(what, "set the attribute language_instruction again", is_warning=True)
 
 
 def value_faults(demo: Demo) -> Iterator[Fault]:

@@ -174,6 +174,11 @@ READ = {
     "seed a text": attribute(DEMO, "seed", "lucky"),
     "success an array": attribute(DEMO, "success", np.array([1, 0])),
     "instruction not UTF-8": attribute(DEMO, "language_instruction", np.bytes_(b"caf\xe9")),
+    "instruction of odd characters": lambda file: file[DEMO].attrs.create(
+        "language_instruction", b"caf\xe9", dtype=h5py.string_dtype()
+    ),
+    "instruction half a pair": attribute(DEMO, "ep_meta", '{"lang": "\\ud800"}'),
+    "robot half a pair": attribute("data", "env_args", '{"env_name": "\\ud800"}'),
     "ep_meta no JSON": attribute(DEMO, "ep_meta", "{"),
 }
 
@@ -202,6 +207,23 @@ def test_a_wrong_number_of_samples_is_a_fault(small_file, answer, value: Any) ->
     found = answer(small_file(attribute(DEMO, "num_samples", value)))
     assert found.fails
     assert "num_samples says" in found.faults
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("seed a text", "attribute seed is lucky"),
+        ("success an array", "attribute success is [1 0]"),
+        ("instruction not UTF-8", "its instruction is not UTF-8 text"),
+        ("instruction of odd characters", "its instruction is not UTF-8 text"),
+    ],
+)
+def test_facts_that_are_not_understood_are_warnings(
+    small_file, answer, case: str, words: str
+) -> None:
+    found = answer(small_file(READ[case]))
+    assert not found.fails
+    assert words in found.faults
 
 
 def test_a_mask_of_missing_demos_is_a_fault(small_file, answer) -> None:
