@@ -148,8 +148,8 @@ def _rate_faults(demo: Demo, median_s: float) -> Iterator[Fault]:
 
 
 def _limit_faults(demo: Demo, part: ActionPart, values: npt.NDArray[np.float32]) -> Iterator[Fault]:
-    if demo.inferred:
-        return  # limits that were inferred from these same values prove nothing
+    if demo.inferred and part.kind == "binary":
+        return  # of values on their way between two commands, inference allows some
     bad = outside_limits(part, values) & np.isfinite(values)  # (T, size)
     for first, last in runs(bad.any(axis=1)):
         worst = values[first : last + 1][bad[first : last + 1]]

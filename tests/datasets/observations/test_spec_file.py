@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets.check.check import check_dataset
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.spec_file import read_spec_file
@@ -105,6 +106,14 @@ def test_mistakes_are_told_in_one_line(theirs: Path, text: str, message: str) ->
     with pytest.raises(UserError, match=r"theirs\.yaml|not in this data|cannot be") as refused:
         opened(theirs, text)
     assert message in str(refused.value)
+
+
+def test_check_takes_its_limits(theirs: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("actions: [{name: arm, size: 4, unit: m, low: -0.001, high: 0.001}]")
+    faults = check_dataset(theirs, Choices(spec=spec)).faults
+    assert any("outside -0.001 to 0.001 m" in fault.what for fault in faults)
+    assert not any("outside" in fault.what for fault in check_dataset(theirs).faults)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
