@@ -134,4 +134,4 @@ def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:
 
 def _says_done(spec: PolicySpec, action: np.ndarray) -> bool:
     where = spec.action_slices.get("terminate")
-    return where is not None and bool(action[where].max() >= 0.5)
+    return where is not None and bool((action[where] >= spec.thresholds[where]).any())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -93,6 +94,19 @@ def test_the_policys_own_word_is_noted_and_not_believed(seed: int, success: bool
     outcome = run_episode(PointEnv(), Walker(done_tick=2), spec=SPEC, task="home", seed=seed)
     assert outcome.terminate_tick == 2
     assert outcome.success is success
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 0.08), (1, 2)])
+def test_any_two_commands_can_say_that_it_is_done(low: float, high: float) -> None:
+    class Other(Walker):
+        def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+            step_m, done = super().act(observation)
+            return np.array([step_m, high if done else low], np.float32)
+
+    terminate = ActionPart("terminate", 1, "", kind="binary", low=low, high=high)
+    spec = replace(SPEC, actions=(SPEC.actions[0], terminate))
+    outcome = run_episode(PointEnv(), Other(done_tick=3), spec=spec, task="home", seed=5)
+    assert outcome.terminate_tick == 3
 
 
 def test_every_observation_is_shown() -> None:
