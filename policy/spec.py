@@ -50,7 +50,8 @@ class ActionPart:
 
     Binary parts (gripper, terminate) take one of two values, `low` or `high`; these are 0 and 1 where
     they are not given. Continuous parts take any value in [`low`, `high`], which are limits of the
-    command and not statistics of data.
+    command and not statistics of data. Raises `UserError` for other kinds, for one command without
+    the other, and if `low` is not below `high`.
     """
 
     name: str
@@ -61,10 +62,14 @@ class ActionPart:
     high: float = float("inf")
 
     def __post_init__(self) -> None:
-        if self.kind == "binary" and not self.limits[0] < self.limits[1]:
+        if self.kind not in ("continuous", "binary"):
+            raise UserError(f"action '{self.name}': kind is {self.kind}; take continuous or binary")
+        is_one_command = math.isfinite(self.low) != math.isfinite(self.high)
+        if not self.low < self.high or (self.kind == "binary" and is_one_command):
+            wanted = "its two commands" if self.kind == "binary" else "its limits"
             raise UserError(
-                f"binary action '{self.name}' has low {self.low:g} and high {self.high:g}; "
-                "give its two commands, the lower one as low"
+                f"{self.kind} action '{self.name}' has low {self.low:g} and high {self.high:g}; "
+                f"give {wanted}, the lower one as low"
             )
 
     @property
@@ -94,6 +99,9 @@ class PolicySpec:
             )
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
+        if len(self.action_slices) != len(self.actions):
+            parts = [part.name for part in self.actions]
+            raise UserError(f"action names {parts} repeat; give each part a name of its own")
         if not self.rate_hz > 0:
             raise UserError(f"rate_hz is {self.rate_hz}; the control rate must be above 0")
 
@@ -266,9 +274,7 @@ def _require_plain(spec: PolicySpec) -> None:
     names += [label for vector in spec.proprioception for label in vector.labels]
     if not all(isinstance(name, str) for name in names):
         raise TypeError("names and labels must be texts")
-    "".join(
-        names
-    ).encode()  # raises `UnicodeEncodeError`, a `ValueError`, for what cannot be printed
+    " ".join(names).encode()  # raises `ValueError` for what cannot be printed
     if not math.isfinite(spec.rate_hz):
         raise TypeError(f"rate_hz is {spec.rate_hz}")
 

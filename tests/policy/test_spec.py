@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,25 @@ def test_thresholds_lie_between_the_commands(spec: PolicySpec) -> None:
     )
 
 
-def test_equal_commands_are_refused() -> None:
-    with pytest.raises(UserError, match="give its two commands"):
-        ActionPart("gripper", 1, "", "binary", 1.0, 1.0)
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "message"),
+    [
+        ("binary", 1.0, 1.0, "give its two commands"),
+        ("binary", -1.0, math.inf, "give its two commands"),
+        ("binary", -math.inf, 1.0, "give its two commands"),
+        ("binary", math.nan, math.nan, "give its two commands"),
+        ("continuous", 1.0, -1.0, "give its limits"),
+        ("continuous", math.nan, 1.0, "give its limits"),
+        ("both", 0.0, 1.0, "take continuous or binary"),
+    ],
+)
+def test_commands_and_limits_that_are_none_are_refused(
+    kind: Any, low: float, high: float, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        ActionPart("gripper", 1, "", kind, low, high)
+
+
+def test_parts_of_the_same_name_are_refused(spec: PolicySpec) -> None:
+    with pytest.raises(UserError, match=r"action names .* repeat"):
+        replace(spec, actions=(spec.actions[0], spec.actions[0]))

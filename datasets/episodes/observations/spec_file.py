@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 import yaml
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.observations.stored_camera import Colours, Orientation, StoredCamera
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
@@ -53,13 +54,15 @@ def read_spec_file(path: Path) -> SpecFile:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(
-            f"{path}: no spec can be read from it ({error}); write one with `ttm data show DATA "
+            f"{path}: no spec can be read from it ({one_line(error)}); write one with `ttm data show DATA "
             f"--spec {path.name}`"
         ) from error
-    known = {"robot", "rate_hz", "cameras", "proprioception", "actions"}
-    if not isinstance(data, dict) or not set(data) <= known:
-        unknown = sorted(map(str, set(data) - known)) if isinstance(data, dict) else [str(data)]
-        raise UserError(f"{path}: unknown {', '.join(unknown)}; it may have: {', '.join(known)}")
+    data = {} if data is None else data  # an empty file, or one of comments
+    known = ("robot", "rate_hz", "cameras", "proprioception", "actions")
+    if not isinstance(data, dict) or not set(data) <= set(known):
+        keys = map(str, data) if isinstance(data, dict) else [str(data)]
+        unknown = one_line(", ".join(key for key in keys if key not in known))
+        raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(known)}")
     try:
         return SpecFile(
             robot=None if data.get("robot") is None else str(data["robot"]),
@@ -139,6 +142,9 @@ def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
 def _vectors(data: Any) -> dict[str, tuple[str, ...] | None] | None:
     if data is None:
         return None
+    for name, labels in data.items():
+        if labels is not None and not isinstance(labels, list):
+            raise UserError(f"proprioception {name} is {labels}; give a list of labels")
     return {str(name): tuple(map(str, labels)) if labels else None for name, labels in data.items()}
 
 
@@ -148,9 +154,7 @@ def _actions(data: Any) -> tuple[ActionPart, ...] | None:
 
 def _part(entry: dict[str, Any]) -> ActionPart:
     kind, size = entry.get("kind", "continuous"), entry.get("size")
-    if kind not in ("continuous", "binary"):
-        raise UserError(f"action {entry.get('name')}: kind is {kind}; take continuous or binary")
-    if not isinstance(size, int) or size < 1:
+    if type(size) is not int or size < 1:
         raise UserError(f"action {entry.get('name')}: size is {size}; give a whole number above 0")
     limits = {key: float(entry[key]) for key in ("low", "high") if entry.get(key) is not None}
     unit = str(entry.get("unit", "unknown"))

@@ -95,7 +95,12 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
         ("proprioception: {pose: [x]}", "proprioception pose has 1 labels for 2 values"),
         ("proprioception: {torque: []}", "proprioception 'torque' is not in this data"),
         ("actions: [{name: arm, size: 3}]", "have 3 dimensions, but the data 4"),
+        ("proprioception: {pose: xy}", "give a list of labels"),
         ("actions: [{name: arm, size: 0}]", "size is 0"),
+        ("actions: [{name: arm, size: true}]", "size is True"),
+        ("actions: [{name: a, size: 2}, {name: a, size: 2}]", "repeat"),
+        ("actions: [{name: a, size: 4, low: 1, high: 0}]", "give its limits"),
+        ("actions: [{name: a, size: 4, kind: binary, low: -1}]", "give its two commands"),
         ("actions: [{size: 4}]", "an entry has another form"),
         ("actions: [{name: a, size: 4, kind: both}]", "take continuous or binary"),
         ("actions: [{name: a, size: 4, limits: 1}]", "unknown limits"),
@@ -103,9 +108,16 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
     ],
 )
 def test_mistakes_are_told_in_one_line(theirs: Path, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=r"theirs\.yaml|not in this data|cannot be") as refused:
+    with pytest.raises(
+        UserError, match=r"theirs\.yaml|not in this data|cannot be|repeat"
+    ) as refused:
         opened(theirs, text)
     assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_an_empty_file_leaves_out_is_inferred(theirs: Path) -> None:
+    assert opened(theirs, "# nothing yet\n").spec == open_dataset(theirs).spec
 
 
 def test_check_takes_its_limits(theirs: Path, tmp_path: Path) -> None:
