@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
-from ttm.datasets.access.find_files import find_files
 from ttm.datasets.description import Description, describe_bare, describe_stored
 from ttm.datasets.episode_file import damaged, data_group, demo_names, open_file, read_stored_spec
 from ttm.datasets.episode_reader import EpisodeReader, read_episodes
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.datasets.layouts.find_files import find_files
 from ttm.datasets.layouts.recognition import layout_of_file
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.members import Member
@@ -179,7 +179,7 @@ def stored_spec(path: Path, choices: Choices) -> PolicySpec | None:
     Raises `UserError` if the file cannot be read, or is in another layout than robomimic's.
     """
     with open_file(path) as file:
-        layout = layout_of_file(file)
+        layout = layout_of_file(file, allow_external=choices.allow_external)
         if layout is not None and not layout.is_read:
             raise UserError(layout.refusal(path))
         if data_group(file, allow_external=choices.allow_external) is None:

@@ -26,10 +26,8 @@ def storage_fault(
 
     No value is read. whole: the dataset is small enough to be read as a whole, unlike frames.
     """
-    if not allow_external and (outside := _outside(dataset)):
-        return f"{outside}, which is not followed", (
-            f"copy the data into the file (h5repack), or give {ALLOW} if you trust it"
-        )
+    if not allow_external and (fault := outside_fault(dataset)):
+        return fault
     if missing := _missing_filter(dataset):
         return f"it is compressed by {missing}, which is not installed", (
             "run `h5repack -f GZIP=1` where it is, or install hdf5plugin and import it"
@@ -46,6 +44,16 @@ def storage_fault(
     pairs = zip(dataset.shape, dataset.chunks, strict=True)
     needed = math.prod(-(-size // chunk) for size, chunk in pairs)
     return _unwritten(dataset, dataset.id.get_num_chunks() if needed else 0, needed)
+
+
+def outside_fault(dataset: Any) -> tuple[str, str] | None:
+    """Return in which other file the values of a dataset lie, with a remedy; None if in none."""
+    outside = _outside(dataset)
+    if not outside:
+        return None
+    return f"{outside}, which is not followed", (
+        f"copy the data into the file (h5repack), or give {ALLOW} if you trust it"
+    )
 
 
 def _unwritten(dataset: Any, written: int, needed: int) -> tuple[str, str] | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ttm.datasets.access.find_files import find_files
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.check.demo_faults import (
@@ -27,6 +26,7 @@ from ttm.datasets.duplicates import same_episodes
 from ttm.datasets.episode_dataset import open_dataset, stored_spec
 from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
 from ttm.datasets.instructions import stored_embedding
+from ttm.datasets.layouts.find_files import find_files
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.members import Member
 from ttm.datasets.observations.structure import LEAVE_OUT

@@ -22,12 +22,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.access.find_files import find_files
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
 from ttm.datasets.episode_file import decoded, open_file
 from ttm.datasets.frames import Frames, decode_jpeg, encode_jpeg
+from ttm.datasets.layouts.find_files import find_files
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 

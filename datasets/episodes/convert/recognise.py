@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttm.datasets.access.find_files import find_files
 from ttm.datasets.convert.formats import FORMATS
 from ttm.datasets.episode_file import open_file
+from ttm.datasets.layouts.find_files import find_files
 from ttm.datasets.layouts.recognition import layout_of_file, layout_of_path
 from ttm.datasets.layouts.table import LAYOUTS, Layout
 from ttm.policy.errors import UserError

@@ -1,1 +1,1 @@
-"""The layouts in which other projects store episodes: which one a file or folder has, and what reads it."""
+"""Which files a path means, which project's layout they have, and what reads it."""

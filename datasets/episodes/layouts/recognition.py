@@ -15,12 +15,16 @@ from typing import Any
 
 import h5py
 
+from ttm.datasets.access.links import find_member
 from ttm.datasets.layouts.table import LAYOUTS, Layout
 
 
-def layout_of_file(file: Any) -> Layout | None:
-    """Return the layout of an open `h5py.File`, or None if it is none of those that are known."""
-    key = _key_of_file(file)
+def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
+    """Return the layout of an open `h5py.File`, or None if it is none of those that are known.
+
+    Raises `OutsideLink` if an external link is in the way and not allowed.
+    """
+    key = _key_of_file(file, allow_external)
     return LAYOUTS[key] if key else None
 
 
@@ -30,22 +34,23 @@ def layout_of_path(path: Path) -> Layout | None:
     return LAYOUTS[key] if key else None
 
 
-def _key_of_file(file: Any) -> str | None:
-    if isinstance(file.get("action"), h5py.Dataset) and "observations" in file:
+def _key_of_file(file: Any, allow_external: bool) -> str | None:
+    action = find_member(file, "action", allow_external=allow_external)
+    if isinstance(action, h5py.Dataset) and "observations" in file:
         return "aloha"
-    data = file.get("data")
+    data = find_member(file, "data", allow_external=allow_external)
     if not isinstance(data, h5py.Group):
         return None
     if "ttm_spec" in data.attrs:
         return "ours"
+    demo = _first_demo(data, allow_external)
     if "problem_info" in data.attrs or "bddl_file_name" in data.attrs:
-        return "libero" if _has_observations(data) else "robosuite"
-    return _key_of_demo(data)
+        return "libero" if demo is not None and "obs" in demo else "robosuite"
+    return _key_of_demo(demo)
 
 
-def _key_of_demo(data: Any) -> str | None:
-    """Return the layout that the first demo of a robomimic-like file has."""
-    demo = _first_demo(data)
+def _key_of_demo(demo: Any | None) -> str | None:
+    """Return the layout that a robomimic-like file with this first demo has."""
     if demo is None:
         return None
     if "obs" not in demo:
@@ -57,14 +62,9 @@ def _key_of_demo(data: Any) -> str | None:
     return "isaaclab" if "initial_state" in demo else "robomimic"
 
 
-def _has_observations(data: Any) -> bool:
-    demo = _first_demo(data)
-    return demo is not None and "obs" in demo
-
-
-def _first_demo(data: Any) -> Any | None:
+def _first_demo(data: Any, allow_external: bool) -> Any | None:
     name = next(iter(data), None)
-    demo = None if name is None else data.get(name)
+    demo = None if name is None else find_member(data, name, allow_external=allow_external)
     return demo if isinstance(demo, h5py.Group) else None
 
 

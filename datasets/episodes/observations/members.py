@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from ttm.datasets.access.links import find_member
-from ttm.datasets.access.storage import storage_fault
+from ttm.datasets.access.storage import outside_fault
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.frames import decode_jpeg
 from ttm.datasets.observations.simulator_state import not_measured
@@ -75,8 +75,7 @@ def members_of(observations: Any, *, allow_external: bool = False) -> list[Membe
 
 
 def _member(name: str, stored: Any, names: Sequence[str], allow_external: bool) -> Member:
-    fault = storage_fault(stored, whole=stored.ndim < 3, allow_external=allow_external)
-    if fault and "not followed" in fault[0]:
+    if not allow_external and (fault := outside_fault(stored)):
         raise UserError(f"obs/{name}: {fault[0]}; {fault[1]}")
     if "depth" in name.lower() and stored.ndim > 2:
         return Member(name, "other", reason="depth; the network takes RGB")

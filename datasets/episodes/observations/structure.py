@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 
 from ttm.datasets.access.links import find_member
-from ttm.datasets.access.storage import storage_fault
+from ttm.datasets.access.storage import outside_fault, storage_fault
 from ttm.datasets.layout import JPEG
 from ttm.datasets.observations.stored_camera import frame_shape, is_encoded
 from ttm.policy.spec import PolicySpec
@@ -17,6 +17,9 @@ LEAVE_OUT = "leave this episode out by a mask, or record it again"
 """The remedy where nothing can mend an episode."""
 
 KEEP_APART = "keep episodes of different robots in different folders"
+
+ANY_SHAPE = ("loss_weights", "language_embedding", "rewards", "dones")
+"""Optional datasets of a demo that keep it from being read only if they lie in another file."""
 
 Problem = tuple[str, str]
 """What is wrong, and its remedy."""
@@ -42,6 +45,10 @@ def structure_problems(
             problem := array_problem(demo, key, shape, allow_external=allow_external)
         ):
             yield problem
+    for key in () if allow_external else ANY_SHAPE:
+        stored = find_member(demo, key)
+        if isinstance(stored, h5py.Dataset) and (fault := outside_fault(stored)):
+            yield f"{key}: {fault[0]}", fault[1]
 
 
 def array_problem(

@@ -201,6 +201,25 @@ def external_link(place: str, target: str):
     return change
 
 
+def external_link_beside(key: str):
+    """Link the optional dataset `key` of a demo to another file."""
+
+    def change(file: Any) -> None:
+        values = np.ones(384 if key == "language_embedding" else TICKS, np.float32)
+        with h5py.File(Path(file.filename).with_name("other.h5"), "w") as source:
+            source["x"] = values
+        file["data/demo_0"][key] = h5py.ExternalLink("other.h5", "x")
+
+    return change
+
+
+def weights_elsewhere(file: Any) -> None:
+    values = Path(file.filename).with_name("weights.bin")
+    values.write_bytes(np.ones(TICKS, np.float32).tobytes())
+    external = [(str(values), 0, 4 * TICKS)]
+    file["data/demo_0"].create_dataset("loss_weights", (TICKS,), np.float32, external=external)
+
+
 def soft_to_external(file: Any) -> None:
     external_link("data/demo_0/obs/front", "/data/demo_0/obs/front")(file)
     for demo in file["data"].values():
@@ -215,6 +234,10 @@ OUTSIDE = {
     "external link to a demo": external_link("data/demo_0", "/data/demo_0"),
     "external link to all data": external_link("data", "/data"),
     "soft link to an external one": soft_to_external,
+    "external storage of loss weights": weights_elsewhere,
+} | {
+    f"external link to {key}": external_link_beside(key)
+    for key in ("loss_weights", "language_embedding", "rewards", "dones")
 }
 
 
@@ -228,6 +251,18 @@ def test_data_of_other_files_are_read_only_if_allowed(small_file, answer, case: 
     allowed = answer(path, allow_external=True)
     assert allowed.refusal is None
     assert len(allowed.episodes) == 2
+
+
+def test_a_layout_is_not_recognised_behind_an_external_link(small_file, answer) -> None:
+    def change(file: Any) -> None:
+        with h5py.File(Path(file.filename).with_name("other.h5"), "w") as source:
+            source["data/demo_1/states"] = source["data/demo_1/actions"] = np.zeros((TICKS, 3))
+        del file["data"]
+        file["data"] = h5py.ExternalLink("other.h5", "data")
+
+    path = small_file(change)
+    assert "not followed" in answer(path).refusal
+    assert "robosuite" in answer(path, allow_external=True).refusal
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
