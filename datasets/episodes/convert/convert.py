@@ -10,13 +10,14 @@ from ttm.datasets.convert.formats import FORMATS, reader_of, refuse_unheeded, wr
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.output import refuse_overwriting, write_whole
 from ttm.datasets.convert.recognise import recognise
-from ttm.datasets.convert.recording import Recording, Source
+from ttm.datasets.convert.recording import Recording, Source, require_fit
+from ttm.datasets.episode_file import READ_ERRORS
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.progress import track
 from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
-DAMAGE = (KeyError, IndexError, ValueError, RuntimeError, OSError)
+DAMAGE = (*READ_ERRORS, IndexError, AttributeError)
 """What libraries raise for damaged files where a reader does not say more."""
 
 
@@ -82,15 +83,13 @@ class _Counter:
         self._instruction = instruction
 
     def checked(self, source: Source) -> Iterator[Recording]:
-        """Yield the recordings with the given instruction where they have none."""
+        """Yield the recordings, which fit the spec, with the given instruction if they have none."""
         self.num_ticks = 0
         for recording in track(source.recordings(), "converting", total=source.num_episodes):
-            if not len(recording.actions):
-                raise UserError(f"{recording.name} has no tick; leave this episode out")
             self.num_ticks += len(recording.actions)
             if self._instruction and not recording.instruction:
                 recording = replace(recording, instruction=self._instruction)
-            yield recording
+            yield require_fit(recording, source.spec)
 
 
 def _require_apart(source: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 
@@ -33,7 +34,7 @@ def write_whole(
         _publish(target)
     except OSError as error:
         raise UserError(
-            f"cannot write {target} ({error.strerror or error}); is there space, and may you write?"
+            f"cannot write {target} ({one_line(error.strerror or error)}); is there space, and may you write?"
         ) from error
     finally:
         _remove(partial)

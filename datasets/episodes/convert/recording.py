@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from ttm.datasets.episode_reader import Floats
-from ttm.datasets.frames import Frames
+from ttm.datasets.frames import PILLOW_ERRORS, Frames
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec
 
 Seconds = npt.NDArray[np.float64]
+
+PER_TICK = ("timestamps", "rewards", "dones", "loss_weights")
+"""The fields of `Recording` that have one value for each tick."""
 
 
 @dataclass(frozen=True)
@@ -90,3 +97,69 @@ class Source:
     """Whether the data set says what its spec is; otherwise `spec` was inferred from the values."""
     notes: tuple[str, ...] = field(default=())
     """What was assumed or left out, each in one sentence."""
+
+
+def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
+    """Return the recording with frames that are checked as they are read.
+
+    Raises `UserError` if an array has another shape than the spec and the number of actions say, or
+    if the cameras have other names. Reading the frames raises it if a frame has another size.
+    """
+    _require_shapes(recording, spec)
+    if set(recording.cameras) != {camera.name for camera in spec.cameras}:
+        found = ", ".join(sorted(recording.cameras)) or "none"
+        wanted = ", ".join(camera.name for camera in spec.cameras) or "none"
+        raise UserError(f"{recording.name} has the cameras {found}, but its spec says {wanted}")
+    return replace(
+        recording,
+        cameras={
+            camera.name: _sized(recording.cameras[camera.name], camera, recording.name)
+            for camera in spec.cameras
+        },
+    )
+
+
+def _require_shapes(recording: Recording, spec: PolicySpec) -> None:
+    count = len(recording.actions)
+    if not count:
+        raise UserError(f"{recording.name} has no tick; leave this episode out")
+    arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "actions": (recording.actions, (count, spec.action_size)),
+        "executed_actions": (recording.executed_actions, (count, spec.action_size)),
+        **{name: (getattr(recording, name), (count,)) for name in PER_TICK},
+        **{v.name: (recording.vectors.get(v.name), (count, v.size)) for v in spec.proprioception},
+    }
+    for name, (values, shape) in arrays.items():
+        if values is not None and values.shape != shape:
+            raise UserError(
+                f"{recording.name}: {name} has shape {values.shape}, but {count} actions and the "
+                f"spec need {shape}; leave this episode out, or repair the file"
+            )
+
+
+def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
+    def checked(read: Callable[[], Iterator[Frames]]) -> Iterator[Frames]:
+        for frame in read():
+            size = frame.shape[:2] if frame.ndim == 3 else _jpeg_size(frame, camera, name)
+            if size != (camera.height, camera.width):
+                raise UserError(
+                    f"{name}: camera '{camera.name}' has a frame of {size[1]}x{size[0]} pixels, "
+                    f"but the spec says {camera.width}x{camera.height}; bring all to one size first"
+                )
+            yield frame
+
+    return FrameStream(
+        partial(checked, stream.frames),
+        None if stream.jpegs is None else partial(checked, stream.jpegs),
+    )
+
+
+def _jpeg_size(data: Frames, camera: CameraSpec, name: str) -> tuple[int, ...]:
+    """Return the height and width that a JPEG declares; its pixels are not decoded."""
+    try:
+        with Image.open(io.BytesIO(data.tobytes())) as image:
+            return image.height, image.width
+    except (OSError, *PILLOW_ERRORS) as error:
+        raise UserError(
+            f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
+        ) from error

@@ -127,3 +127,25 @@ def test_damage_is_one_line(tmp_path, convert):
     with pytest.raises(UserError, match="no images of camera 'cam_high', which its neighbours"):
         convert(source, "out", colour_order="bgr")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("member", "values", "message"),
+    [
+        ("observations/qpos", np.zeros((2, 14)), r"qpos has shape \(2, 14\), but 3 actions and"),
+        ("dones", np.zeros(2), r"dones has shape \(2,\), but 3 actions"),
+        (
+            "observations/images/cam_high",
+            np.stack([np.pad(jpeg(RED[:4]), (0, 5))] * 3),
+            "has a frame of 10x4 pixels, but the spec says 10x8",
+        ),
+    ],
+)
+def test_an_episode_of_other_shapes_is_refused(tmp_path, convert, member, values, message):
+    source = aloha(tmp_path / "aloha", compressed=True)
+    with h5py.File(source / "episode_1.hdf5", "a") as file:
+        if member in file:
+            del file[member]
+        file[member] = values
+    with pytest.raises(UserError, match=message):
+        convert(source, "out", colour_order="rgb")

@@ -16,7 +16,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 pq = pytest.importorskip("pyarrow.parquet")
-pytest.importorskip("av")
+videos = pytest.importorskip("ttm.datasets.convert.lerobot.video")  # needs PyAV
 
 VERSIONS = ("lerobot", "lerobot-v2.1")
 
@@ -89,6 +89,45 @@ def test_videos_hold_each_frame_at_its_tick(tmp_path, convert, version, codec):
         difference = theirs.frames("head").astype(int) - ours.frames("head")
         assert abs(difference).mean() < 4, "a neighbouring tick would differ by 10"
         np.testing.assert_array_equal(ours.actions, theirs.actions)
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "count", "side", "message"),
+    [
+        (5, 3, 32, "has 3 frames, but there are 6 actions"),
+        (15, 18, 32, r"frame 1 of an episode is at 0\.067 s, which is not its tick at 5 Hz"),
+        (5, 6, 64, "has a frame of 64x64 pixels, but the spec says 32x32"),
+    ],
+)
+def test_videos_that_do_not_fit_the_table(tmp_path, convert, rate_hz, count, side, message):
+    spec = PolicySpec("arm", (CameraSpec("head", 32, 32),), (), (ActionPart("x", 1, "m"),), 5)
+    with EpisodeWriter(tmp_path / "six.hdf5", spec) as writer:
+        for tick in range(6):
+            writer.append({"head": np.zeros((32, 32, 3), np.uint8)}, [0.0], timestamp_s=tick / 5)
+        writer.finish(instruction="look")
+    target, _ = convert(tmp_path / "six.hdf5", "lerobot", "lerobot-v2.1", video_codec="h264")
+    video = videos.VideoWriter(next(target.rglob("*.mp4")), "h264", rate_hz)
+    for _ in range(count):
+        video.append(np.zeros((side, side, 3), np.uint8))
+    video.close()
+    with pytest.raises(UserError, match=message):
+        convert(target, "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_rows_out_of_order_are_refused(lerobot, convert):
+    path = next((lerobot / "data").rglob("*.parquet"))
+    rows = pq.read_table(path)
+    pq.write_table(rows.take(np.argsort(np.arange(len(rows)) % 3, kind="stable")), path)
+    with pytest.raises(UserError, match="rows of episode 0 do not follow one another"):
+        convert(lerobot, "back")
+
+
+@pytest.mark.parametrize("changes", [{"fps": None}, {"splits": ["a", "b"]}])
+def test_info_of_another_form_is_one_line(lerobot, convert, changes):
+    edit_info(lerobot, **changes)
+    with pytest.raises(UserError, match="as lerobot it is damaged"):
+        convert(lerobot, "back")
 
 
 def test_what_others_write(lerobot, convert, assert_equal, demos):

@@ -25,6 +25,7 @@ from ttm.datasets.convert.lerobot.features import (
     STATE,
     SUCCESS,
     WEIGHT,
+    Camera,
     Observed,
     observed,
 )
@@ -105,7 +106,7 @@ def _recording(
         actions=_matrix(rows, ACTION).astype(np.float32),
         vectors=_vectors(rows, spec, found, own),
         cameras={
-            name: FrameStream(partial(_frames, table, place, camera.key, camera.is_video))
+            name: FrameStream(partial(_frames, table, place, camera, spec.rate_hz))
             for name, camera in found.cameras.items()
         },
         instruction=tasks.get(int(rows["task_index"][0].as_py()), ""),
@@ -146,12 +147,12 @@ def _capture_times(rows: pa.Table, rate_hz: float) -> npt.NDArray[np.float64] | 
     return None if np.allclose(times - times[0], counted, atol=1e-3) else times
 
 
-def _frames(table: Table, place: Place, key: str, is_video: bool) -> Iterator[Frames]:
-    if is_video:
-        file, start_s = place.videos[key]
-        yield from read_video(file, start_s, place.length)
+def _frames(table: Table, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
+    if camera.is_video:
+        file, start_s = place.videos[camera.key]
+        yield from read_video(file, start_s, place.length, rate_hz)
         return
-    for row in table(place)[key]:
+    for row in table(place)[camera.key]:
         stored = row.as_py()
         try:
             file = stored["bytes"] or (place.data.parents[2] / stored["path"]).read_bytes()
@@ -182,7 +183,12 @@ def _table_reader() -> Table:
                 f"{place.data} has {len(mine)} rows of episode {place.index}, but the list of "
                 f"episodes says {place.length}; fetch the data set again"
             )
-        return whole.slice(mine[0], len(mine)) if len(mine) else whole.slice(0, 0)
+        if len(mine) and mine[-1] - mine[0] >= len(mine):
+            raise UserError(
+                f"{place.data}: the rows of episode {place.index} do not follow one another; "
+                "sort them by their index"
+            )
+        return whole.slice(mine[0] if len(mine) else 0, len(mine))
 
     return rows
 

@@ -85,21 +85,26 @@ class VideoWriter:
         )
 
 
-def read_video(path: Path, start_s: float, count: int) -> Iterator[Frames]:
+def read_video(path: Path, start_s: float, count: int, rate_hz: float) -> Iterator[Frames]:
     """Yield up to `count` frames (H, W, 3) uint8 RGB from the one at `start_s` seconds on.
 
-    Raises `UserError` if the file is missing or damaged.
+    Raises `UserError` if the file is missing or damaged, or if a frame is further than half a tick
+    from its tick at `rate_hz`.
     """
     try:
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
-            step = float(1 / (stream.average_rate or Fraction(30)))
+            half_s = 0.5 / rate_hz
             stream.thread_type = "AUTO"
-            container.seek(max(round((start_s - step / 2) / stream.time_base), 0), stream=stream)
+            container.seek(max(round((start_s - half_s) / stream.time_base), 0), stream=stream)
             found = 0
             for frame in container.decode(stream):
-                if frame.time is not None and frame.time < start_s - step / 2:
-                    continue
+                if frame.time is not None:
+                    late_s = frame.time - start_s - found / rate_hz
+                    if late_s < -half_s and not found:
+                        continue
+                    if abs(late_s) > half_s:
+                        raise _misfit(path, found, frame.time, rate_hz)
                 yield frame.to_ndarray(format="rgb24")
                 found += 1
                 if found == count:
@@ -108,3 +113,10 @@ def read_video(path: Path, start_s: float, count: int) -> Iterator[Frames]:
         raise UserError(
             f"{path}: this video cannot be read ({error}); fetch the data set again"
         ) from error
+
+
+def _misfit(path: Path, number: int, time_s: float, rate_hz: float) -> UserError:
+    return UserError(
+        f"{path}: frame {number} of an episode is at {time_s:.3f} s, which is not its tick at "
+        f"{rate_hz:g} Hz; the video has another rate, or frames are missing"
+    )
