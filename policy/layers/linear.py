@@ -21,7 +21,8 @@ FEWEST_PRODUCTS = 2**20
 class Linear(nn.Linear):
     """`nn.Linear`, whose larger products run in oneDNN while it trains on a CPU in float32.
 
-    The results differ from those of `nn.Linear` by rounding.
+    The results differ from those of `nn.Linear` by rounding. Its gradients have no gradients of their
+    own: asking for them is an error.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,6 +48,7 @@ def _gains(x: Tensor, weight: Tensor) -> bool:
         x.dim() > 1
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
+        and x.shape[-1] == weight.shape[-1]  # if not, PyTorch's error is the clearer one
         and x.numel() * len(weight) >= FEWEST_PRODUCTS
         and not torch.is_autocast_enabled("cpu")
         and has_onednn()
@@ -54,9 +56,13 @@ def _gains(x: Tensor, weight: Tensor) -> bool:
 
 
 def has_onednn() -> bool:
-    """Whether this build of PyTorch has oneDNN and its linear operator."""
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return bool(available) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    """Whether oneDNN and its linear operator are there, and not switched off.
+
+    `torch.backends.mkldnn.flags(enabled=False)` switches oneDNN off.
+    """
+    backend = torch.backends.mkldnn
+    usable = backend.is_available() and backend.enabled  # type: ignore[no-untyped-call]
+    return bool(usable) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class _OneDnnLinear(torch.autograd.Function):

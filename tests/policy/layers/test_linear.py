@@ -96,3 +96,28 @@ def test_products_too_small_to_gain_are_left_to_pytorch() -> None:
     few, many = torch.randn(4, 64), torch.randn(linear.FEWEST_PRODUCTS // 64**2, 64)
     assert type(layer(few).grad_fn).__name__ != NODE
     assert type(layer(many).grad_fn).__name__ == NODE
+
+
+@needs_onednn
+@pytest.mark.usefixtures("always")
+def test_onednn_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Linear(8, 4), torch.randn(2, 8)
+    assert type(layer(x).grad_fn).__name__ == NODE
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert type(layer(x).grad_fn).__name__ != NODE
+
+
+@pytest.mark.usefixtures("always")
+def test_inputs_of_another_width_get_the_error_of_pytorch() -> None:
+    with pytest.raises(RuntimeError, match="3x9 and 8x4"):
+        Linear(8, 4)(torch.randn(3, 9))
+
+
+@needs_onednn
+@pytest.mark.usefixtures("always")
+def test_second_derivatives_are_refused_and_never_silently_left_out() -> None:
+    x = torch.randn(2, 8, requires_grad=True)
+    out = Linear(8, 4)(x).square().sum()
+    (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.square().sum().backward()
