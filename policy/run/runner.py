@@ -170,11 +170,16 @@ class PolicyRunner:
             raise UserError(
                 "executed before step; call it after the step whose command the robot carried out"
             )
-        values = np.array(action, np.float32)
+        advice = f"give {self.spec.action_size} finite values in the spec's units"
+        try:
+            values = np.array(action, np.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MalformedObservation(
+                f"the executed action is no vector of numbers ({error}); {advice}"
+            ) from error
         if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
             raise MalformedObservation(
-                f"the executed action {values} has shape {values.shape}, or is not finite; "
-                f"give {self.spec.action_size} finite values in the spec's units"
+                f"the executed action has shape {values.shape}, or is not finite; {advice}"
             )
         self._previous_action = values
 

@@ -56,11 +56,19 @@ def test_a_snapshot_keeps_it(runner: PolicyRunner, observe: Observe) -> None:
 
 def test_what_is_no_action_changes_nothing(runner: PolicyRunner, observe: Observe) -> None:
     command = runner.step(observe(0)).values
-    for wrong in (command[:-1], command[None], command * np.nan, command + np.inf):
+    no_numbers: tuple[object, ...] = (
+        ["up"] * len(command),
+        [[1.0], 2.0],
+        [None] * len(command),
+        10**400,
+        {},
+    )
+    values = (command[:-1], command[None], np.zeros(3000), command * np.nan, command + np.inf)
+    for wrong in (*values, *no_numbers):
         with pytest.raises(
             MalformedObservation, match="finite values in the spec's units"
         ) as error:
-            runner.executed(wrong)
+            runner.executed(wrong)  # type: ignore[arg-type]
         assert "\n" not in str(error.value)
         assert np.array_equal(runner.previous_action, command)
 
