@@ -66,7 +66,7 @@ class CameraTokens(nn.Module):
         mixed = centred_offset @ centred_weight * (2 / len(weight))  # (P, C)
         constant = centred_offset.square().mean(dim=1, keepdim=True)  # (P, 1)
         variance = (cells * (cells @ square + mixed)).sum(dim=-1, keepdim=True) + constant
-        scale = (variance + norm.eps).rsqrt()  # (B, P, 1)
+        scale = (variance.clamp_min(0) + norm.eps).rsqrt()  # (B, P, 1); rounding can go below 0
         to_hidden = mlp.hidden.weight * norm.weight  # (H, D)
         bias = mlp.hidden.bias + mlp.hidden.weight @ norm.bias
         centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T

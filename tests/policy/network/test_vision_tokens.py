@@ -47,3 +47,15 @@ def test_folded_summaries_are_of_single_precision_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         module(maps, folded=True)
     torch.testing.assert_close(summaries[1], summaries[0], rtol=0, atol=1e-5)
+
+
+def test_folded_tokens_of_cells_that_are_equal_in_all_channels() -> None:
+    """Their variance is zero, and a difference of large numbers when they are folded."""
+    torch.manual_seed(0)
+    module, maps = CameraTokens(8, (4, 4), 32, 2), 10 * torch.randn(3, 8, 4, 4)
+    cells = maps[0].flatten(1).T
+    with torch.no_grad():
+        module.project.bias.zero_()
+        module.camera.zero_()
+        module.position.copy_(-(cells @ module.project.weight.T))
+    assert all(found.isfinite().all() for found in tokens_and_gradients(module, maps, folded=True))
