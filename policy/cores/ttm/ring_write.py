@@ -43,6 +43,9 @@ class RingWrite(GatedWrite):
     def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Write T ticks of an episode, m at once, since they visit different slots.
 
+        T need not be a multiple of m: the last group is then smaller. The result is that of T calls
+        of `forward`.
+
         memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks read, which are
         those before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
         """
