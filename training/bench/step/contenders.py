@@ -35,16 +35,11 @@ class Contender:
         return f"{core} (vision trained, no recall loss)" if self.trains_vision else core
 
 
-def contenders(cores: Sequence[str], policy: Policy) -> dict[str, Contender]:
-    """Return the label of each core -> its LSTM.
-
-    Raises `UserError` if a core cannot be built, or no LSTM has as many weights.
-    """
-    return {core.label: equal_lstm(core, policy) for core in parsed(cores, policy)}
-
-
 def parsed(cores: Sequence[str], policy: Policy) -> list[Contender]:
-    """Return the cores that the texts name, at the sizes that they get in `policy`."""
+    """Return the cores that the texts name, at the sizes that they get in `policy`.
+
+    Raises `UserError` if there is no such core, or it has no such options.
+    """
     found = []
     for text in cores:
         name, *options = text.split() or [""]
@@ -63,7 +58,8 @@ def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
 def equal_lstm(core: Contender, policy: Policy) -> Contender:
     """Return an LSTM with as many weights as `core`.
 
-    It has as many layers as fit, and if that leaves a gap, a wider summary of its inputs.
+    It has as many layers as fit, and if that leaves a gap, a wider summary of its inputs. Raises
+    `UserError` if no LSTM has as many weights.
     """
 
     def lstm(layers: int, *more: str) -> Contender:

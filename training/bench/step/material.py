@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
 from ttm.datasets.episode_writer import EpisodeWriter
@@ -49,13 +50,21 @@ def record_episodes(folder: Path, policy: Policy, options: StepOptions) -> None:
         rng = np.random.default_rng(seed)
         with EpisodeWriter(folder / f"{seed}.hdf5", policy.spec) as writer:
             for tick in range(length):
-                low, high = policy.spec.action_limits
-                action = rng.uniform(np.maximum(low, -1), np.minimum(high, 1))
-                action = np.where(policy.spec.binary_mask, action.round(), action)
-                seen = _observation(policy.spec, rng)
+                seen, action = _observation(policy.spec, rng), made_up_action(policy.spec, rng)
                 writer.append(seen, action, timestamp_s=tick / policy.spec.rate_hz)
             embedding = np.full(size, size**-0.5, np.float32)
             writer.finish(instruction="bench", embedding=embedding)
+
+
+def made_up_action(spec: PolicySpec, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return an action within the limits of the spec, (A,); binary parts are one of their commands."""
+    low, high = (limit.astype(float) for limit in spec.action_limits)
+    portion = rng.uniform(size=spec.action_size)
+    chosen = np.where(portion < 0.5, low, high)
+    # Where there is no limit: 1 from the other limit, or from 0.
+    low = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0) - 1)
+    high = np.where(np.isfinite(high), high, low + 1)
+    return np.where(spec.binary_mask, chosen, low + portion * (high - low))
 
 
 def _observation(spec: PolicySpec, rng: np.random.Generator) -> Observation:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,11 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import ActionPart, PolicySpec
 from ttm.training.bench.step import parts
 from ttm.training.bench.step.command import BenchStepCommand
 from ttm.training.bench.step.contenders import TOLERANCE, contender, equal_lstm, parsed
-from ttm.training.bench.step.material import trainer_of
+from ttm.training.bench.step.material import made_up_action, trainer_of
 from ttm.training.bench.step.options import OURS
 from ttm.training.bench.step.parts import Seconds, timed_step
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
@@ -102,6 +103,38 @@ def test_beside_them_a_step_that_trains_vision(
     assert set(trained["parts"]) == PARTS - {"recall"} | {"vision"}
     assert set(trained["parts"]["vision"]) == {"forward", "backward"}
     assert trained["lstm"] == frozen["lstm"]
+
+
+def test_made_up_actions_are_commands_of_the_robot() -> None:
+    inf = float("inf")
+    limits = [(-1.0, 1.0), (2.0, 5.0), (-inf, -3.0), (4.0, inf), (-inf, inf)]
+    spec = PolicySpec(
+        robot="odd",
+        cameras=(),
+        proprioception=(),
+        actions=(
+            *(ActionPart(f"{low} to {high}", 1, "m", low=low, high=high) for low, high in limits),
+            ActionPart("hands", 2, "1", "binary", -1.0, 1.0),
+            ActionPart("stop", 1, "1", "binary"),
+        ),
+        rate_hz=5.0,
+    )
+    rng = np.random.default_rng(0)
+    actions = np.array([made_up_action(spec, rng) for _ in range(50)])
+    assert np.isfinite(actions).all()
+    low, high = spec.action_limits
+    assert ((actions >= low) & (actions <= high)).all()
+    assert {*actions[:, 5]} == {*actions[:, 6]} == {-1, 1}
+    assert {*actions[:, 7]} == {0, 1}
+
+
+def test_a_robot_without_cameras_has_no_vision_to_freeze(
+    quick: BenchStepCommand, spec: PolicySpec
+) -> None:
+    blind = Policy(replace(spec, cameras=()), PRESETS["tiny"])
+    save_checkpoint(quick.init, blind, {})
+    with pytest.raises(UserError, match="camera"):
+        quick.run()
 
 
 def _by_label(row: dict[str, Any]) -> int:
