@@ -34,7 +34,7 @@ DEFAULT_INSTRUCTION = "do the task"
 def natural_key(text: str | Path) -> list[tuple[int, int, str]]:
     """Return a sort key that puts demo_2 before demo_10."""
     parts = re.split(r"(\d+)", str(text))
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
 
 
 def next_episode_path(folder: str | Path) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.layout import natural_key
 from ttm.policy.errors import UserError
 
 
@@ -46,6 +47,10 @@ def test_a_folder_is_read_through_in_natural_order(tmp_path, record):
     assert names == ["episode_2.hdf5", "episode_10.hdf5", "episode_1.hdf5"]
     assert len(open_dataset(f"{tmp_path}/episode_*.hdf5")) == 2
     assert open_dataset(tmp_path).num_ticks == 18
+
+
+def test_digits_that_are_no_numbers_are_sorted_as_letters():
+    assert sorted(["2", "1²2", "²", "1"], key=natural_key) == ["1", "1²2", "2", "²"]
 
 
 def test_demos_come_in_natural_order(tmp_path):
@@ -173,9 +178,7 @@ def test_a_truncated_file_is_named_with_the_remedy(tmp_path, record):
     record(tmp_path / "a.hdf5")
     path = record(tmp_path / "b.hdf5")
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(
-        UserError, match=r"b\.hdf5: it is cut short.*copy it again"
-    ) as caught:
+    with pytest.raises(UserError, match=r"b\.hdf5: it is cut short.*copy it again") as caught:
         open_dataset(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -148,9 +148,10 @@ def _rate_faults(demo: Demo, median_s: float) -> Iterator[Fault]:
 
 
 def _limit_faults(demo: Demo, part: ActionPart, values: npt.NDArray[np.float32]) -> Iterator[Fault]:
-    if demo.inferred and part.kind == "binary":
-        return  # of values on their way between two commands, inference allows some
     bad = outside_limits(part, values) & np.isfinite(values)  # (T, size)
+    if demo.inferred and part.kind == "binary":
+        # Inference allows some values on their way between the two commands.
+        bad &= (values < part.limits[0]) | (values > part.limits[1])
     for first, last in runs(bad.any(axis=1)):
         worst = values[first : last + 1][bad[first : last + 1]]
         extreme = float(worst[np.abs(worst).argmax()])

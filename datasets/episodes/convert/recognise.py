@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ttm.datasets.convert.formats import FORMATS
@@ -18,7 +19,7 @@ def recognise(path: Path) -> str:
     Raises `UserError` for layouts that are known but not converted, with the next command to run,
     and for a path that has nothing of any known layout.
     """
-    layout = layout_of_path(path) if path.exists() else None
+    layout = layout_of_path(path) if os.path.exists(path) else None
     if layout is None:
         layout = _layout_of_files(path)
     key = next(key for key, known in LAYOUTS.items() if known is layout)

@@ -60,7 +60,7 @@ def _known(file: Path) -> Path:
 
 
 def _refuse_other_layout(place: Path) -> None:
-    layout = layout_of_path(place) if place.exists() else None
+    layout = layout_of_path(place) if os.path.exists(place) else None
     if layout is not None:
         raise UserError(layout.refusal(place))
 

@@ -26,6 +26,11 @@ def test_robosuites_states_are_named_with_the_next_command(tmp_path):
         recognise(tmp_path / "demo.hdf5")
 
 
+def test_a_name_that_no_file_can_have_is_told(tmp_path):
+    with pytest.raises(UserError, match="give an HDF5 file"):
+        recognise(tmp_path / ("x" * 300))
+
+
 def test_unknown_files_are_named(tmp_path, capsys):
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         file["pixels"] = np.zeros(3)

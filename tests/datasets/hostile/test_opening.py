@@ -148,3 +148,4 @@ def test_a_name_that_cannot_be_printed_is_told(small_file, answer) -> None:
 
 def test_a_name_that_is_too_long_is_told(answer, tmp_path) -> None:
     assert "give an HDF5 file" in answer(tmp_path / ("x" * 300)).refusal
+    assert "glob matches no file" in answer(tmp_path / ("x" * 300 + "*")).refusal

@@ -128,6 +128,18 @@ def test_check_takes_its_limits(theirs: Path, tmp_path: Path) -> None:
     assert not any("outside" in fault.what for fault in check_dataset(theirs).faults)
 
 
+def test_check_names_values_beyond_two_commands_but_none_between(theirs: Path) -> None:
+    with h5py.File(theirs, "a") as file:
+        file["data/demo_0/actions"][:, 3] = [-1, -1, 0.3, 1, 1]
+    spec = theirs.with_suffix(".yaml")
+    start = "actions: [{name: arm, size: 3}, {name: gripper, size: 1, kind: binary"
+    spec.write_text(f"{start}, low: -1, high: 1}}]")
+    assert check_dataset(theirs, Choices(spec=spec)).num_errors == 0
+    spec.write_text(f"{start}}}]")  # 0 and 1
+    faults = check_dataset(theirs, Choices(spec=spec)).faults
+    assert any("action 'gripper' reaches -1" in fault.what for fault in faults)
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"write one with `ttm data show DATA --spec no\.yaml`"):
         read_spec_file(tmp_path / "no.yaml")
