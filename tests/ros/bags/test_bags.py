@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sensor_msgs.msg import Image, JointState  # noqa: E402
 from std_msgs.msg import Bool  # noqa: E402
 
 from ttm.datasets.episode_dataset import open_dataset  # noqa: E402
+from ttm.policy.errors import UserError  # noqa: E402
 from ttm.training.cli import main  # noqa: E402
 from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
 from ttm_policy.contract.conversions import ns_to_stamp  # noqa: E402
@@ -134,8 +137,6 @@ def test_errors_are_one_line(tmp_path, contract, capfd):
 
 
 def test_a_topic_of_another_type_is_named(tmp_path, contract):
-    from ttm.policy.errors import UserError
-
     record(tmp_path / "bags" / "one", "MCAP")
     contract.write_text(CONTRACT.replace("sensor_msgs/Image", "sensor_msgs/CompressedImage"))
     with pytest.raises(UserError, match="has messages of sensor_msgs/Image, the contract says"):
@@ -145,6 +146,32 @@ def test_a_topic_of_another_type_is_named(tmp_path, contract):
         convert_bags(options(tmp_path, contract))
     with pytest.raises(UserError, match="has no bag"):
         convert_bags(options(tmp_path / "nowhere", contract))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("data = substr(data, 1, 30)", "message 0 of topic '.*' is damaged"),
+        ("data = substr(data, 1, 3)", "message 0 of topic '.*' is damaged"),
+        ("timestamp = timestamp + 1700000000000000000", "are of different clocks"),
+    ],
+)
+def test_damaged_messages_and_clocks_that_differ_are_refused(tmp_path, contract, change, message):
+    """Only messages without a header, here those of the stop, have the time of recording."""
+    bag = record(tmp_path / "bags" / "one", "SQLITE3")
+    with closing(sqlite3.connect(next(bag.glob("*.db3")))) as database, database:
+        database.execute(f"update messages set {change}")
+    with pytest.raises(UserError, match=message):
+        convert_bags(options(tmp_path, contract))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
+    record(tmp_path / "bags" / "one", "MCAP")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("rate_hz: 10")
+    with pytest.raises(UserError, match="says 10 Hz, but --rate-hz is 5"):
+        convert_bags(options(tmp_path, contract, spec=str(spec)))
 
 
 def test_a_spec_file_gives_limits(tmp_path, contract):

@@ -20,6 +20,9 @@ Stamps = npt.NDArray[np.int64]
 HEADER = {False: ">iI", True: "<iI"}
 """How a stamp lies at the start of a message, by whether it is little-endian."""
 
+HEADER_END = 12
+"""The bytes of a message up to the end of its stamp."""
+
 
 class BagFile:
     """An opened bag, whose messages are read in the order of recording.
@@ -65,12 +68,20 @@ class BagFile:
         for topic, _, data in self._raw():
             count[topic] += 1
             if count[topic] in wanted[topic]:
-                kind = MESSAGE_TYPES[self.types[topic]]
-                yield topic, count[topic], deserialize_message(bytes(data), kind)
+                yield topic, count[topic], self._message(topic, count[topic], data)
 
     def close(self) -> None:
         """Close the bag's files."""
         self._reader.close()
+
+    def _message(self, topic: str, number: int, data: Any) -> Any:
+        try:
+            return deserialize_message(bytes(data), MESSAGE_TYPES[self.types[topic]])
+        except RuntimeError as error:  # RMWError of rclpy
+            raise UserError(
+                f"{self.path}: message {number} of topic '{topic}' is damaged ({error}); "
+                "copy the bag again, or leave it out"
+            ) from error
 
     def _raw(self) -> Iterator[tuple[str, int, Any]]:
         topics = {name: topic for topic, name in self._names.items()}
@@ -93,5 +104,7 @@ def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
 
 def _header_ns(data: Any) -> int:
     """Return the stamp of a serialised message that starts with a header, in ns."""
+    if len(data) < HEADER_END:
+        return 0  # cut short, which reading the message tells
     seconds, nanoseconds = struct.unpack_from(HEADER[bool(data[1] & 1)], data, 4)
     return int(seconds) * 1_000_000_000 + int(nanoseconds)

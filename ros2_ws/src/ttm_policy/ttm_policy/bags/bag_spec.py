@@ -24,6 +24,10 @@ def spec_of_bag(
     else one for each entry of the contract, with a value for each field; a `std_msgs/Bool` is binary.
     """
     given = SpecFile() if spec_file is None else read_spec_file(Path(spec_file))
+    if given.rate_hz not in (None, rate_hz):
+        raise UserError(
+            f"{spec_file} says {given.rate_hz:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
+        )
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
     labels = given.proprioception or {}
     vectors = tuple(
@@ -45,7 +49,7 @@ def spec_of_bag(
         cameras=cameras,
         proprioception=vectors,
         actions=given.actions or tuple(_part(sink) for sink in contract.actions),
-        rate_hz=given.rate_hz or rate_hz,
+        rate_hz=rate_hz,
     )
 
 

@@ -200,6 +200,8 @@ def main(arguments: str) -> int:
     except (UserError, ReaderError) as error:
         print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # `ttm`, which gets Ctrl-C too, says so
+        return 130
     print(f"{options.out}: {count} episodes, rosbag2 to ttm")
     return 0
 

@@ -19,6 +19,9 @@ from ttm_policy.bags.bag_file import Stamps
 
 NOTHING = -1
 
+MOST_TICKS_A_MESSAGE = 100
+"""More ticks for each message of the fullest topic mean that stamps are of different clocks."""
+
 
 @dataclass(frozen=True)
 class Ticks:
@@ -62,6 +65,13 @@ def find_ticks(
     count = int((max(sent) - start) // period) + 1
     if count < 1:
         raise UserError(f"{path}: the last command is older than the first whole observation")
+    if count > MOST_TICKS_A_MESSAGE * max(
+        len(stamps[topic]) for topic in (*observations, *commands)
+    ):
+        raise UserError(
+            f"{path}: the last command was made {count * period / 1e9:.0f} s after the first whole "
+            "observation, with hardly a message in between; their stamps are of different clocks"
+        )
     times = start + np.rint(np.arange(count + 1) * period).astype(np.int64)
     seen = {topic: _newest(stamps[topic], times[:-1]) for topic in observations}
     done = {topic: _newest(stamps[topic], times[1:] - 1) for topic in commands}
