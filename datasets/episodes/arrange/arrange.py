@@ -14,7 +14,7 @@ import numpy as np
 
 from ttm.datasets.arrange.demo_file import write_demos
 from ttm.datasets.arrange.wanted import Wanted
-from ttm.datasets.convert.output import write_whole
+from ttm.datasets.convert.output import require_apart, write_whole
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
 from ttm.datasets.episode_file import open_file, read_stored_spec
 from ttm.datasets.episode_reader import EpisodeReader
@@ -31,6 +31,8 @@ def merge_episodes(sources: Sequence[str | Path], out: Path, *, overwrite: bool 
     Raises `UserError` if the data sets differ in what is observed or commanded.
     """
     _require_file(out)
+    for source in sources:
+        require_apart(source, out)
     opened = [open_dataset(source) for source in sources]
     for other in opened[1:]:
         _require_same(opened[0], other)
@@ -48,6 +50,7 @@ def filter_episodes(
     """
     wanted.validate()
     _require_file(out)
+    require_apart(source, out)
     episodes = open_dataset(source)
     kept = [episode for episode in episodes if wanted.keeps(episode)]
     if not kept:
@@ -76,6 +79,7 @@ def split_episodes(
     """
     if not 0 < valid < 1:
         raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
+    require_apart(source, out)
     episodes = open_dataset(source)
     parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ttm.datasets.convert.formats import FORMATS, reader_of, refuse_unheeded, writer_of
 from ttm.datasets.convert.options import ConvertOptions
-from ttm.datasets.convert.output import refuse_overwriting, write_whole
+from ttm.datasets.convert.output import refuse_overwriting, require_apart, write_whole
 from ttm.datasets.convert.recognise import recognise
 from ttm.datasets.convert.recording import Recording, Source, require_fit
 from ttm.datasets.episode_file import READ_ERRORS
@@ -51,7 +51,7 @@ def convert_dataset(
     require_choice("--to", to, FORMATS)
     name = recognise(source)
     refuse_unheeded(name, to, options)
-    _require_apart(source, target)
+    require_apart(source, target)
     _require_suffix(target, to)
     refuse_overwriting(target, FORMATS[to].contents, overwrite)
     writer = writer_of(to)
@@ -90,13 +90,6 @@ class _Counter:
             if self._instruction and not recording.instruction:
                 recording = replace(recording, instruction=self._instruction)
             yield require_fit(recording, source.spec)
-
-
-def _require_apart(source: Path, target: Path) -> None:
-    """Refuse a target within the source or around it: reading would meet what is being written."""
-    ours, theirs = target.resolve(), source.resolve()
-    if ours == theirs or ours in theirs.parents or (theirs.is_dir() and theirs in ours.parents):
-        raise UserError(f"{target} and {source} lie within each other; give another folder")
 
 
 def _require_suffix(target: Path, to: str) -> None:

@@ -60,6 +60,13 @@ def refuse_overwriting(target: Path, contents: Iterable[str], overwrite: bool) -
             )
 
 
+def require_apart(source: str | Path, target: Path) -> None:
+    """Raise `UserError` if what is written would be part of what is read, or the other way round."""
+    ours, theirs = target.resolve(), Path(source).expanduser().resolve()
+    if ours == theirs or ours in theirs.parents or (theirs.is_dir() and theirs in ours.parents):
+        raise UserError(f"{target} and {source} lie within each other; give another place")
+
+
 def _publish(target: Path) -> None:
     if partial_path(target).is_file() and not target.is_dir():
         publish_partial(target)

@@ -142,3 +142,17 @@ def test_the_commands_run(folders, tmp_path, capsys):
     assert "all.hdf5: 3 episodes" in capsys.readouterr().out
     assert main(["data", "merge", str(folders[0]), "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_nothing_is_written_into_what_is_read(folders):
+    """The next reader would find the episodes twice; overwriting would leave only some of them."""
+    folder = folders[0]
+    before = sorted(folder.iterdir())
+    with pytest.raises(UserError, match="lie within each other"):
+        merge_episodes(folders, folder / "all.hdf5")
+    with pytest.raises(UserError, match="lie within each other"):
+        filter_episodes(before[0], before[0], Wanted(success="true"), overwrite=True)
+    for out in (folder, folder / "split"):
+        with pytest.raises(UserError, match="lie within each other"):
+            split_episodes(folder, out, overwrite=True)
+    assert sorted(folder.iterdir()) == before
