@@ -74,6 +74,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     if not stored and rate_hz is None:
         notes.append(f"the data hold no rate; {DEFAULT_RATE_HZ:g} Hz is assumed (--rate-hz)")
     notes += [f"not converted: {', '.join(skipped)}"] if skipped else []
+    notes += _absent(data, [*cameras, *vectors, "action"])
     scales = {name: _scale(data[name], path) for name in cameras}
 
     def recordings() -> Iterator[Recording]:
@@ -154,6 +155,19 @@ def _members(data: Any) -> tuple[list[str], list[str], list[str]]:
             usable = len(shape) == 2 and kind == "f"
             skipped.append(f"{name} ({reason if usable else 'neither frames nor float vectors'})")
     return cameras, vectors, skipped
+
+
+def _absent(data: Any, names: list[str]) -> list[str]:
+    """Return a note on arrays whose files are not all there: zarr reads zeros in their place.
+
+    Writers may leave out chunks of zeros, so that this is no error.
+    """
+    counts = {name: (data[name].nchunks - data[name].nchunks_initialized) for name in names}
+    lacking = [f"{count} of data/{name}" for name, count in counts.items() if count]
+    return (
+        [f"chunks without a file are read as zeros: {', '.join(lacking)}; fetch the data again if "
+         "they should be others"] if lacking else []
+    )  # fmt: skip
 
 
 def _recording(

@@ -86,6 +86,15 @@ def test_damage_is_one_line(pusht, convert, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_chunks_without_a_file_are_told(demos, convert):
+    source, _ = convert(demos, "buffer", "diffusion-policy")
+    _, done = convert(source, "whole")
+    assert not done.notes
+    (source / "data/head/3.0.0.0").unlink()
+    _, done = convert(source, "out")
+    assert "read as zeros: 1 of data/head;" in done.notes[0]
+
+
 def test_overwriting_takes_only_a_buffer(demos, convert):
     target, _ = convert(demos, "buffer", "diffusion-policy")
     convert(demos, "buffer", "diffusion-policy", overwrite=True)
