@@ -92,9 +92,9 @@ class Workshop:
         return 0
 
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
-        """Write first weights and facts; check them if they are there."""
+        """Write first weights and facts; check them if a training has begun from them."""
         config = self._cores[variant.label]
-        if (facts := folder.facts) is not None:
+        if folder.can_resume and (facts := folder.facts) is not None:
             _require_same(folder, facts, config, self._settings)
             return
         policy = first_policy(self._seen, config, self._sources, seed)

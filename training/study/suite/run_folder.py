@@ -65,7 +65,7 @@ class RunFolder:
 
     @property
     def can_resume(self) -> bool:
-        """Whether a training has begun."""
+        """Whether a training has begun, and saved its state."""
         return resume_path(self.training).exists()
 
     @property

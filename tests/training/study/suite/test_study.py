@@ -181,6 +181,14 @@ def test_what_was_made_with_other_options_is_not_mixed_in(finished: SuiteOptions
         run(replace(finished, ours_options=("write=gated",)))
 
 
+def test_a_mistake_before_the_first_training_can_be_corrected(
+    options: Make, demonstrations: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="missing does not exist"):
+        run(options(data=(str(tmp_path / "missing"),), core=("lstm",)))
+    assert run(options(data=(str(demonstrations),), core=("lstm",), episodes=1, gap=(1,))) == 0
+
+
 def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
     part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
     assert run(options(**part)) == 0
