@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -129,11 +129,13 @@ def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[Ep
     found: dict[str, list[EpisodeReader]] = defaultdict(list)
     for number, episode in enumerate(episodes):
         value = names[by](number, episode)
-        found[values.setdefault(value, _file_name(value, set(values.values())))].append(episode)
+        if value not in values:
+            values[value] = _file_name(value, found)
+        found[values[value]].append(episode)
     return dict(found)
 
 
-def _file_name(text: str, taken: set[str]) -> str:
+def _file_name(text: str, taken: Collection[str]) -> str:
     """Return `text` as a name of a file that is not taken yet."""
     plain = re.sub(r"[^\w-]+", "_", text).strip("_")[:80] or "none"
     numbered = (f"{plain}_{number}" for number in range(2, len(taken) + 3))

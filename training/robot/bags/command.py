@@ -40,7 +40,8 @@ class DataBagsCommand:
 
     spec: Path | None = None
     """A YAML file with the parts of the action and their limits, and the labels of vectors, as `ttm
-    data show --spec` writes it. None takes one part for each entry of the contract."""
+    data show --spec` writes it. A rate in it must be that of --rate-hz. None takes one part for each
+    entry of the contract."""
 
     overwrite: bool = False
     """Replace OUT if it holds episodes only."""
