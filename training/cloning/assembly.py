@@ -1,4 +1,4 @@
-"""Assembles and runs a training from its options: data, policy, batches, trainer."""
+"""Assembles and runs a training from its options: policy, batches, trainer."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.observations.member_table import member_lines
 from ttm.datasets.statistics import dataset_statistics
 from ttm.datasets.windows.tick_weights import tick_weights
-from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.configs import core_name
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.frozen_vision.feature_cache import (
@@ -48,9 +45,9 @@ from ttm.training.cloning.options import FINE_TUNING, LEARNING_RATES, TrainOptio
 from ttm.training.cloning.recall.codes import tick_codes
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.recall.targets import RecallTargets
+from ttm.training.cloning.training_data import Data, open_data
 from ttm.training.common.allocator import keep_freed_memory
 from ttm.training.common.folders import make_folder
-from ttm.training.common.recorded.episodes import open_all, split_apart
 from ttm.training.common.schedule import Budget, WarmupCosine
 
 DEFAULT_MINUTES = 60.0
@@ -82,9 +79,8 @@ def assembled(
     What is trained, and on what, is printed on `console`.
     """
     checkpoint = _checkpoint(options, console)
-    data = _open_data(options, checkpoint)
-    notes = "; ".join(filter(None, [data.training.note, data.validation.note])).split("; ")
-    for note in dict.fromkeys(filter(None, notes)):
+    data = open_data(options, checkpoint)
+    for note in data.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     for line in member_lines(data.training.members):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -96,22 +92,6 @@ def assembled(
     if cache is not None:
         console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
     return trainer
-
-
-@dataclass(frozen=True)
-class Data:
-    """The episodes to train on and those held out."""
-
-    training: EpisodeDataset
-    validation: EpisodeDataset
-    resize_to: dict[str, tuple[int, int]]
-    """Camera -> (height, width) of the frames that the network gets, for cameras whose frames are
-    resized."""
-
-    @property
-    def spec(self) -> PolicySpec:
-        """The spec with the cameras at the size that the network gets."""
-        return resized_spec(self.training.spec, self.resize_to)
 
 
 def _require_free(options: TrainOptions) -> None:
@@ -147,47 +127,6 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
     if policy is not loaded:
         console.print(f"note: {NEW_CORE.format(options.init)}", highlight=False, soft_wrap=True)
     return policy
-
-
-def _open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
-    like = None if checkpoint is None else checkpoint.spec
-    opened = open_all(options.data, choices=options.choices, like=like)
-    training, validation = split_apart(opened, options.filter, options.validation_filter)
-    if not len(training):
-        raise UserError(
-            f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"
-        )
-    data = Data(training, validation, _frame_sizes(options, training.spec, checkpoint))
-    if checkpoint is not None:
-        name = options.out / LAST if options.resume else options.init
-        checkpoint.spec.require_compatible(data.spec, ours=str(name), theirs=training.source)
-    return data
-
-
-def _frame_sizes(
-    options: TrainOptions, spec: PolicySpec, checkpoint: Policy | None
-) -> dict[str, tuple[int, int]]:
-    """Return camera -> (height, width) for the cameras to resize.
-
-    Frames are enlarged only on request.
-    """
-    if options.image_size is not None:
-        side = options.image_size
-        wanted = {camera.name: (side, side) for camera in spec.cameras}
-    elif checkpoint is not None:
-        wanted = {camera.name: (camera.height, camera.width) for camera in checkpoint.spec.cameras}
-    else:
-        side = PRESETS[options.preset].image_size
-        wanted = {
-            camera.name: (side, side)
-            for camera in spec.cameras
-            if max(camera.height, camera.width) > side
-        }
-    return {
-        camera.name: wanted[camera.name]
-        for camera in spec.cameras
-        if wanted.get(camera.name, (camera.height, camera.width)) != (camera.height, camera.width)
-    }
 
 
 def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Policy:
