@@ -172,8 +172,8 @@ def _chosen(
         tuple(given.proprioception) if given.proprioception is not None else None
     )
     wanted = {
-        "camera": None if cameras is None else [n for n in cameras if n != NONE],
-        "vector": None if vectors is None else [n for n in vectors if n != NONE],
+        "camera": None if cameras is None else _named(cameras),
+        "vector": None if vectors is None else _named(vectors),
     }
     _require_known(wanted, by_name)
     chosen = [
@@ -190,6 +190,14 @@ def _chosen(
     return [*chosen, *kept] + [
         Member(name, "other", reason="not in every demo") for name in missing
     ]
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """Return the names that were chosen, of which `none` stands for no name."""
+    if NONE in names and len(names) > 1:
+        others = ", ".join(name for name in names if name != NONE) or NONE
+        raise UserError(f"'{NONE}' cannot stand beside {others}; give one or the other")
+    return [name for name in names if name != NONE]
 
 
 def _require_known(wanted: Mapping[str, list[str] | None], members: Mapping[str, Member]) -> None:

@@ -67,6 +67,8 @@ def write_contact_sheets(
     picture_format = Image.registered_extensions().get(path.suffix.lower())
     if picture_format is None:
         raise UserError(f"{path} is no kind of picture; give --sheet a name such as sheet.png")
+    if not episodes.spec.cameras:
+        raise UserError(f"{episodes.source} has no camera for a contact sheet; leave --sheet out")
     several = len(episodes.spec.cameras) > 1
     chosen = evenly_chosen(episodes, rows)
     written = []

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.observations.choices import Choices
 from ttm.datasets.show.command import DataShowCommand
 from ttm.datasets.show.contact_sheet import (
     CAPTION_HEIGHT,
@@ -146,3 +147,9 @@ def test_senseless_options_are_told(folder):
         DataShowCommand(str(folder), rows=0).run()
     with pytest.raises(UserError, match="no mask 'best'"):
         DataShowCommand(str(folder), mask="best").run()
+    with pytest.raises(UserError, match="'none' cannot stand beside head"):
+        DataShowCommand(str(folder), choices=Choices(cameras=("none", "head"))).run()
+    with pytest.raises(UserError, match="has no camera for a contact sheet"):
+        DataShowCommand(
+            str(folder), sheet=folder / "s.png", choices=Choices(cameras=("none",))
+        ).run()
