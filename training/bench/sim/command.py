@@ -10,7 +10,7 @@ from ttm.training.bench.sim.options import SimOptions
 
 @dataclass(frozen=True)
 class BenchSimCommand(SimOptions):
-    """Time the control ticks of the simulated kitchen on one core, by part. Takes about a minute.
+    """Time the control ticks of the simulated kitchen on one core, by part. Takes about half a minute.
 
     The scripted expert drives the robot, whose own time does not count. Each episode runs twice in
     turns: with the frames as every command renders them, and with all of the scene drawn at every

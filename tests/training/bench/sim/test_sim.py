@@ -26,12 +26,13 @@ FRAME = np.zeros((2, 2, 3), np.uint8)
 def test_every_task_and_situation_prints_a_line_and_gives_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "sim.json"
     assert replace(QUICK, json=path).run() == 0
     printed = capsys.readouterr().out
     for text in ("count, gap", "as shipped", ">= 160", "IK", "wrist", "ticks/s"):
         assert text in printed
+    assert "…" not in printed  # no figure is cut off
     figures = json.loads(path.read_text())
     assert [(row["task"], row["situation"], row["frames"]) for row in figures["rows"]] == [
         (task, situation, frames)
