@@ -6,7 +6,7 @@ M_1 is the slot that was visited longest ago. The gate g of its D channels is th
 that the slot keeps what it holds or takes the new tokens, which are not mixed with the other slots.
 It then becomes the last slot: the memory turns by one slot a tick. Every slot is visited each m
 ticks, as in the dilated recurrent networks of Chang et al. 2017, so that what is remembered for T
-ticks passes T / m gates instead of T.
+ticks passes floor(T / m) gates instead of T.
 
 At the start the gates of a visit are spread over the channels: channel i keeps u / (1 + u) of itself,
 b_i = log u with u evenly spaced in [1, max_ticks / m - 1], that is, time scales from 2 m to `max_ticks`
