@@ -25,6 +25,9 @@ from ttm.policy.spec import ActionPart
 DEFAULT_RATE_HZ = 5.0
 """The control rate if neither timestamps nor robosuite's `control_freq` give it."""
 
+MAX_PERIOD_S = 3.0
+"""Timestamps that are further apart than this are taken for another unit than seconds."""
+
 MIN_BINARY_PORTION = 0.9
 """A gripper's values must be one of two in this portion of the ticks to be inferred as binary.
 
@@ -105,13 +108,18 @@ def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ..
 def inferred_rate_hz(found: Survey) -> float:
     """Return the control rate: that of the timestamps, or robosuite's `control_freq`, or 5 Hz.
 
-    Raises `UserError` if files say different ones.
+    Raises `UserError` if files say different ones, or if timestamps are not in seconds.
     """
     if found.intervals:
         median = float(np.median(np.concatenate(found.intervals)))
+        if median > MAX_PERIOD_S:
+            raise UserError(
+                f"the timestamps are {median:g} apart, and are taken for seconds; write them in "
+                "seconds, or give rate_hz in a --spec file"
+            )
         if median > 0:
             # Rounded to half a hertz, because jitter of the clock must not make specs differ.
-            return max(round(2 / median) / 2, 0.5)
+            return round(2 / median) / 2
     if len(found.frequencies) > 1:
         (one, first), (other, second) = list(found.frequencies.items())[:2]
         raise UserError(

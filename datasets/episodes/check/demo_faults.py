@@ -73,7 +73,11 @@ def fact_faults(demo: Demo) -> Iterator[Fault]:
 def value_faults(demo: Demo) -> Iterator[Fault]:
     """Find values that are not finite, and actions that the spec does not allow."""
     for key in ("actions", *(f"obs/{vector.name}" for vector in demo.spec.proprioception)):
-        bad = ~np.isfinite(np.atleast_2d(demo.group[key][()].T).T.astype(np.float64))  # (T, K)
+        with np.errstate(
+            over="ignore"
+        ):  # what float32 cannot hold becomes infinite, as in a training
+            values = np.atleast_2d(demo.group[key][()].T).T.astype(np.float32)  # (T, K)
+        bad = ~np.isfinite(values)
         for first, last in runs(bad.any(axis=1)):
             where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
             yield demo.fault(

@@ -71,7 +71,9 @@ def frame_shape(dataset: Any) -> Shape | None:
     They can if they are uint8 or float, and (T, H, W, 3), (T, 3, H, W) or, with an alpha channel
     that is not used, (T, H, W, 4) uint8.
     """
-    if dataset.ndim != 4 or not (dataset.dtype == np.uint8 or dataset.dtype.kind == "f"):
+    if dataset.ndim != 4 or 0 in dataset.shape[1:]:
+        return None
+    if not (dataset.dtype == np.uint8 or dataset.dtype.kind == "f"):
         return None
     if dataset.shape[3] == 3 or (dataset.shape[3] == 4 and dataset.dtype == np.uint8):
         return dataset.shape[1], dataset.shape[2]

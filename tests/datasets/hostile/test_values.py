@@ -157,12 +157,34 @@ def test_float_frames_of_another_range_need_to_be_told(small_file, answer, tmp_p
 
 
 @pytest.mark.parametrize("key", ["actions", "obs/joints"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_values_that_are_not_finite_are_faults(small_file, answer, key: str, value: float) -> None:
     def change(file: Any) -> None:
         file[f"data/demo_0/{key}"][3] = value
 
     assert f"{key}[0, 1" in answer(small_file(change)).faults
+
+
+@pytest.mark.parametrize("period", [200, 2e8])
+def test_timestamps_in_another_unit_than_seconds_are_told(
+    small_file, answer, tmp_path: Path, period: float
+) -> None:
+    def change(file: Any) -> None:
+        for demo in file["data"].values():
+            demo["timestamps"] = (period * np.arange(TICKS)).astype(np.int64)
+
+    path = small_file(change)
+    found = answer(path)
+    assert "are taken for seconds" in found.refusal
+    assert "are taken for seconds" in found.faults
+    (tmp_path / "spec.yaml").write_text("rate_hz: 5")
+    assert answer(path, spec=tmp_path / "spec.yaml").episodes.spec.rate_hz == 5
+
+
+def test_frames_without_a_pixel_are_not_used(small_file, answer) -> None:
+    found = answer(small_file(set_frames(np.zeros((TICKS, 0, 8, 3), np.uint8))))
+    assert found.refusal is None
+    assert found.episodes.spec.cameras == ()
 
 
 def outside_text(folder: Path) -> Path:
