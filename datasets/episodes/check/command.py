@@ -22,7 +22,7 @@ class DataCheckCommand:
     same choices, it fails whenever training would refuse the data.
 
     The exit code is 0 if there is no fault (warnings allowed), 1 if there are faults, and 2 if
-    there is no data set.
+    there is no data set, or a choice does not fit it.
     """
 
     path: Annotated[str, tyro.conf.Positional]

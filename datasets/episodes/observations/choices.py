@@ -19,7 +19,7 @@ class Choices:
     """Use only these vectors of `obs`, which may be such that are left out by default; `none` for
     none. Default: all measurements of the robot (with --init: the checkpoint's)."""
     spec: Path | None = None
-    """A YAML file that says what the data do not, or otherwise: rate, units, parts of the action,
+    """A YAML file that adds to or replaces what the data say: rate, units, parts of the action,
     orientation of cameras. `ttm data show DATA --spec FILE` writes one to start from."""
     allow_external: bool = False
     """Read also what lies outside of the named files and folders: external links, external storage,
