@@ -81,13 +81,15 @@ class Figures:
 
 
 def read_figures(path: Path) -> Figures:
-    """Read what `Figures.to_json` wrote. Raises `UserError` if there is no such file."""
+    """Read what `Figures.to_json` wrote. Raises `UserError` for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         trainings = [
             Training(**{"validation_error": None, **fields}) for fields in data["trainings"]
         ]
         choices = [Choices(**{"donor": None, "each": None, **each}) for each in data["choices"]]
+        if not trainings:
+            raise ValueError("there is no training in it")
         return Figures(data["settings"], trainings, choices)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

@@ -7,9 +7,9 @@ other processes away while one works in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,17 @@ class RunFolder:
     def facts(self) -> RunFacts | None:
         """What the folder is of; None if nothing has begun. Raises `UserError` if it is damaged."""
         path = self.path / FACTS
-        return RunFacts(**_read(path)) if path.exists() else None
+        names = [field.name for field in fields(RunFacts)]
+        if not path.exists():
+            return None
+        values = _read(path, names)
+        return RunFacts(**{name: values[name] for name in names})
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:
         """What the finished training tells of itself; None if it is not finished."""
         path = self.training / "result.json"
-        result = _read(path) if path.exists() else {"finished": False}
+        result = _read(path, ["finished"]) if path.exists() else {"finished": False}
         return result if result["finished"] else None
 
     def write_facts(self, facts: RunFacts) -> None:
@@ -114,9 +118,12 @@ def run_folders(out: Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(out.glob(f"*/seed_*/{FACTS}"))]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a JSON object, which must have those called `names`."""
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or not values.keys() >= set(names):
+            raise ValueError(f"there must be values called {', '.join(names)}")
     except (ValueError, OSError) as error:
         raise UserError(
             f"{path} is damaged ({error}); delete its folder, which is then made again"

@@ -223,3 +223,23 @@ def test_mistakes_are_told_in_one_line_before_anything_is_made(
         ).run()
     assert message in str(raised.value)
     assert not wanted.out.exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"variant": "ours"}'])
+@pytest.mark.parametrize("name", ["run.json", "training/result.json"])
+def test_a_damaged_folder_is_told_in_one_line(tmp_path: Path, name: str, text: str) -> None:
+    folder = RunFolder(tmp_path / "ours" / "seed_0")
+    folder.training.mkdir(parents=True)
+    (folder.training / "result.json").write_text('{"finished": true}')
+    (folder.path / "run.json").write_text("{}")
+    (folder.path / name).write_text(text)
+    with pytest.raises(UserError, match=r"\.json is damaged .*; delete its folder"):
+        run(SuiteOptions(out=tmp_path, report=True))
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"settings": {}, "trainings": [], "choices": []}'])
+def test_a_file_without_figures_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="no figures of this study"):
+        run(SuiteOptions(figures=path))
