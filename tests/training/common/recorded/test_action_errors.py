@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import ActionPart, PolicySpec
 from ttm.training.common.recorded.action_errors import ErrorSum
 
 
@@ -23,3 +23,11 @@ def test_a_dimension_that_never_moved_does_not_count(spec: PolicySpec) -> None:
     total = ErrorSum(spec, np.array([1.0, 0.0, 1.0]))
     total.add(np.array([[0.0, 1e-3, 0.0]]), np.zeros((1, 3)))
     assert total.result().normalized == 0
+
+
+def test_a_binary_part_is_wrong_on_the_other_side_of_the_middle_of_its_commands() -> None:
+    """Such as a gripper whose commands are widths in metres."""
+    gripper = ActionPart("gripper", 1, "m", "binary", 0.0, 0.04)
+    total = ErrorSum(PolicySpec("wide", (), (), (gripper,), 5.0), np.array([1.0]))
+    total.add(np.array([[0.03], [0.01], [0.03], [0.03]]), np.array([[0.04], [0.0], [0.0], [0.04]]))
+    assert total.result().parts == {"gripper": 0.25}
