@@ -238,7 +238,7 @@ class SimParameters(NodeParameters):
     gap: Annotated[
         int,
         Parameter(
-            "Ticks for which a memory task hides its cue; -1 for those that it draws.",
+            "Ticks for which a memory task hides its cue; -1 to draw them.",
             unit="ticks",
             minimum=-1,
         ),
