@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from ttm.sim.evaluation.rollout import Outcome, run_episode
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.training.robot.command import RobotCommand
+from ttm_policy.simulator.robot_node import episode_json
 
 TICKS = 6
 
@@ -123,3 +125,10 @@ def test_a_silent_policy_is_an_error_after_the_time_out(start_node: Any) -> None
     assert process.returncode == 1
     assert b"no service policy_node/reset_memory" in errors
     assert b"the simulated robot is stopped" in errors
+
+
+def test_the_info_of_any_environment_becomes_json() -> None:
+    """Other simulators fill it with values of NumPy, and with objects of their own."""
+    info = {"success": np.bool_(True), "tick": np.int64(3), "pose": np.ones(2), "path": Path("a")}
+    expected = {"success": True, "tick": 3, "pose": [1.0, 1.0], "path": "a"}
+    assert json.loads(episode_json(info)) == expected

@@ -105,8 +105,20 @@ class SimNode(Node):
 
     def publish_episode(self, info: Mapping[str, Any]) -> None:
         """Publish the state of the episode as JSON on `~/episode`."""
-        self._episode.publish(String(data=json.dumps(dict(info), default=np.ndarray.tolist)))
+        self._episode.publish(String(data=episode_json(info)))
 
     def say(self, text: str) -> None:
         """Print a line without delay."""
         print(text, flush=True)
+
+
+def episode_json(info: Mapping[str, Any]) -> str:
+    """Return an environment's `info` as JSON.
+
+    Arrays and scalars of NumPy become lists and numbers. What JSON does not know becomes text.
+    """
+    return json.dumps(dict(info), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
