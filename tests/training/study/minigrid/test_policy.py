@@ -15,8 +15,8 @@ from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai.level import BabyaiLevel
 from ttm.training.common.core_sizes import num_parameters
+from ttm.training.study.babyai.level import BabyaiLevel
 from ttm.training.study.minigrid.cloning import NO_LOSS, EpisodeSampler, clone, cloning_loss
 from ttm.training.study.minigrid.comparison import is_of
 from ttm.training.study.minigrid.core_sizes import equal_core
