@@ -20,7 +20,7 @@ from ttm.sim.evaluation.actors import resolve_checkpoint
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
 from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_comparison
-from ttm.sim.evaluation.pages.media import memory_path, video_path
+from ttm.sim.evaluation.pages.media import memory_path, remove_media, video_path
 from ttm.sim.evaluation.pages.report import Section, write_report
 from ttm.sim.evaluation.result import (
     VIDEOS,
@@ -133,6 +133,8 @@ def evaluate_conditions(
         for task in names
         for seed in range(first_seed, first_seed + episodes)
     ]
+    for job, folder in ((job, conditions[job.condition]) for job in jobs):
+        remove_media(folder, job.task, job.seed)
     outcomes = run_episodes(facts, source, jobs, workers, label)
     evaluations = []
     for condition in conditions:

@@ -16,6 +16,13 @@ def memory_path(folder: Path | None, task: str, seed: int) -> Path | None:
     return folder / f"{task}_{seed:04d}_memory.webp" if folder else None
 
 
+def remove_media(folder: Path | None, task: str, seed: int) -> None:
+    """Remove the video and the picture of one episode that an earlier evaluation left in `folder`."""
+    for path in (video_path(folder, task, seed), memory_path(folder, task, seed)):
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
 def encoded(path: Path) -> str:
     """Return the file as text for a page."""
     return base64.b64encode(path.read_bytes()).decode()

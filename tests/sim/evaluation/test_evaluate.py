@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import imageio
@@ -106,3 +107,14 @@ def test_paired_comparison(
     assert command.run() == 0
     assert "of 2 initial states both solved 0, only" in capsys.readouterr().out
     assert "compared in pairs" in (tmp_path / "report.html").read_text()
+
+
+def test_a_second_evaluation_shows_no_video_of_the_first(tmp_path: Path) -> None:
+    command = EvaluateCommand(
+        out=tmp_path, checkpoint="none", task="pick", episodes=1, workers=1, max_ticks=2, videos=1
+    )
+    command.run()
+    assert "<video" in (tmp_path / "report.html").read_text()
+    replace(command, checkpoint="expert", videos=0).run()
+    assert not list((tmp_path / "videos").iterdir())
+    assert "<video" not in (tmp_path / "report.html").read_text()
