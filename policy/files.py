@@ -21,9 +21,9 @@ def publish_partial(path: Path) -> None:
     write a file piece by piece; `write_atomically` does the same for data in memory.
     """
     partial = partial_path(path)
-    _flush_to_disk(partial)
+    flush_to_disk(partial)
     partial.replace(path)
-    _flush_to_disk(path.parent)
+    flush_to_disk(path.parent)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -41,7 +41,8 @@ def write_json(path: Path, data: Any, indent: int = 2) -> None:
     write_atomically(path, json.dumps(data, indent=indent) + "\n")
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

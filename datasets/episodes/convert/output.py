@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
-from ttm.policy.files import partial_path, publish_partial
+from ttm.policy.files import flush_to_disk, partial_path, publish_partial
 
 
 def write_whole(
@@ -78,21 +78,13 @@ def _publish_folder(target: Path) -> None:
     partial, old = partial_path(target), target.with_name(f".{target.name}.old")
     for folder, _, names in os.walk(partial):
         for name in [*names, ""]:
-            _flush(Path(folder, name))
+            flush_to_disk(Path(folder, name))
     if target.exists():
         _remove(old)
         target.rename(old)
     partial.rename(target)
-    _flush(target.parent)
+    flush_to_disk(target.parent)
     _remove(old)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
