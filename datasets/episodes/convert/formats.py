@@ -44,6 +44,21 @@ _CONVERT = "ttm.datasets.convert"
 _OUR_FILES = ("ttm_spec.json", "ttm_episodes.jsonl")
 _LEROBOT = ("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache")
 
+
+def _lerobot(description: str, layout: str, writer: str) -> Format:
+    """Return one version of LeRobot's format; one reader serves all."""
+    return Format(
+        description,
+        layouts=(layout,),
+        reader=f"{_CONVERT}.lerobot.read",
+        read_choices=("robot",),
+        writer=f"{_CONVERT}.lerobot.{writer}",
+        write_choices=("video_codec",),
+        packages=("pyarrow", "av"),
+        contents=_LEROBOT,
+    )
+
+
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "ttm": Format(
@@ -61,26 +76,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             writer=f"{_CONVERT}.robomimic",
             is_file=True,
         ),
-        "lerobot": Format(
-            "LeRobot's data set, version 3.0",
-            layouts=("lerobot_v3",),
-            reader=f"{_CONVERT}.lerobot.read",
-            read_choices=("robot",),
-            writer=f"{_CONVERT}.lerobot.v30",
-            write_choices=("video_codec",),
-            packages=("pyarrow", "av"),
-            contents=_LEROBOT,
-        ),
-        "lerobot-v2.1": Format(
-            "LeRobot's data set, version 2.0 or 2.1",
-            layouts=("lerobot_v2",),
-            reader=f"{_CONVERT}.lerobot.read",
-            read_choices=("robot",),
-            writer=f"{_CONVERT}.lerobot.v21",
-            write_choices=("video_codec",),
-            packages=("pyarrow", "av"),
-            contents=_LEROBOT,
-        ),
+        "lerobot": _lerobot("LeRobot's data set, version 3.0", "lerobot_v3", "v30"),
+        "lerobot-v2.1": _lerobot("LeRobot's data set, version 2.0 or 2.1", "lerobot_v2", "v21"),
         "aloha": Format(
             "a folder of ALOHA's and ACT's HDF5 files, one for each episode",
             layouts=("aloha",),
