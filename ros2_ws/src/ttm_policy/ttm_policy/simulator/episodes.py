@@ -88,18 +88,16 @@ class Episodes:
         video: EpisodeVideo | None,
     ) -> None:
         """Show the tick, and do to the memory what the probe says, before the policy acts."""
-        self._show(observation, info, seed, video)
+        self._tell(info, seed)
+        if video:
+            cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
+            video.add(np.asarray(self._env.render()), cameras, info)
         if self._to_erase and info.get("go"):
             self.actor.erase_memory()
             self._to_erase = False
 
-    def _show(
-        self,
-        observation: Mapping[str, np.ndarray],
-        info: Mapping[str, Any],
-        seed: int,
-        video: EpisodeVideo | None,
-    ) -> None:
+    def _tell(self, info: Mapping[str, Any], seed: int) -> None:
+        """Publish how the episode stands, and print a line now and then."""
         self._node.publish_episode({**info, "seed": seed})
         if info["tick"] == 0:
             self._node.say(f"initial state {seed}: {info['instruction']}")
@@ -107,9 +105,6 @@ class Episodes:
             self._node.say(
                 f"  tick {info['tick']:4d}  {info['time_s']:6.1f} s  {self._node.describe_memory()}"
             )
-        if video:
-            cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
-            video.add(np.asarray(self._env.render()), cameras, info)
 
     def _period_s(self) -> float:
         """Return the simulated seconds between two printed lines: fewer lines for many episodes."""
