@@ -9,6 +9,10 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ttm.datasets.arrange.wanted import Wanted
+from ttm.policy.errors import UserError
+
+VALID = 0.1
+"""The portion that is held out by default."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +63,32 @@ class DataSplitCommand:
     by: Literal["valid", "task", "instruction", "episode"] = "valid"
     """What has a file of its own: training and validation, or each task, instruction or episode."""
 
-    valid: float = 0.1
-    """The portion of the episodes that is held out for validation."""
+    valid: float | None = None
+    """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
 
-    seed: int = 0
-    """Which episodes are held out; the same seed chooses the same ones."""
+    seed: int | None = None
+    """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
 
     overwrite: bool = False
     """Replace the folder if it is there and holds HDF5 files only."""
 
     def run(self) -> int:
         """Split and print the files; return the exit code."""
+        for option, value in (("--valid", self.valid), ("--seed", self.seed)):
+            if value is not None and self.by != "valid":
+                raise UserError(
+                    f"{option} is {value:g}, but --by {self.by} holds nothing out; leave {option} out, "
+                    "or split with --by valid"
+                )
         from ttm.datasets.arrange.report import split_and_report
 
         return split_and_report(
-            self.source, self.out, self.by, self.valid, self.seed, self.overwrite
+            self.source,
+            self.out,
+            self.by,
+            VALID if self.valid is None else self.valid,
+            self.seed or 0,
+            self.overwrite,
         )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 
 from ttm.datasets.arrange.arrange import filter_episodes, merge_episodes, split_episodes
+from ttm.datasets.arrange.command import DataSplitCommand
 from ttm.datasets.arrange.wanted import Wanted
 from ttm.datasets.check.check import check_dataset
 from ttm.datasets.episode_dataset import open_dataset
@@ -156,3 +158,12 @@ def test_nothing_is_written_into_what_is_read(folders):
         with pytest.raises(UserError, match="lie within each other"):
             split_episodes(folder, out, overwrite=True)
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("option", [{"valid": 0.3}, {"seed": 0}])
+def test_what_a_split_by_task_would_not_heed_is_refused(
+    tmp_path: Path, option: dict[str, Any]
+) -> None:
+    command = DataSplitCommand(str(tmp_path), tmp_path / "out", by="task", **option)
+    with pytest.raises(UserError, match=r"--(valid|seed) is .*, but --by task holds nothing out"):
+        command.run()
