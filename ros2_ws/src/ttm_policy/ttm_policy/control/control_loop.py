@@ -90,25 +90,52 @@ class ControlLoop:
         self._last_good_s: float | None = None
 
     def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
-        """Run one tick. Return None if the robot must stand still.
+        """Run one tick: `begin`, `think`, `finish` and `acted`. Return None to stand still.
 
-        now_s: the time in seconds on the clock that stamps the observations.
+        now_s: the time in seconds on the clock that stamps the observations. A node calls the four
+        parts by themselves, since `think` and `acted` belong to the thread of the network.
         """
-        if self.state in _NO_TICKS:
+        if not self.begin(observation, now_s):
             return None
         try:
-            require_fresh(now_s - observation.oldest_ns * 1e-9, self.max_age_s)
-            if observation.executed is not None and self.runner.tick:
-                self.runner.executed(observation.executed)
-            action = self.runner.step(observation.values)
+            action = self.think(observation)
         except ObservationError as error:
             self.hold(error, now_s)
             return None
+        tick = self.finish(observation, action, now_s)
+        self.acted(tick.command)
+        return tick
+
+    def begin(self, observation: StampedObservation, now_s: float) -> bool:
+        """Return whether the policy may act on the observation. If it is too old, hold."""
+        if self.state in _NO_TICKS:
+            return False
+        try:
+            require_fresh(now_s - observation.oldest_ns * 1e-9, self.max_age_s)
+        except ObservationError as error:
+            self.hold(error, now_s)
+            return False
+        return True
+
+    def think(self, observation: StampedObservation) -> Vector:
+        """Write the memory once, and return the policy's own action (A,).
+
+        Raises `ObservationError` for an observation that must not enter the memory.
+        """
+        if observation.executed is not None and self.runner.tick:
+            self.runner.executed(observation.executed)
+        return self.runner.step(observation.values).values
+
+    def finish(self, observation: StampedObservation, action: Vector, now_s: float) -> PolicyTick:
+        """Return the tick with its limited command. now_s: the time at which it began."""
         self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", now_s
         self.last_stamp_ns = observation.stamp_ns
-        command = self.limits.apply(action.values)
-        self.runner.executed(command)
-        return PolicyTick(action.values, command)
+        return PolicyTick(action, self.limits.apply(action))
+
+    def acted(self, command: Vector) -> None:
+        """Note the command (A,) in force, which is the previous action of the next tick."""
+        if self.runner.tick:
+            self.runner.executed(command)
 
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""
