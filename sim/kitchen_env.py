@@ -22,6 +22,8 @@ from ttm.sim.tasks.task import Task
 
 HOLD_TICKS = 3
 """An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
+LOST_TICKS = 5
+"""An episode is cut off once it could not be solved any more for this many ticks (1 s)."""
 
 
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
@@ -58,7 +60,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self.render_mode = render_mode
         self._default_task = task
         self._worlds: dict[Callable[[mujoco.MjSpec], None], KitchenWorld] = {}
-        self._held_ticks = 0
+        self._held_ticks, self._lost_ticks = 0, 0
         self._choice: str | None = None
         self._enter(task)
         self.observation_space: gymnasium.spaces.Dict = _observation_space()  # type: ignore[assignment]
@@ -142,7 +144,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             self.world.begin(self._sample(options))
             if wanted is None or self.instruction == wanted:
                 break
-        self._held_ticks, self._choice = 0, None
+        self._held_ticks, self._lost_ticks, self._choice = 0, 0, None
         self.task.update(self.world)
         return self.observe(), self._info()
 
@@ -177,7 +179,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self.task.update(self.world)
         self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
-        truncated = self.world.tick >= self.task.tick_limit(self.world) and not self.success
+        self._lost_ticks = self._lost_ticks + 1 if self._is_lost() else 0
+        late = self.world.tick >= self.task.tick_limit(self.world)
+        truncated = not self.success and (late or self._lost_ticks >= LOST_TICKS)
         info = self._info() | {EXECUTED: executed.astype(np.float32)}
         return self.observe(), float(self.success), self.success, truncated, info
 
@@ -199,6 +203,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             if self._choice != self.goal:
                 return False
         return self.task.predicate(self.world)
+
+    def _is_lost(self) -> bool:
+        """Return whether nothing that the robot does can solve the task any more."""
+        return self._choice not in (None, self.goal) or self.task.is_lost(self.world)
 
     def _info(self) -> dict[str, Any]:
         info = {

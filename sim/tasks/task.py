@@ -100,6 +100,13 @@ class Task(ABC):
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the simulator's state is one that was asked for."""
 
+    def is_lost(self, world: KitchenWorld) -> bool:
+        """Return whether the task cannot be solved any more. Never, unless a task overrides it.
+
+        The episode is then cut off soon. A wrong first choice of a `CueTask` is counted by itself.
+        """
+        return False
+
     @abstractmethod
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Return what the expert should hold in the present state. None: it should hold nothing."""

@@ -108,6 +108,11 @@ class Sequence(CueTask):
         """Return whether all three were touched, in the right order."""
         return tuple(world.notes) == start_of(world, SequenceState).order
 
+    def is_lost(self, world: KitchenWorld) -> bool:
+        """Return whether an object was touched before its turn."""
+        touched = tuple(world.notes)
+        return touched != start_of(world, SequenceState).order[: len(touched)]
+
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Reach for the next object, as if to hold it, once the gripper is clear of the others."""
         start = start_of(world, SequenceState)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.kitchen_env import KitchenEnv
+from ttm.sim.kitchen_env import LOST_TICKS, KitchenEnv
 from ttm.sim.tasks.memory.cue import GAPS, OPTIONS, CueTask
+from ttm.sim.tasks.memory.sequence import SequenceState
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, TASK_NAMES, load_task
 
 KEYS = {"go", "gap", "choice", "right_choice"}
@@ -65,19 +66,35 @@ def test_the_expert_solves_the_control_too(env: KitchenEnv, task: str) -> None:
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
-def test_a_wrong_choice_is_noted_and_never_succeeds(env: KitchenEnv, task: str) -> None:
-    """Not even if the robot then turns to the right one, as who tries all of them does."""
+def test_a_wrong_choice_is_noted_and_soon_ends_the_episode(env: KitchenEnv, task: str) -> None:
     _, info = env.reset(seed=1, options={"task": task, "gap": 1})
     right = info["right_choice"]
     wrong = next(choice for choice in env.world.start.choices if choice != right)  # type: ignore[attr-defined]
-    env.task.max_ticks = 60  # type: ignore[misc]
     infos = run_expert(env, believed=wrong)
     made = [info["choice"] for info in infos]
     first = made.index(wrong)
     assert set(made[:first]) == {None}
-    assert set(made[first:]) == {wrong}
+    assert made[first:] == [wrong] * LOST_TICKS
     assert not infos[-1]["success"]
     assert infos[-1]["right_choice"] == right
+
+
+def test_a_sequence_in_another_order_soon_ends_though_its_choice_is_right(env: KitchenEnv) -> None:
+    env.reset(seed=1, options={"task": "sequence", "gap": 1})
+    start = env.world.start
+    assert isinstance(start, SequenceState)
+    first, second, third = start.order
+    env.world.start = replace(start, circle=(first, third, second))
+    expert, truncated = env.expert(), False
+    while env.world.notes != [first, third]:
+        env.step(expert.action())
+    env.world.start = start
+    for _ in range(LOST_TICKS):
+        assert not truncated
+        *_, truncated, info = env.step(np.zeros(env.action_space.shape))
+    assert truncated
+    assert info["choice"] == info["right_choice"] == first
+    assert not info["success"]
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
