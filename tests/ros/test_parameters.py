@@ -15,6 +15,7 @@ from rclpy.parameter import Parameter
 from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.limit_parameters import LIMIT_KINDS
 from ttm_policy.parameters import (
     LIMITS,
     NodeParameters,
@@ -117,7 +118,52 @@ def test_the_dataclasses_refuse_values_out_of_range() -> None:
 
 def test_every_limit_of_the_shipped_contract_is_a_parameter() -> None:
     used = {limit for sink in load_contract().actions for limit in sink.limits}
-    assert used == set(LIMITS)
+    assert used <= set(LIMIT_KINDS)
+
+
+def test_every_limit_belongs_to_one_that_contracts_can_name() -> None:
+    names = [(kind.speed, kind.acceleration, kind.jerk) for kind in LIMIT_KINDS.values()]
+    assert sorted(name for three in names for name in three) == sorted(LIMITS)
+
+
+LIVE = {*LIMITS, "max_age_s", "stop_after_s"}
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_a_running_node_takes_limits_and_ages_and_says_that_the_rest_is_read_only(
+    kind: type[NodeParameters],
+) -> None:
+    node, changes = _node(), []
+    declare_parameters(node, kind, lambda: changes.append(read_parameters(node, kind)))
+    for parameter in parameters_of(kind):
+        value = 0.25 if parameter.name in LIVE else parameter.default
+        result = node.set_parameters([Parameter(parameter.name, value=value)])[0]
+        assert result.successful == (parameter.name in LIVE), parameter.name
+        if parameter.name in LIVE:
+            assert getattr(changes[-1], parameter.name) == 0.25
+        else:
+            assert "read-only" in result.reason
+            assert parameter.name in result.reason
+    assert len(changes) == (len(LIVE) if kind is PolicyParameters else 0)
+    node.destroy_node()
+
+
+def test_integers_are_accepted_for_doubles_at_the_start_and_later() -> None:
+    node = _node(max_age_s=1, max_forward_m_s=2)
+    declare_parameters(node, PolicyParameters)
+    assert read_parameters(node, PolicyParameters) == PolicyParameters(
+        max_age_s=1.0, max_forward_m_s=2.0
+    )
+    assert node.set_parameters([Parameter("max_yaw_rad_s", value=3)])[0].successful
+    assert isinstance(node.get_parameter("max_yaw_rad_s").value, float)
+    for wrong in (0, -1, True, "3"):
+        assert not node.set_parameters([Parameter("max_yaw_rad_s", value=wrong)])[0].successful
+    assert node.get_parameter("max_yaw_rad_s").value == 3.0
+    node.destroy_node()
+    node = _node(max_age_s=0)
+    with pytest.raises(UserError, match="max_age_s"):
+        declare_parameters(node, PolicyParameters)
+    node.destroy_node()
 
 
 @pytest.mark.parametrize("kind", NODES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import (
@@ -24,11 +25,18 @@ LARGEST_INTEGER = 2**63 - 1
 """The upper end of the range of an integer parameter that has only a lower limit."""
 
 
-def declare_parameters(node: Node, node_parameters: type[NodeParameters]) -> None:
+def declare_parameters(
+    node: Node,
+    node_parameters: type[NodeParameters],
+    on_change: Callable[[], None] | None = None,
+) -> None:
     """Declare all parameters with their help texts and ranges.
 
+    on_change: called after a parameter of the running node was set, which only those marked as live
+    allow; the others are read-only. Integers are accepted for numbers of type double.
+
     Raises `UserError` if the value that was given at the start has a wrong type or is out of range.
-    From then on ROS refuses such values when somebody sets them.
+    From then on ROS refuses such values when somebody sets them, and says why.
     """
     declared = {parameter.name: parameter for parameter in parameters_of(node_parameters)}
 
@@ -41,17 +49,51 @@ def declare_parameters(node: Node, node_parameters: type[NodeParameters]) -> Non
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
+    doubles = {name for name, parameter in declared.items() if parameter.type is float}
+    integers = _given_integers(node, doubles)
     node.add_on_set_parameters_callback(check)
     for parameter in declared.values():
-        try:
-            node.declare_parameter(parameter.name, parameter.default, descriptor(parameter))
-        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-            raise UserError(str(error)) from error
+        _declare(node, parameter, integers.get(parameter.name))
+    node.add_pre_set_parameters_callback(lambda values: [_as_double(v, doubles) for v in values])
+    if on_change is not None:
+        node.add_post_set_parameters_callback(
+            lambda values: on_change() if any(v.name in declared for v in values) else None
+        )
+
+
+def _given_integers(node: Node, doubles: Collection[str]) -> dict[str, float]:
+    """Return the values of those parameters of type double that were given as integers."""
+    given = {}
+    for name in doubles:
+        value = node.declare_parameter(name, 0.0, ParameterDescriptor(dynamic_typing=True)).value
+        node.undeclare_parameter(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            given[name] = float(value)
+    return given
+
+
+def _declare(node: Node, parameter: DeclaredParameter, given: float | None) -> None:
+    """given: the value that stands in place of the one that was given; None to take that one."""
+    value = parameter.default if given is None else given
+    try:
+        node.declare_parameter(
+            parameter.name, value, descriptor(parameter), ignore_override=given is not None
+        )
+    except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+        raise UserError(str(error)) from error
+
+
+def _as_double(value: Parameter[Any], doubles: Collection[str]) -> Parameter[Any]:
+    """Return an integer as a double where that is declared, and all else as it is."""
+    if value.name in doubles and value.type_ is Parameter.Type.INTEGER:
+        return Parameter(value.name, value=float(value.value))
+    return value
 
 
 def descriptor(parameter: DeclaredParameter) -> ParameterDescriptor:
     """Return what `ros2 param describe` shows: help text, range, and unit or choices."""
-    result = ParameterDescriptor(description=parameter.about.help)
+    about = parameter.about
+    result = ParameterDescriptor(description=about.help, read_only=not about.live)
     constraints = [f"unit: {parameter.about.unit}"] if parameter.about.unit else []
     if parameter.range_text:
         constraints.append(f"accepted: {parameter.range_text}")

@@ -9,84 +9,32 @@ imports no ROS, so that programs can read it where ROS is not installed.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from ttm.policy.checks import require_above_0, require_at_least, require_choice
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
+from ttm_policy.declared_parameter import (
+    DeclaredParameter,
+    NodeParameters,
+    Parameter,
+    markdown_table,
+    parameters_of,
+)
+from ttm_policy.limit_parameters import LIMITS, LimitParameters
 
-
-@dataclass(frozen=True)
-class Parameter:
-    """The description of a parameter, beside its name, type and default.
-
-    The first sentence of `help` stands alone in tables.
-    """
-
-    help: str
-    unit: str = ""
-    minimum: float | None = None
-    """The smallest value that is accepted."""
-    positive: bool = False
-    """Whether only values above 0 are accepted."""
-    is_path: bool = False
-    """Whether the value is the path of a file or folder."""
-    is_limit: bool = False
-    """Whether a robot contract may name this parameter as the limit of an action."""
-
-
-@dataclass(frozen=True)
-class DeclaredParameter:
-    """One parameter of a node, as its dataclass declares it."""
-
-    name: str
-    type: type[Any]
-    """bool, int, float or str."""
-    default: Any
-    choices: tuple[str, ...]
-    """The values that are accepted, or () if there is no such list."""
-    about: Parameter
-
-    @property
-    def default_text(self) -> str:
-        """The default as YAML and launch files write it."""
-        return str(self.default).lower() if self.type is bool else str(self.default)
-
-    @property
-    def range_text(self) -> str:
-        """The accepted values in words, such as `> 0`; empty if all values are accepted."""
-        if self.choices:
-            return ", ".join(self.choices)
-        if self.about.positive:
-            return "> 0"
-        return "" if self.about.minimum is None else f">= {self.about.minimum:g}"
-
-    def check(self, value: Any, label: str = "") -> None:
-        """Raise `UserError` if `value` is out of range or NaN.
-
-        label: the name in the error message.
-        """
-        label = label or self.name
-        if self.choices:
-            require_choice(label, value, self.choices)
-        if self.about.positive:
-            require_above_0({label: value})
-        if self.about.minimum is not None:
-            require_at_least(self.about.minimum, {label: value})
-
-
-class NodeParameters:
-    """The base of both dataclasses.
-
-    Construction raises `UserError` for values that are out of range.
-    """
-
-    def __post_init__(self) -> None:
-        for parameter in parameters_of(type(self)):
-            parameter.check(getattr(self, parameter.name))
+__all__ = [
+    "LIMITS",
+    "DeclaredParameter",
+    "NodeParameters",
+    "Parameter",
+    "PolicyParameters",
+    "SimParameters",
+    "markdown_table",
+    "parameters_of",
+]
 
 
 ProbeOverRos = Literal["live", "erase"]
@@ -105,7 +53,7 @@ StampedBaseCommands = Annotated[
 
 
 @dataclass(frozen=True)
-class PolicyParameters(NodeParameters):
+class PolicyParameters(LimitParameters):
     """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
 
     checkpoint: Annotated[
@@ -161,6 +109,7 @@ class PolicyParameters(NodeParameters):
             "is older, or has a stamp that is further ahead of the clock.",
             unit="s",
             positive=True,
+            live=True,
         ),
     ] = 0.5
     stop_after_s: Annotated[
@@ -170,6 +119,7 @@ class PolicyParameters(NodeParameters):
             "the memory is reset, the instruction changes, or the node is activated anew.",
             unit="s",
             minimum=0,
+            live=True,
         ),
     ] = 2.0
     cmd_vel_stamped: StampedBaseCommands = True
@@ -181,28 +131,6 @@ class PolicyParameters(NodeParameters):
             is_path=True,
         ),
     ] = "policy_memory.npz"
-    max_forward_m_s: Annotated[
-        float,
-        Parameter(
-            "Limit of the base's speed, both ways.", unit="m/s", positive=True, is_limit=True
-        ),
-    ] = 0.5
-    max_yaw_rad_s: Annotated[
-        float,
-        Parameter("Limit of the base's turning speed.", unit="rad/s", positive=True, is_limit=True),
-    ] = 1.0
-    max_translation_m: Annotated[
-        float,
-        Parameter(
-            "Limit of the gripper's displacement.", unit="m per tick", positive=True, is_limit=True
-        ),
-    ] = 0.1
-    max_rotation_rad: Annotated[
-        float,
-        Parameter(
-            "Limit of the gripper's rotation.", unit="rad per tick", positive=True, is_limit=True
-        ),
-    ] = 0.3
 
 
 @dataclass(frozen=True)
@@ -294,34 +222,6 @@ class SimParameters(NodeParameters):
     def condition(self) -> Condition:
         """The gap and the probe as an evaluation tells them."""
         return Condition(None if self.gap < 0 else self.gap, self.probe)
-
-
-def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:
-    """Return the parameters that a dataclass declares, in its order."""
-    hints = get_type_hints(node_parameters, include_extras=True)
-    declared = []
-    for item in fields(node_parameters):  # type: ignore[arg-type]
-        kind, about = get_args(hints[item.name])
-        choices = get_args(kind) if get_origin(kind) is Literal else ()
-        assert item.default is not MISSING
-        declared.append(
-            DeclaredParameter(item.name, str if choices else kind, item.default, choices, about)
-        )
-    return tuple(declared)
-
-
-LIMITS = tuple(p.name for p in parameters_of(PolicyParameters) if p.about.is_limit)
-"""Names of the parameters that limit actions; a robot contract says which one limits what."""
-
-
-def markdown_table(node_parameters: type[NodeParameters]) -> str:
-    """Return the table of `ros2_ws/README.md` with a row for each parameter."""
-    rows = ["| parameter | default | unit | range | meaning |", "|---|---|---|---|---|"]
-    for parameter in parameters_of(node_parameters):
-        summary = parameter.about.help.split(". ")[0].rstrip(".")
-        cells = (f"`{parameter.name}`", parameter.default_text, parameter.about.unit)
-        rows.append(f"| {' | '.join((*cells, parameter.range_text, summary))} |")
-    return "\n".join(rows)
 
 
 if __name__ == "__main__":
