@@ -109,7 +109,7 @@ def _entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str
 
 def _sink(name: str, entry: Mapping[str, Any], where: str) -> ActionSink:
     kind = _require_type(entry, COMMAND_TYPES, where)
-    _require_keys(entry, {"topic", "type", "fields"}, {"per_second", "limit"}, where)
+    _require_keys(entry, {"topic", "type", "fields"}, {"per_second", "limit", "smooth"}, where)
     limits = entry.get("limit", ())
     limits = (limits,) if isinstance(limits, str) else tuple(limits)
     for limit in limits:
@@ -126,7 +126,20 @@ def _sink(name: str, entry: Mapping[str, Any], where: str) -> ActionSink:
         _fields(entry, where),
         bool(entry.get("per_second", False)),
         limits,
+        _smooth(entry, kind, where),
     )
+
+
+def _smooth(entry: Mapping[str, Any], kind: str, where: str) -> bool:
+    smooth = entry.get("smooth", False)
+    if not isinstance(smooth, bool):
+        raise UserError(f"{where} has smooth {smooth!r}; write true or false")
+    if smooth and kind not in MOTION_TYPES:
+        raise UserError(
+            f"{where} is smooth, but {kind} is no velocity; "
+            f"leave smooth out, or choose of: {', '.join(MOTION_TYPES)}"
+        )
+    return smooth
 
 
 def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:

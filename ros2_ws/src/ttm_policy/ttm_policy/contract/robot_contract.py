@@ -82,6 +82,8 @@ class ActionSink:
     fields: tuple[Field, ...]
     per_second: bool = False
     limits: tuple[str, ...] = ()
+    smooth: bool = False
+    """Whether a velocity goes over to its next value linearly between two ticks, and not at once."""
 
 
 @dataclass(frozen=True)
