@@ -205,6 +205,32 @@ def inspect_env(name: str) -> EnvFacts:
         )
 
 
+def choose_task(
+    env: str,
+    tasks: Mapping[str, tuple[str, ...]],
+    named: str,
+    instruction: str,
+    label: str = "task",
+) -> str:
+    """Return the task that is `named`, or else the one that gives the instruction.
+
+    env: the name of the environment; tasks: those that it has, with the instructions of each; named,
+    instruction: may be empty. If both are, this is the first task. Raises `UserError` if there is no
+    such task or instruction, or if the named task does not give it.
+    """
+    if named:
+        require_choice(label, named, tasks)
+    candidates = [named] if named else list(tasks)
+    if not instruction:
+        return candidates[0]
+    for task in candidates:
+        if instruction in tasks[task]:
+            return task
+    known = ", ".join(f"'{text}'" for task in candidates for text in tasks[task])
+    whose = f"task '{named}' of {env}" if named else env
+    raise UserError(f"{whose} does not know the instruction '{instruction}'; it knows: {known}")
+
+
 def require_memory_tasks(name: str, tasks: Sequence[str], option: str) -> None:
     """Raise `UserError` unless all `tasks` of the environment `name` are memory tasks.
 

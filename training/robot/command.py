@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, make_dataclass
-from typing import Annotated, Any
-
-from tyro.conf import arg
+from typing import Any
 
 from ttm.policy.errors import UserError
-from ttm.sim.tasks.table import TASK_NAMES
 from ttm.training.robot.options import check_options, parameter_options, read_options
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
@@ -19,9 +16,6 @@ class _CommandOptions:
 
     sim: bool = False
     """Start the simulated robot too."""
-    task: Annotated[str | None, arg(metavar=f"{{None,{','.join(TASK_NAMES)}}}")] = None
-    """With --sim: which task; by default the one of the instruction, or the environment's first.
-    Another --env has task names of its own."""
     free_running: bool = False
     """With --sim: time runs on while the policy computes, as on a robot. Otherwise the simulator
     waits for each command, and every run of an initial state is the same."""
@@ -58,4 +52,4 @@ class RobotCommand(_AllOptions):
         if not self.sim:
             return drive_robot(policy)
         sim = read_options(self, SimParameters, lockstep=lockstep)
-        return drive_simulation(policy, sim, self.task)
+        return drive_simulation(policy, sim)

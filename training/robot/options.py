@@ -25,7 +25,6 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
         "lockstep": "--sim and --free-running decide it",
     },
     SimParameters: {
-        "task": "the command has its own, whose default follows from the instruction",
         "lockstep": "--free-running decides it",
         "policy_node": "the command starts both nodes and knows their names",
     },

@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.sim.environment import EnvFacts, inspect_env, require_memory_tasks
+from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_episodes
 from ttm_policy.parameters import PolicyParameters, SimParameters
@@ -27,12 +26,11 @@ def drive_robot(policy: PolicyParameters) -> int:
         return nodes["policy_node"].wait()
 
 
-def drive_simulation(policy: PolicyParameters, sim: SimParameters, task: str | None) -> int:
+def drive_simulation(policy: PolicyParameters, sim: SimParameters) -> int:
     """Run both nodes until the last episode, and return the exit code.
 
-    `task` takes the place of `sim.task`; for None it is the task of the instruction, or without an
-    instruction the first one of the environment. Raises `UserError` before any process starts if
-    ROS, checkpoint, environment or task are missing or do not fit together.
+    Raises `UserError` before any process starts if ROS, checkpoint, environment or task are missing
+    or do not fit together.
     """
     _require_rclpy()
     checkpoint = _checkpoint(policy)
@@ -40,7 +38,8 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters, task: str | N
     trained, _ = load_checkpoint(checkpoint)
     trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
     policy = replace(policy, checkpoint=str(checkpoint))
-    sim = replace(sim, task=_task(facts, task, sim.instruction))
+    task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
+    sim = replace(sim, task=task)
     if option := sim.condition.needs_memory_task:
         require_memory_tasks(sim.env, [sim.task], option)
     parameters = {
@@ -49,20 +48,6 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters, task: str | N
     }
     with running_nodes(parameters, simulation_environment()) as nodes:
         return wait_for_episodes(nodes["policy_node"], nodes["sim_node"])
-
-
-def _task(facts: EnvFacts, named: str | None, instruction: str) -> str:
-    """Return the named task or the first one, or the one among these that gives the instruction."""
-    if named is not None:
-        require_choice("--task", named, facts.tasks)
-    candidates = list(facts.tasks) if named is None else [named]
-    if not instruction:
-        return candidates[0]
-    for task in candidates:
-        if instruction in facts.tasks[task]:
-            return task
-    known = ", ".join(f"'{text}'" for task in candidates for text in facts.tasks[task])
-    raise UserError(f"{facts.name} has no task '{instruction}'; it knows: {known}")
 
 
 def _require_rclpy() -> None:

@@ -77,9 +77,12 @@ def test_options_become_parameters_of_the_nodes() -> None:
     [
         (
             {"instruction": "fold the towel"},
-            "no task 'fold the towel'; it knows: 'pick up the red can'",
+            "does not know the instruction 'fold the towel'; it knows: 'pick up the red can'",
         ),
-        ({"task": "pick", "instruction": "open the top drawer"}, "no task 'open the top drawer'"),
+        (
+            {"task": "pick", "instruction": "open the top drawer"},
+            "task 'pick' of .* does not know the instruction 'open the top drawer'",
+        ),
         ({"task": "fold"}, "--task is 'fold'; give one of pick, open_drawer"),
         ({"env": "no_such/Env-v0"}, "no environment 'no_such/Env-v0'"),
         ({"episodes": 0}, "--episodes is 0; give 1 or more"),

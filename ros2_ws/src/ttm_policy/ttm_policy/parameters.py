@@ -147,11 +147,12 @@ class SimParameters(NodeParameters):
     task: Annotated[
         str,
         Parameter(
-            "Task of the environment. The simulated kitchen has: "
+            "Task of the environment. By default the one of the instruction, or the environment's "
+            "first. The simulated kitchen has: "
             + "; ".join(f"{name} ({task.description})" for name, task in TASKS.items())
             + "."
         ),
-    ] = "pick"
+    ] = ""
     instruction: Annotated[
         str,
         Parameter(
@@ -196,9 +197,10 @@ class SimParameters(NodeParameters):
     lockstep: Annotated[
         bool,
         Parameter(
-            "Wait for the command of each observation. If false, time runs on as on a robot."
+            "Wait for the command of each observation, as policy_node must with its own lockstep. If "
+            "false, time runs on as on a robot."
         ),
-    ] = True
+    ] = False
     rate: Annotated[
         float,
         Parameter(

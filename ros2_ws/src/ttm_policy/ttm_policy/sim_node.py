@@ -10,15 +10,15 @@ Otherwise time runs on, as on a robot.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import rclpy
 from rclpy.signals import SignalHandlerOptions
 
-from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
-from ttm.sim.environment import Env, make_env, require_memory_tasks, tasks_of
+from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks, tasks_of
 from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
 from ttm_policy.simulator.episodes import Episodes
 from ttm_policy.simulator.robot_node import SimNode
@@ -43,7 +43,8 @@ class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _serve(node: SimNode) -> int:
     signals, parameters = StopSignals(), node.parameters
     env = make_env(parameters.env)
-    require_choice("task", parameters.task, tasks_of(env))
+    task = choose_task(parameters.env, tasks_of(env), parameters.task, parameters.instruction)
+    node.parameters = parameters = replace(parameters, task=task)
     if option := parameters.condition.needs_memory_task:
         require_memory_tasks(parameters.env, [parameters.task], option)
     if parameters.instruction:
