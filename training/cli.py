@@ -19,6 +19,12 @@ from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 from ttm.datasets.arrange.command import DataFilterCommand, DataMergeCommand, DataSplitCommand
 from ttm.datasets.check.command import DataCheckCommand
 from ttm.datasets.convert.command import DataConvertCommand
+from ttm.datasets.edit.command import (
+    DataDeleteCommand,
+    DataLabelCommand,
+    DataTrimCommand,
+    DataUndoCommand,
+)
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -65,7 +71,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
     {
         "collect": CollectCommand,
         "data": Group(
-            "Look at episodes, check them for faults, convert them, or put them into other files.",
+            "Look at episodes, check, convert and change them, or put them into other files.",
             {
                 "show": DataShowCommand,
                 "check": DataCheckCommand,
@@ -74,6 +80,10 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "merge": DataMergeCommand,
                 "split": DataSplitCommand,
                 "filter": DataFilterCommand,
+                "trim": DataTrimCommand,
+                "label": DataLabelCommand,
+                "delete": DataDeleteCommand,
+                "undo": DataUndoCommand,
             },
         ),
         "train": TrainCommand,
