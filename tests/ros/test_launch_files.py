@@ -5,24 +5,29 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
+from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import default_contract
-from ttm_policy.parameters import (
-    NodeParameters,
-    PolicyParameters,
-    SimParameters,
-    parameters_of,
+from ttm_policy.launching.launch_parameters import (
+    TOPICS,
+    LaunchParameters,
+    RobotLaunchParameters,
 )
+from ttm_policy.parameters import NodeParameters, PolicyParameters, SimParameters, parameters_of
 
 ROOT = Path(__file__).parents[2]
-FOLLOW_SIM = {"lockstep", "use_sim_time"}
-"""Arguments of robot.launch.py whose default is the value of `sim`."""
+KINDS = {
+    "robot": (RobotLaunchParameters, PolicyParameters, SimParameters),
+    "sim": (LaunchParameters, SimParameters),
+}
 
 
 @dataclass
@@ -45,21 +50,26 @@ class StandIn(ModuleType):
         return lambda *args, **options: Recorded(name, args, options)
 
 
+Launch = Callable[..., dict[str, dict[str, Any]]]
+
+
 @pytest.fixture(autouse=True)
-def launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def warnings_of_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    names = ("actions", "events", "events.process", "logging")
     for name in (
         "launch",
-        "launch.actions",
-        "launch.conditions",
-        "launch.launch_description_sources",
-        "launch.substitutions",
+        *(f"launch.{name}" for name in names),
         "launch_ros",
         "launch_ros.actions",
-        "launch_ros.parameter_descriptions",
-        "launch_ros.substitutions",
     ):
         monkeypatch.setitem(sys.modules, name, StandIn(name))
-    monkeypatch.delitem(sys.modules, "ttm_policy.launch_arguments", raising=False)
+    for name in ("entities", "nodes"):
+        monkeypatch.delitem(sys.modules, f"ttm_policy.launching.{name}", raising=False)
+    said: list[str] = []
+    logging = sys.modules["launch.logging"]
+    logging.launch_config = SimpleNamespace(log_dir=str(tmp_path))  # type: ignore[attr-defined]
+    logging.get_logger = lambda: SimpleNamespace(warning=said.append)  # type: ignore[attr-defined]
+    return said
 
 
 def _describe(name: str) -> list[Recorded]:
@@ -74,64 +84,148 @@ def _describe(name: str) -> list[Recorded]:
     return entities
 
 
-def _arguments(entities: list[Recorded]) -> dict[str, dict[str, Any]]:
-    found = [entity for entity in entities if entity.kind == "DeclareLaunchArgument"]
-    names = [entity.args[0] for entity in found]
-    assert len(set(names)) == len(names)
-    return {entity.args[0]: entity.options for entity in found}
+def _run(name: str, *typed: str) -> dict[str, dict[str, Any]]:
+    """Do what `ros2 launch` does with typed arguments. Return what each node was made with."""
+    configurations = dict(text.split(":=", 1) for text in typed)
+    context = SimpleNamespace(launch_configurations=configurations, argv=list(typed))
+    started: list[Recorded] = []
+    for entity in _describe(name):
+        if entity.kind == "DeclareLaunchArgument":
+            configurations.setdefault(entity.args[0], entity.options["default_value"])
+        else:
+            started += entity.options["function"](context) or []
+    assert configurations == dict(text.split(":=", 1) for text in typed), (
+        "defaults were left behind"
+    )
+    return {node.options["name"]: node.options for node in started}
 
 
-def _node(entities: list[Recorded]) -> Recorded:
-    return next(entity for entity in entities if entity.kind == "Node")
+def _parameters(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The values of a node's parameter files, in order."""
+    return [
+        next(iter(yaml.safe_load(Path(path).read_text()).values()))["ros__parameters"]
+        for path in node["parameters"]
+    ]
 
 
-CASES = [("robot", PolicyParameters, "policy_node"), ("sim", SimParameters, "sim_node")]
-
-
-@pytest.mark.parametrize(("name", "kind", "node"), CASES)
-def test_every_parameter_is_an_argument_and_reaches_the_node(
-    name: str, kind: type[NodeParameters], node: str
-) -> None:
-    entities = _describe(name)
-    arguments, started = _arguments(entities), _node(entities).options
-    assert started["executable"] == started["name"] == node
-    values = started["parameters"][0]
-    for parameter in parameters_of(kind):
+@pytest.mark.parametrize("name", KINDS)
+def test_every_parameter_is_an_argument_with_its_help_and_default(name: str) -> None:
+    found = [entity for entity in _describe(name) if entity.kind == "DeclareLaunchArgument"]
+    arguments = {entity.args[0]: entity.options for entity in found}
+    assert len(arguments) == len(found)
+    expected = [parameter for kind in KINDS[name] for parameter in parameters_of(kind)]
+    assert set(arguments) == {parameter.name for parameter in expected}
+    for parameter in expected:
         argument = arguments[parameter.name]
         assert parameter.about.help in argument["description"]
         assert parameter.range_text in argument["description"]
-        if not (name == "robot" and parameter.name in FOLLOW_SIM):
-            assert argument["default_value"] == parameter.default_text
-        value = values[parameter.name]
-        assert value.args[0] == Recorded("LaunchConfiguration", (parameter.name,))
-        assert value.options == {"value_type": parameter.type}
-    names = {parameter.name for parameter in parameters_of(kind)}
-    assert set(values) - names <= {"use_sim_time"}
+        assert argument["default_value"] == parameter.default_text
 
 
-def test_the_arguments_that_both_files_have_agree() -> None:
-    """robot.launch.py includes sim.launch.py after its own arguments, and the first one decides."""
-    robot, sim = _arguments(_describe("robot")), _arguments(_describe("sim"))
-    shared = set(robot) & set(sim)
-    assert shared == {"instruction", "contract", "cmd_vel_stamped", "lockstep"}
-    for name in shared - FOLLOW_SIM:
-        assert robot[name]["default_value"] == sim[name]["default_value"]
+def test_an_argument_that_several_declare_has_one_type() -> None:
+    """One text is read for all of them."""
+    types: dict[str, set[type]] = {}
+    for kind in KINDS["robot"]:
+        for parameter in parameters_of(kind):
+            types.setdefault(parameter.name, set()).add(parameter.type)
+    assert all(len(kinds) == 1 for kinds in types.values())
 
 
-def test_robot_launch_follows_sim_and_includes_the_simulator() -> None:
-    entities = _describe("robot")
-    arguments = _arguments(entities)
-    sim = Recorded("LaunchConfiguration", ("sim",))
-    assert all(arguments[name]["default_value"] == sim for name in FOLLOW_SIM)
-    assert arguments["sim"]["default_value"] == "false"
-    included = next(entity for entity in entities if entity.kind == "IncludeLaunchDescription")
-    assert included.options["condition"] == Recorded("IfCondition", (sim,))
+def test_only_what_was_given_reaches_a_real_robots_policy() -> None:
+    nodes = _run("robot", "instruction:=yes", "max_age_s:=1", "autostart:=False")
+    assert set(nodes) == {"policy_node"}
+    defaults, given = _parameters(nodes["policy_node"])
+    assert defaults == {"use_sim_time": False}
+    assert given == {"instruction": "yes", "max_age_s": 1.0, "autostart": False}
+    assert nodes["policy_node"]["remappings"] == []
 
 
-def test_remapped_topics_are_in_the_contract() -> None:
-    text = default_contract().read_text()
-    remappings = _node(_describe("robot")).options["remappings"]
-    assert len(remappings) == 5
-    for topic, name in remappings:
-        assert re.search(rf"topic: {re.escape(topic)}\s", text), topic
-        assert name.kind == "LaunchConfiguration"
+def test_sim_starts_both_in_lockstep_unless_told_otherwise() -> None:
+    nodes = _run("robot", "sim:=true", "episodes:=2", "instruction:=wait")
+    policy, sim = _parameters(nodes["policy_node"]), _parameters(nodes["sim_node"])
+    assert policy == [{"lockstep": True, "use_sim_time": True}, {"instruction": "wait"}]
+    assert sim == [{"lockstep": True}, {"instruction": "wait", "episodes": 2}]
+    nodes = _run("robot", "sim:=true", "lockstep:=false", "use_sim_time:=false")
+    assert _parameters(nodes["policy_node"])[-1] == {"lockstep": False, "use_sim_time": False}
+    assert _parameters(nodes["sim_node"])[-1] == {"lockstep": False}
+
+
+@pytest.mark.parametrize("argument", TOPICS)
+def test_a_remapped_topic_is_in_the_contract_and_reaches_both_nodes(argument: str) -> None:
+    assert re.search(rf"topic: {re.escape(TOPICS[argument])}\s", default_contract().read_text())
+    for node in _run("robot", "sim:=true", f"{argument}:=/my/topic").values():
+        assert node["remappings"] == [(TOPICS[argument], "/my/topic")]
+
+
+def test_two_simulated_robots_have_namespaces_clocks_and_files_of_their_own() -> None:
+    left = _run("robot", "sim:=true", "namespace:=left")
+    right = _run("robot", "sim:=true", "namespace:=lab/right")
+    apart = [("/clock", "clock"), ("/tf", "tf"), ("/tf_static", "tf_static")]
+    for name in ("policy_node", "sim_node"):
+        assert left[name]["namespace"] == "left"
+        assert right[name]["namespace"] == "lab/right"
+        assert left[name]["remappings"] == right[name]["remappings"] == apart
+        assert not set(left[name]["parameters"]) & set(right[name]["parameters"])
+    # A real robot in a namespace hears the clock of the whole system.
+    assert _run("robot", "namespace:=left")["policy_node"]["remappings"] == []
+
+
+def test_a_parameter_file_stands_between_the_defaults_and_what_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"policy_node": {"ros__parameters": {"max_age_s": 2.0}}}))
+    node = _run("robot", f"params_file:={path}", "max_age_s:=0.3")["policy_node"]
+    values = [parameters.get("max_age_s") for parameters in _parameters(node)]
+    assert values == [None, 2.0, 0.3]
+
+
+def test_a_respawned_policy_finds_its_memory_and_only_crashes_are_respawned() -> None:
+    node = _run("robot", "respawn:=true", "namespace:=left")["policy_node"]
+    assert node["respawn"] is True
+    assert _parameters(node)[0]["recovery_path"].endswith("left_policy_node_memory.npz")
+    running, ending = SimpleNamespace(is_shutdown=False), SimpleNamespace(is_shutdown=True)
+    for code, ends in ((0, True), (2, True), (1, False), (-9, False), (-11, False)):
+        assert bool(node["on_exit"](SimpleNamespace(returncode=code), running)) is ends
+        assert not node["on_exit"](SimpleNamespace(returncode=code), ending)
+    assert _run("robot")["policy_node"]["respawn"] is False
+
+
+def test_the_launch_ends_with_either_node() -> None:
+    nodes = _run("robot", "sim:=true")
+    assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("robot", "threads:=two", "argument threads is 'two'; give a whole number"),
+        ("robot", "max_age_s:=nan", "argument max_age_s is nan; give a number above 0"),
+        ("robot", "sim:=maybe", "argument sim is 'maybe'; give true or false"),
+        (
+            "robot",
+            "max_forward_ms:=0.1",
+            "no argument max_forward_ms; did you mean max_forward_m_s",
+        ),
+        ("robot", "task:=pick", r"argument task is one of the simulated robot; add sim:=true"),
+        ("robot", "namespace:=a-b", "argument namespace is 'a-b'; give names of letters"),
+        ("robot", "cmd_vel:=", "argument cmd_vel is ''; give names of letters"),
+        ("robot", "params_file:=/no/file", "params_file /no/file cannot be read"),
+        ("sim", "episodes:=0", "argument episodes is 0; give 1 or more"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_starts(name: str, typed: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        _run(name, typed)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_argument_that_nobody_knows_is_told(warnings_of_launch: list[str]) -> None:
+    _run("robot", "rviz:=true")
+    assert warnings_of_launch == ["robot.launch.py has no argument rviz; see --show-args"]
+
+
+def test_kinds_are_those_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`KINDS` above is what the launch files declare, so that no class is left out of the tests."""
+    for name, kinds in KINDS.items():
+        text = (ROOT / "launch" / f"{name}.launch.py").read_text()
+        assert all(kind.__name__ in text for kind in kinds)
+        assert all(issubclass(kind, NodeParameters) for kind in kinds)

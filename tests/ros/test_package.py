@@ -47,6 +47,6 @@ def test_package_has_what_colcon_needs() -> None:
 
 def test_colcon_and_pip_install_the_same_packages() -> None:
     found = {path.parent.name for path in PACKAGE.glob("ttm_policy/*/__init__.py")}
-    listed = re.search(r"packages=\[(.*?)\]", (PACKAGE / "setup.py").read_text())
+    listed = re.search(r"for folder in \((.*?)\)", (PACKAGE / "setup.py").read_text())
     assert listed is not None
-    assert set(re.findall(r"\{NAME\}\.(\w+)", listed[1])) == found
+    assert set(re.findall(r"\"(\w+)\"", listed[1])) == found

@@ -12,7 +12,13 @@ NAME = "ttm_policy"
 setup(
     name=NAME,
     version="0.1.0",
-    packages=[NAME, f"{NAME}.bags", f"{NAME}.contract", f"{NAME}.control", f"{NAME}.simulator"],
+    packages=[
+        NAME,
+        *(
+            f"{NAME}.{folder}"
+            for folder in ("bags", "contract", "control", "launching", "simulator")
+        ),
+    ],
     package_data={NAME: ["*.yaml"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

@@ -1,0 +1,1 @@
+"""What the launch files start, and the arguments that they take."""

@@ -1,0 +1,71 @@
+"""Reads the values of launch arguments, which are texts, and finds mistakes before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from ttm.policy.errors import UserError
+from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_of
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def read_value(parameter: DeclaredParameter, text: str) -> Any:
+    """Return the value of an argument. Raises `UserError` if it has a wrong type or is out of range.
+
+    In paths, `~` stands for the home folder.
+    """
+    try:
+        value = _BOOLS[text.lower()] if parameter.type is bool else parameter.type(text)
+    except (KeyError, ValueError):
+        raise UserError(
+            f"argument {parameter.name} is '{text}'; give {_KINDS[parameter.type]}"
+        ) from None
+    parameter.check(value, label=f"argument {parameter.name}")
+    return os.path.expanduser(value) if parameter.about.is_path else value
+
+
+def read_values(
+    kinds: Sequence[type[NodeParameters]], given: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Return the values that were given for each of `kinds`, by the names of the classes.
+
+    An argument that several of them have counts for all of them.
+    """
+    return {
+        kind.__name__: {
+            parameter.name: read_value(parameter, given[parameter.name])
+            for parameter in parameters_of(kind)
+            if parameter.name in given
+        }
+        for kind in kinds
+    }
+
+
+def require_known(typed: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names in `typed` that are not in `known`.
+
+    Raises `UserError` if one of them looks like a known name with a typing error, since the robot
+    would otherwise move with the default of what was meant.
+    """
+    names = list(known)
+    strangers = [name for name in typed if name not in names]
+    for name in strangers:
+        if close := get_close_matches(name, names, n=1, cutoff=0.75):
+            raise UserError(f"there is no argument {name}; did you mean {close[0]}?")
+    return strangers
+
+
+def check_name(argument: str, text: str) -> str:
+    """Return the name of a topic or namespace. Raises `UserError` if ROS does not accept it."""
+    if not re.fullmatch(r"(/|~/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", text, re.ASCII):
+        raise UserError(
+            f"argument {argument} is '{text}'; give names of letters, digits and _ with / between "
+            "them, such as left/cmd_vel"
+        )
+    return text

@@ -1,0 +1,78 @@
+"""The precedence of parameter files, as a node of ROS reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm_policy.launching.parameter_files import require_section, write_defaults, write_given
+
+READ = """
+import sys, rclpy
+rclpy.init(args=sys.argv)
+node = rclpy.create_node("policy_node", automatically_declare_parameters_from_overrides=True)
+print([node.get_parameter(name).value for name in ("low", "middle", "high")])
+"""
+SECTION = "{name}:\n  ros__parameters: {{middle: file, high: file}}\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        SECTION.format(name="/**"),
+        SECTION.format(name="policy_node"),
+        SECTION.format(name="/policy_node"),
+        SECTION.format(name="/**") + SECTION.format(name="policy_node"),
+        SECTION.format(name="policy_node") + SECTION.format(name="/**"),
+    ],
+)
+def test_defaults_give_way_to_the_users_file_and_that_to_what_was_given(
+    content: str, tmp_path: Path
+) -> None:
+    user = tmp_path / "user.yaml"
+    user.write_text(content)
+    values = dict.fromkeys(("low", "middle", "high"), "default")
+    files = [
+        write_defaults(tmp_path / "defaults.yaml", values),
+        user,
+        write_given(tmp_path / "given.yaml", "policy_node", {"high": "given"}),
+    ]
+    command = [sys.executable, "-c", READ, "--ros-args"]
+    for file in files:
+        command += ["--params-file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['default', 'file', 'given']"
+
+
+@pytest.mark.parametrize(
+    "name", ["/**", "left/policy_node", "/left/policy_node", "/**/policy_node", "/*/policy_node"]
+)
+def test_a_section_that_means_the_node_is_found(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("/other:\n  ros__parameters: {a: 1}\n" + SECTION.format(name=name))
+    require_section(str(path), "/left/policy_node")
+    nested = tmp_path / "nested.yaml"
+    nested.write_text("left:\n  policy_node:\n    ros__parameters: {a: 1}\n")
+    require_section(str(nested), "/left/policy_node")
+
+
+@pytest.mark.parametrize("name", ["policy_node", "/right/policy_node", "/left/policy", "/*"])
+def test_a_file_for_another_node_is_refused(name: str, tmp_path: Path) -> None:
+    """ROS would ignore it with all the limits that it sets."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(SECTION.format(name=name))
+    with pytest.raises(UserError, match=r"nothing for /left/policy_node.*/\*\*/policy_node"):
+        require_section(str(path), "/left/policy_node")
+
+
+@pytest.mark.parametrize("content", ["a: [", "- 1\n", "", "max_age_s: 1\n"])
+def test_a_file_without_parameters_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"mine\.yaml") as caught:
+        require_section(str(path), "/policy_node")
+    assert "\n" not in str(caught.value)
