@@ -71,7 +71,7 @@ def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:
             "type 'sensor_msgs/PointCloud2'; choose of",
         ),
         ("observations", "head", {"topic": ""}, "topic ''"),
-        ("observations", "head", {"colour": "rgb"}, "unknown colour; it takes resize, topic, type"),
+        ("observations", "head", {"colour": "rgb"}, "unknown colour; it takes frame_id"),
         (
             "observations",
             "base_velocity",

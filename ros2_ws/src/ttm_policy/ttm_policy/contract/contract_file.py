@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,15 @@ from typing import Any
 import yaml
 
 from ttm.policy.errors import UserError
+from ttm_policy.contract.input_rules import (
+    FIELD_KEYS,
+    IMAGE_KEYS,
+    INPUT_KEYS,
+    field_bounds,
+    image_rules,
+    input_rules,
+    max_skew_s,
+)
 from ttm_policy.contract.robot_contract import (
     COMMAND_TYPES,
     EXECUTED_ACTION,
@@ -54,14 +64,14 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
 
 def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
     needed = {"robot", "base_frame", "observations", "actions"}
-    _require_keys(data, needed, {"executed_action"}, file)
+    _require_keys(data, needed, {"executed_action", "max_skew_s"}, file)
     images, vectors = [], []
     for name, entry in _entries(data, "observations", file):
         where = f"{file}: observation '{name}'"
         if _require_type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where) in IMAGE_TYPES:
-            _require_keys(entry, {"topic", "type"}, {"resize"}, where)
+            _require_keys(entry, {"topic", "type"}, IMAGE_KEYS, where)
             images.append(
-                ImageSource(name, entry["topic"], entry["type"], bool(entry.get("resize", False)))
+                ImageSource(name, entry["topic"], entry["type"], **image_rules(entry, where))
             )
         else:
             vectors.append(_vector(name, entry, where))
@@ -78,6 +88,7 @@ def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
         sinks,
         file,
         _executed(data, file),
+        max_skew_s(data, file),
     )
 
 
@@ -94,8 +105,19 @@ def _executed(data: Mapping[str, Any], file: str) -> VectorSource | None:
 
 
 def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
-    _require_keys(entry, {"topic", "type", "fields"}, set(), where)
-    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where))
+    _require_keys(entry, {"topic", "type", "fields"}, INPUT_KEYS, where)
+    fields = tuple(
+        replace(field, minimum=low, maximum=high)
+        for field, (low, high) in zip(_fields(entry, where), _bounds(entry, where), strict=True)
+    )
+    return VectorSource(name, entry["topic"], entry["type"], fields, **input_rules(entry, where))
+
+
+def _bounds(entry: Mapping[str, Any], where: str) -> list[tuple[float, float]]:
+    items = [{"field": item} if isinstance(item, str) else item for item in entry["fields"]]
+    for item in items:
+        _require_keys(item, {"field"}, FIELD_KEYS, f"{where}, field {item}")
+    return [field_bounds(item, where) for item in items]
 
 
 def _entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str, dict[str, Any]]]:
@@ -167,7 +189,7 @@ def _require_type(entry: Mapping[str, Any], known: Sequence[str], where: str) ->
 
 
 def _require_keys(
-    entry: Mapping[str, Any], needed: set[str], optional: set[str], where: str
+    entry: Mapping[str, Any], needed: Set[str], optional: Set[str], where: str
 ) -> None:
     missing, unknown = needed - set(entry), set(entry) - needed - optional
     if missing:

@@ -6,6 +6,7 @@ which topic each part of the action is sent. `ttm_policy.contract.contract_file`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,23 +39,36 @@ EXECUTED_ACTION = "executed action"
 
 @dataclass(frozen=True)
 class Field:
-    """A number in a message: a dotted path or the name of a joint, and its factor."""
+    """A number in a message: a dotted path or the name of a joint, and its factor.
+
+    `minimum` and `maximum` bound what an observation may plausibly be, in the message's own unit.
+    """
 
     path: str
     scale: float = 1.0
+    minimum: float = -math.inf
+    maximum: float = math.inf
 
 
 @dataclass(frozen=True)
 class ImageSource:
     """The topic of one camera.
 
-    `resize` says whether frames of another size are resized or refused.
+    `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
+    may enter the memory again while there is no newer one. `min_contrast` is the smallest standard
+    deviation of the grey values, 0 to 127, below which a frame is refused.
     """
 
     name: str
     topic: str
     type: str
     resize: bool = False
+    repeat: bool = False
+    min_contrast: float = 0.0
+    frame_id: str = ""
+    """The only accepted `header.frame_id`; empty to accept any."""
+    publishers: int = 1
+    """The largest accepted number of publishers of the topic."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,10 @@ class VectorSource:
     topic: str
     type: str
     fields: tuple[Field, ...]
+    frame_id: str = ""
+    """The only accepted `header.frame_id`; empty to accept any."""
+    publishers: int = 1
+    """The largest accepted number of publishers of the topic."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,8 @@ class RobotContract:
     """All topics of one robot. `path` is the name of its file, for error messages.
 
     `executed` is the topic on which the robot reports what it did in place of the last command. Without
-    it, the command counts as executed.
+    it, the command counts as executed. `max_skew_s` is the longest accepted time between the oldest and
+    the newest input of a tick, in seconds.
     """
 
     robot: str
@@ -101,6 +120,7 @@ class RobotContract:
     actions: tuple[ActionSink, ...]
     path: str
     executed: VectorSource | None = None
+    max_skew_s: float = math.inf
 
     @property
     def inputs(self) -> tuple[ImageSource | VectorSource, ...]:
