@@ -122,6 +122,23 @@ class PolicyParameters(LimitParameters):
             live=True,
         ),
     ] = 2.0
+    command_rate_hz: Annotated[
+        float,
+        Parameter(
+            "How often a command is sent again until the next tick. Controllers with a short "
+            "time-out, such as MoveIt Servo with 0.1 s, need 20 to 50; 0 sends each command once.",
+            unit="Hz",
+            minimum=0,
+        ),
+    ] = 30.0
+    lifespan_ticks: Annotated[
+        float,
+        Parameter(
+            "How long a command is sent again if no tick follows. Then the robot is stopped.",
+            unit="ticks",
+            minimum=1,
+        ),
+    ] = 1.5
     cmd_vel_stamped: StampedBaseCommands = True
     snapshot_path: Annotated[
         str,
