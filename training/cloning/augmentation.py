@@ -67,12 +67,32 @@ def jitter_colours(images: Tensor, config: AugmentationConfig, rng: np.random.Ge
     matrix = torch.from_numpy(_colour_matrices(batch, config, rng)).to(images.device, torch.float32)
     contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch))  # (B,)
     contrast = contrast.to(matrix)
-    pixels = images.flatten(3).float()  # (B, T, 3, H*W)
+    pixels = images.flatten(3)  # (B, T, 3, H*W)
     # A sixteenth of the pixels gives the mean grey well enough.
-    mean = pixels[:, :, :, ::16].mean(dim=(1, 2, 3))
-    offset = (mean * (1 - contrast)).view(batch, 1, 1, 1)
-    changed = (matrix * contrast.view(batch, 1, 1)).unsqueeze(1) @ pixels
-    return changed.add_(offset + 0.5).clamp_(0, 255).to(torch.uint8).view(images.shape)
+    mean = pixels[:, :, :, ::16].float().mean(dim=(1, 2, 3))
+    offset = (mean * (1 - contrast)).view(batch, 1, 1) + 0.5  # (B, 1, 1)
+    changed = torch.empty(pixels.shape, dtype=torch.uint8, device=images.device)
+    for target, source, weights, shift in zip(
+        changed, pixels, matrix * contrast.view(batch, 1, 1), offset, strict=True
+    ):
+        _recolour(target, source, weights, shift)
+    return changed.view(images.shape)
+
+
+def _recolour(target: Tensor, source: Tensor, matrix: Tensor, offset: Tensor) -> None:
+    """Set target (T, 3, N) to matrix (3, 3) @ source (T, 3, N) + offset (1, 1), cut off at 0 and 255.
+
+    A CPU takes frame by frame, because the values of one frame stay in its cache; the way over
+    int32 is faster there than from float to uint8.
+    """
+    if source.device.type != "cpu":
+        target.copy_((matrix @ source.float()).add_(offset).clamp_(0, 255))
+        return
+    values, changed = (torch.empty(source.shape[1:]) for _ in range(2))
+    for frame, result in zip(source, target, strict=True):
+        values.copy_(frame)
+        torch.addmm(offset, matrix, values, out=changed)
+        result.copy_(changed.clamp_(0, 255).int())
 
 
 def _colour_matrices(

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ttm.datasets.episode_dataset import EpisodeDataset
-from ttm.datasets.frames import Frames, resize_frame
+from ttm.datasets.frames import Frames
 from ttm.datasets.progress import track
+from ttm.datasets.windows.resizing import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
 
@@ -98,10 +99,3 @@ def available_memory_bytes() -> int:
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
-    """Return frames (n, H, W, 3) at the size of `camera`."""
-    if frames.shape[1:3] == (camera.height, camera.width):
-        return frames
-    return np.stack([resize_frame(frame, camera.height, camera.width) for frame in frames])

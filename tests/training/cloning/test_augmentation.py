@@ -66,3 +66,26 @@ def test_grey_stays_grey_under_changes_of_saturation_and_hue() -> None:
     config = AugmentationConfig(brightness=0, contrast=0, saturation=0.5, hue_rad=1.0)
     changed = jitter_colours(grey, config, np.random.default_rng(0)).int()
     assert (changed - 100).abs().max() <= 1
+
+
+def test_colours_do_not_depend_on_the_layout_in_memory() -> None:
+    frames = images()
+    last = frames.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    first, second = (
+        jitter_colours(each, AugmentationConfig(), np.random.default_rng(1))
+        for each in (frames, last)
+    )
+    assert torch.equal(first, second)
+
+
+def test_brightness_and_contrast_follow_their_definition() -> None:
+    """Values are scaled about the mean grey of the window by the contrast, and by the brightness."""
+    frames = images(batch=2)
+    config = AugmentationConfig(shift=0, brightness=0.2, contrast=0.2, saturation=0, hue_rad=0)
+    changed = jitter_colours(frames, config, np.random.default_rng(7))
+    draws = np.random.default_rng(7)
+    bright, _, _, contrast = (1 + draws.uniform(-x, x, 2) for x in (0.2, 0, 0, 0.2))
+    for window, result, b, c in zip(frames, changed, bright, contrast, strict=True):
+        mean = window.flatten(2)[:, :, ::16].float().mean()
+        wanted = (window * b * c + mean * (1 - c) + 0.5).clamp(0, 255).floor()
+        assert (result - wanted).abs().max() <= 1
