@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.write_guard import WriteGuard
 from ttm.datasets.action_checks import validate_action
 from ttm.datasets.frames import encode_jpeg
 from ttm.datasets.layout import FORMAT_VERSION, JPEG
@@ -40,7 +41,7 @@ class EpisodeWriter:
     deletes what was recorded.
 
     If `append` refuses a tick and raises, nothing is changed: the earlier ticks are kept, and
-    recording may go on.
+    recording may go on. After a failed write, as on a full disk, the episode can only be abandoned.
 
     Parameters
     ----------
@@ -67,6 +68,7 @@ class EpisodeWriter:
         self._executed: list[npt.NDArray[np.float32]] = []
         self._loss_weights: list[float] = []
         self._partial = partial_path(self.path)
+        self._guard = WriteGuard(self._partial)
         self._refuse_overwriting()
         self._file = self._open()
         self._demo = self._file.create_group("data/demo_0")
@@ -126,12 +128,34 @@ class EpisodeWriter:
         row |= {
             f"obs/{vector.name}": observation[vector.name] for vector in self.spec.proprioception
         }
-        for name, value in row.items():
-            self._datasets[name].resize(self.num_samples + 1, axis=0)
-            self._datasets[name][self.num_samples] = value
+        with self._guard.writing():
+            for name, value in row.items():
+                self._datasets[name].resize(self.num_samples + 1, axis=0)
+                self._datasets[name][self.num_samples] = value
         self._executed.append(executed)
         self._loss_weights.append(loss_weight)
         self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
+
+    def flush(self) -> None:
+        """Hand over to the operating system what was recorded, so that a full disk is noticed now.
+
+        Raises `UserError` if it cannot be written. HDF5 keeps megabytes of small frames back otherwise.
+        """
+        self._require_open()
+        with self._guard.writing():
+            self._file.flush()
+
+    def end_at(self, num_samples: int) -> None:
+        """Drop all ticks after the first `num_samples`, and mark the last of these as done.
+
+        What was executed in the last tick is then its action, since what followed is not recorded.
+        """
+        self._require_open()
+        self.num_samples = min(num_samples, self.num_samples)
+        del self._executed[self.num_samples :], self._loss_weights[self.num_samples :]
+        if self.num_samples:
+            self._executed[-1] = self._datasets["actions"][self.num_samples - 1]
+            self._datasets["dones"][self.num_samples - 1] = 1
 
     def finish(
         self,
@@ -165,29 +189,34 @@ class EpisodeWriter:
                 "append at least one before finish, or abandon it"
             )
         self._refuse_overwriting()
-        for dataset in self._datasets.values():
-            dataset.resize(self.num_samples, axis=0)
-        executed = np.stack(self._executed)
-        if (executed != self._demo["actions"][()]).any():
-            self._demo.create_dataset("executed_actions", data=executed)
-        if any(weight != 1 for weight in self._loss_weights):
-            self._demo.create_dataset("loss_weights", data=np.array(self._loss_weights, np.float32))
-        self._write_attributes(instruction, task, success, seed)
-        if embedding is not None:
-            stored = self._demo.create_dataset(
-                "language_embedding", data=np.asarray(embedding, dtype=np.float32)
-            )
-            stored.attrs["language_model"] = language_model or ""
-        if split is not None:
-            self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
+        with self._guard.writing():
+            for dataset in self._datasets.values():
+                dataset.resize(self.num_samples, axis=0)
+            executed = np.stack(self._executed)
+            if (executed != self._demo["actions"][()]).any():
+                self._demo.create_dataset("executed_actions", data=executed)
+            if any(weight != 1 for weight in self._loss_weights):
+                self._demo.create_dataset(
+                    "loss_weights", data=np.array(self._loss_weights, np.float32)
+                )
+            self._write_attributes(instruction, task, success, seed)
+            if embedding is not None:
+                stored = self._demo.create_dataset(
+                    "language_embedding", data=np.asarray(embedding, dtype=np.float32)
+                )
+                stored.attrs["language_model"] = language_model or ""
+            if split is not None:
+                self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
+            self._file.flush()
         self._file.close()
-        publish_partial(self.path)
+        with self._guard.writing():
+            publish_partial(self.path)
         return self.path
 
     def abandon(self) -> None:
         """Delete what was recorded. Does nothing after `finish`."""
         if self._file:
-            self._file.close()
+            self._guard.close(self._file)
             self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> EpisodeWriter:
@@ -210,9 +239,10 @@ class EpisodeWriter:
         return values
 
     def _require_open(self) -> None:
-        if not self._file:
+        if not self._file or self._guard.failed:
             raise UserError(
-                f"{self.path}: this episode is finished or abandoned; make a new EpisodeWriter"
+                f"{self.path}: this episode is finished or abandoned, or could not be written; make "
+                "a new EpisodeWriter"
             )
 
     def _refuse_overwriting(self) -> None:

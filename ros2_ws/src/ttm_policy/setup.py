@@ -16,7 +16,7 @@ setup(
         NAME,
         *(
             f"{NAME}.{folder}"
-            for folder in ("bags", "contract", "control", "launching", "simulator")
+            for folder in ("bags", "contract", "control", "launching", "recording", "simulator")
         ),
     ],
     package_data={NAME: ["*.yaml"]},

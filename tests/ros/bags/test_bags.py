@@ -24,7 +24,6 @@ from ttm.datasets.episode_dataset import open_dataset  # noqa: E402
 from ttm.policy.errors import UserError  # noqa: E402
 from ttm.training.cli import main  # noqa: E402
 from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
-from ttm_policy.bags.ticks import NOTHING, find_ticks  # noqa: E402
 from ttm_policy.contract.conversions import ns_to_stamp  # noqa: E402
 
 CONTRACT = """
@@ -185,11 +184,3 @@ def test_a_spec_file_gives_limits(tmp_path, contract):
     spec.write_text(json.dumps({"actions": parts}))
     convert_bags(options(tmp_path, contract, spec=str(spec)))
     assert open_dataset(tmp_path / "out").spec.actions[0].high == 1
-
-
-def test_a_command_made_at_a_tick_belongs_to_it():
-    """At 10 Hz the ticks are at 0, 100 and 200 ms; 99 ms is still of the first."""
-    made = {"seen": np.array([0]), "arm": np.array([0, 99, 200]) * MS, "base": np.array([100]) * MS}
-    ticks = find_ticks(made, ["seen"], ["arm", "base"], ["base"], 10.0, Path("bag"))
-    assert ticks.commands["arm"].tolist() == [1, 1, 2]
-    assert ticks.commands["base"].tolist() == [NOTHING, 0, NOTHING]

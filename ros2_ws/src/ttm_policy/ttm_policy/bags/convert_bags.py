@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,23 +17,17 @@ from ttm.datasets.convert.output import write_whole
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.layout import natural_key
 from ttm.datasets.progress import track
-from ttm.policy.errors import MissingObservation, UserError
+from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_file import BagFile
 from ttm_policy.bags.bag_spec import spec_of_bag
-from ttm_policy.bags.ticks import NOTHING, Ticks, find_ticks
-from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.bags.ticks import find_ticks, users_of
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import check_fields, image_to_frame, read_vector
-from ttm_policy.contract.robot_contract import (
-    MOTION_TYPES,
-    ImageSource,
-    RobotContract,
-    VectorSource,
-)
-from ttm_policy.control.inputs import JointStates
-
-JOINTS = "sensor_msgs/JointState"
+from ttm_policy.contract.conversions import check_fields
+from ttm_policy.contract.robot_contract import RobotContract
+from ttm_policy.recording.episode_rows import EpisodeRows
+from ttm_policy.recording.matching import Tick
+from ttm_policy.recording.tick_values import JointTopics, TickValues
 
 
 @dataclass(frozen=True)
@@ -82,114 +76,63 @@ def find_bags(path: Path) -> list[Path]:
 
 
 def _open(path: Path, contract: RobotContract) -> BagFile:
-    types: dict[str, tuple[str, ...]] = {
-        source.topic: (source.type,) for source in _sources(contract)
-    }
+    types: dict[str, tuple[str, ...]] = {source.topic: (source.type,) for source in contract.inputs}
     for sink in contract.actions:
         plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
         types[sink.topic] = (sink.type, "geometry_msgs/Twist") if plain else (sink.type,)
     return BagFile(path, types)
 
 
-def _sources(contract: RobotContract) -> list[ImageSource | VectorSource]:
-    return [*contract.images, *contract.vectors]
-
-
 def _write_episode(
     bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
 ) -> None:
-    sources = _sources(contract)
     sinks = {sink.topic: bag.types[sink.topic] for sink in contract.actions}
-    moving = [topic for topic, kind in sinks.items() if kind in MOTION_TYPES]
-    stamps = bag.stamps()
-    observed = {source.topic for source in sources}
-    ticks = find_ticks(stamps, observed, sinks, moving, spec.rate_hz, bag.path)
     stamped = "geometry_msgs/Twist" not in sinks.values()
-    codec = CommandCodec(contract, spec, cmd_vel_stamped=stamped)
+    values = TickValues(contract, spec, cmd_vel_stamped=stamped)
+    stamps = bag.stamps()
+    observed = {source.topic for source in contract.inputs}
+    ticks = find_ticks(stamps, observed, sinks, values.moving, spec.rate_hz, bag.path)
     with EpisodeWriter(file, spec) as writer:
-        for tick, row in _rows(bag, contract, spec, ticks, {t: len(s) for t, s in stamps.items()}):
-            observation = {source.name: row.get(source.name) for source in sources}
-            if any(value is None for value in observation.values()) and not writer.num_samples:
-                continue  # some joints were not seen yet
-            commands = {topic: row[f"/{topic}"] for topic in sinks if f"/{topic}" in row}
-            writer.append(
-                {name: value for name, value in observation.items() if value is not None},
-                codec.decode(commands),
-                timestamp_s=ticks.captured_ns[tick] / 1e9,
-                done=tick == len(ticks.captured_ns) - 1,
-            )
+        rows = EpisodeRows(writer, values)
+        joints = JointTopics(contract)
+        everything = {topic: set(range(len(stamps[topic]))) for topic in joints.topics}
+        for tick in _with_messages(bag, ticks, joints, everything):
+            rows.add(tick)
+        rows.end(len(ticks))
         writer.finish(instruction=instruction, split=None)
 
 
-def _rows(
-    bag: BagFile,
-    contract: RobotContract,
-    spec: PolicySpec,
-    ticks: Ticks,
-    counts: Mapping[str, int],
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (tick, values) in order: the observation by name, the command messages by topic.
+def _with_messages(
+    bag: BagFile, ticks: Sequence[Tick[int]], joints: JointTopics, needed: Mapping[str, set[int]]
+) -> Iterator[Tick[Any]]:
+    """Yield the ticks in order, with messages in place of their numbers.
 
-    Only ticks that wait for a message are in memory.
+    Only messages of ticks that wait for others are in memory. needed: messages that are read besides.
     """
-    users = _users(ticks)
-    missing = Counter(tick for using in users.values() for tick in using)
-    # Messages with some of the joints are merged, so that all of them are needed.
-    joints = {topic: JointStates() for topic, kind in bag.types.items() if kind == JOINTS}
-    wanted = ticks.wanted() | {topic: set(range(counts[topic])) for topic in joints}
-    rows: dict[int, dict[str, Any]] = {}
+    users = users_of(ticks)
+    missing = Counter(place for using in users.values() for place in using)
+    wanted = {topic: set(needed.get(topic, ())) for topic in bag.types}
+    for topic, number in users:
+        wanted[topic].add(number)
+    found: dict[int, dict[tuple[str, int], Any]] = defaultdict(dict)
     done = 0
     for topic, number, message in bag.messages(wanted):
-        if topic in joints:
-            joints[topic].add(message)
-        using = users.get((topic, number), [])
-        values = _values(topic, message, contract, spec, joints) if using else {}
-        for tick in using:
-            rows.setdefault(tick, {}).update(values)
-            missing[tick] -= 1
-        while done in rows and not missing[done]:
-            yield done, rows.pop(done)
+        whole = joints.completed(topic, message)
+        for place in users.get((topic, number), []):
+            found[place][topic, number] = whole
+            missing[place] -= 1
+        while done < len(ticks) and not missing[done]:
+            yield _filled(ticks[done], found.pop(done))
             done += 1
 
 
-def _users(ticks: Ticks) -> dict[tuple[str, int], list[int]]:
-    """Return (topic, number of the message) -> the ticks that it belongs to."""
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for topics in (ticks.observations, ticks.commands):
-        for topic, numbers in topics.items():
-            for tick, number in enumerate(numbers.tolist()):
-                if number != NOTHING:
-                    found[topic, number].append(tick)
-    return found
-
-
-def _values(
-    topic: str,
-    message: Any,
-    contract: RobotContract,
-    spec: PolicySpec,
-    joints: Mapping[str, JointStates],
-) -> dict[str, Any]:
-    """Return what a message says: observations by name, a command as the message by "/" + topic."""
-    values: dict[str, Any] = {}
-    for source in contract.images:
-        if source.topic == topic:
-            values[source.name] = image_to_frame(message, source, spec.camera(source.name))
-    for vector in contract.vectors:
-        if vector.topic == topic:
-            whole = joints[topic].merged(vector)[0] if topic in joints else message
-            values[vector.name] = _vector(whole, vector)
-    if any(sink.topic == topic for sink in contract.actions):
-        values[f"/{topic}"] = message
-    return values
-
-
-def _vector(message: Any, source: VectorSource) -> Any:
-    """Return the vector, or None while some of its joints were not seen."""
-    try:
-        return read_vector(message, source)
-    except MissingObservation:
-        return None
+def _filled(tick: Tick[int], messages: Mapping[tuple[str, int], Any]) -> Tick[Any]:
+    """Return the tick with `messages`, (topic, number) -> message, in place of numbers."""
+    return Tick(
+        {topic: messages[topic, number] for topic, number in tick.observation.items()},
+        tick.stamps_ns,
+        {topic: messages[topic, number] for topic, number in tick.command.items()},
+    )
 
 
 def main(arguments: str) -> int:

@@ -1,0 +1,1 @@
+"""Recording episodes from topics: matching messages to ticks, writing them, and what starts and stops it."""

@@ -1,0 +1,47 @@
+"""Writes the ticks of an episode, each when it is known what the robot did in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm_policy.recording.matching import Tick
+from ttm_policy.recording.tick_values import TickValues
+
+Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float]
+
+
+class EpisodeRows:
+    """Appends ticks to an `EpisodeWriter`, one behind: what was executed is reported at the next one."""
+
+    def __init__(self, writer: EpisodeWriter, values: TickValues) -> None:
+        self._writer, self._values = writer, values
+        self._waiting: Row | None = None
+        self.skipped = 0
+        """Ticks at the start that lacked some of the joints."""
+
+    def add(self, tick: Tick[Any]) -> None:
+        """Take the next tick. Raises `UserError` for values that contract or spec do not allow."""
+        observation = self._values.observation(tick)
+        if observation is None and self._waiting is None:
+            self.skipped += 1
+            return
+        self._write(self._values.executed(tick))
+        action = self._values.action(tick)
+        self._waiting = observation or {}, action, tick.captured_ns / 1e9
+
+    def end(self, num_ticks: int) -> int:
+        """Write the last tick, keep the first `num_ticks` that were added, and return how many are left."""
+        self._write(None)
+        self._writer.end_at(max(num_ticks - self.skipped, 0))
+        return self._writer.num_samples
+
+    def _write(self, executed: npt.NDArray[np.float32] | None) -> None:
+        if self._waiting is not None:
+            observation, action, timestamp_s = self._waiting
+            self._writer.append(
+                observation, action, timestamp_s=timestamp_s, executed_action=executed
+            )
