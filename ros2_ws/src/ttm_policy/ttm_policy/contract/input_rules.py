@@ -1,7 +1,7 @@
 """Reads what a contract says about when an input may be trusted.
 
-These keys are optional: `frame_id`, `publishers`, `repeat`, `min_contrast`, the `min` and `max` of a
-field, and `max_skew_s` of the whole contract. A mistake raises `UserError` that names the entry.
+These keys are optional: `frame_id`, `publishers`, `repeat`, `min_contrast`, and `max_skew_s` of the
+whole contract. A mistake raises `UserError` that names the entry.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ttm.policy.errors import UserError
+from ttm_policy.contract.entry_rules import boolean, number
 
 INPUT_KEYS = frozenset({"frame_id", "publishers"})
 """The optional keys of every observation."""
 IMAGE_KEYS = INPUT_KEYS | {"resize", "repeat", "min_contrast"}
 """The optional keys of a camera."""
-FIELD_KEYS = frozenset({"field", "scale", "min", "max"})
-"""All keys of a field of an observation."""
 MOST_CONTRAST = 127.5
 """The standard deviation of grey values of which one half is 0 and the other half 255."""
 
@@ -39,10 +38,7 @@ def input_rules(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def image_rules(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the optional keys of a camera."""
-    for key in ("resize", "repeat"):
-        if not isinstance(entry.get(key, False), bool):
-            raise UserError(f"{where} has {key} {entry[key]!r}; give true or false")
-    contrast = _number(entry.get("min_contrast", 0.0), f"{where} has min_contrast")
+    contrast = number(entry.get("min_contrast", 0.0), f"{where} has min_contrast")
     if not 0 <= contrast < MOST_CONTRAST:
         raise UserError(
             f"{where} has min_contrast {contrast:g}; give a standard deviation of grey values from 0 "
@@ -50,33 +46,15 @@ def image_rules(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
         )
     return {
         **input_rules(entry, where),
-        "resize": entry.get("resize", False),
-        "repeat": entry.get("repeat", False),
+        "resize": boolean(entry, "resize", where),
+        "repeat": boolean(entry, "repeat", where),
         "min_contrast": contrast,
     }
 
 
-def field_bounds(field: Mapping[str, Any], where: str) -> tuple[float, float]:
-    """Return the smallest and the largest plausible value of a field."""
-    name = field["field"]
-    low = _number(field.get("min", -math.inf), f"{where}, field '{name}', has min")
-    high = _number(field.get("max", math.inf), f"{where}, field '{name}', has max")
-    if not low < high:
-        raise UserError(
-            f"{where}, field '{name}', has min {low:g} and max {high:g}; give a min below the max"
-        )
-    return low, high
-
-
 def max_skew_s(data: Mapping[str, Any], file: str) -> float:
     """Return the longest accepted time between the inputs of a tick; infinity if there is none."""
-    skew_s = _number(data.get("max_skew_s", math.inf), f"{file} has max_skew_s")
+    skew_s = number(data.get("max_skew_s", math.inf), f"{file} has max_skew_s")
     if not skew_s > 0:
         raise UserError(f"{file} has max_skew_s {skew_s:g}; give seconds above 0, or leave it out")
     return skew_s
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UserError(f"{what} {value!r}; give a number")
-    return float(value)

@@ -31,6 +31,8 @@ MOTION_TYPES = ("geometry_msgs/TwistStamped", "geometry_msgs/Twist")
 
 They always need a limit, and are set to zero to stop the robot.
 """
+JOINT_TYPES = ("trajectory_msgs/JointTrajectory",)
+"""Goals of joints, whose positions always need a range or a limit of the speed."""
 
 
 EXECUTED_ACTION = "executed action"
@@ -41,7 +43,8 @@ EXECUTED_ACTION = "executed action"
 class Field:
     """A number in a message: a dotted path or the name of a joint, and its factor.
 
-    `minimum` and `maximum` bound what an observation may plausibly be, in the message's own unit.
+    `minimum` and `maximum` are in the message's own unit. They bound what an observation may plausibly
+    be, and where a joint may be sent.
     """
 
     path: str
@@ -105,6 +108,19 @@ class ActionSink:
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """A box in the base frame, in m, that the gripper must not leave.
+
+    The part `action` moves the gripper, and the observation `position` says where it is.
+    """
+
+    action: str
+    position: str
+    minimum: tuple[float, float, float]
+    maximum: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class RobotContract:
     """All topics of one robot. `path` is the name of its file, for error messages.
 
@@ -121,6 +137,7 @@ class RobotContract:
     path: str
     executed: VectorSource | None = None
     max_skew_s: float = math.inf
+    workspace: Workspace | None = None
 
     @property
     def inputs(self) -> tuple[ImageSource | VectorSource, ...]:
@@ -132,6 +149,14 @@ class RobotContract:
     def motion_parts(self) -> tuple[str, ...]:
         """The names of the action parts that are zero while the robot stands still."""
         return tuple(sink.name for sink in self.actions if sink.type in MOTION_TYPES)
+
+    def measurement_of(self, joint: str) -> tuple[VectorSource, int] | None:
+        """Return the observation that measures a joint, and the joint's place in it."""
+        for source in self.vectors:
+            for index, field in enumerate(source.fields):
+                if source.type == "sensor_msgs/JointState" and field.path == joint:
+                    return source, index
+        return None
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
         """Raise `UserError` unless names, sizes and robot of contract and `spec` agree.

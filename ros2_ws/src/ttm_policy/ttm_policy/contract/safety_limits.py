@@ -1,54 +1,95 @@
-"""The limits on what a policy may command. They always apply."""
+"""The limits on what a policy may command. They always apply, and bound the numbers that are sent."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.checks import require_above_0
+from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.robot_contract import RobotContract
-from ttm_policy.parameters import LIMITS
+from ttm_policy.contract.joint_limits import JointLimit
+from ttm_policy.contract.part_limiter import Observation, PartLimiter
+from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
+from ttm_policy.limit_parameters import LIMITS
 
 Vector = npt.NDArray[np.float32]
 
 
 class SafetyLimits:
-    """Reduces an action to the bounds of the spec, then to the limits of the robot."""
+    """Reduces an action to the bounds of the spec, then what is sent to the limits of the robot.
+
+    Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are
+    bounded from tick to tick, except where one of the former demands more, and except for a stop,
+    which is immediate. `cut` counts the ticks in which each part was changed.
+    """
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, limits: Mapping[str, float]):
-        """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`."""
-        require_above_0({name: limits[name] for name in LIMITS})
+        """limits: a value above 0 for each name in `ttm_policy.limit_parameters.LIMITS`."""
+        self._contract = contract
         self._low, self._high = spec.action_limits
-        self._parts = [
-            (
-                spec.action_slices[sink.name],
-                np.array([limits[name] for name in sink.limits], dtype=np.float32),
-            )
+        self._parts = {
+            sink.name: PartLimiter(sink, contract, spec)
             for sink in contract.actions
-            if sink.limits
-        ]
+            if sink.limits or sink.type in JOINT_TYPES
+        }
         self._motion = [spec.action_slices[name] for name in contract.motion_parts]
+        self._joints: Mapping[str, JointLimit] = {}
+        self.cut: Counter[str] = Counter()
+        self.set_limits(limits)
 
-    def apply(self, values: Vector) -> Vector:
-        """Return the limited action. An action within the limits keeps its bits.
+    def set_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next call of `apply` on. Raises `UserError` unless above 0."""
+        require_above_0({name: limits[name] for name in LIMITS})
+        self._limits = {name: float(limits[name]) for name in LIMITS}
 
-        values: (A,) -> (A,). Raises `ArithmeticError` for NaN and infinity.
+    def set_joint_limits(self, joints: Mapping[str, JointLimit]) -> None:
+        """Take the limits of a robot's description, in addition to those of the contract.
+
+        Raises `UserError`, and changes nothing, if a joint of the contract is not in the description,
+        or if both leave no position for it.
+        """
+        for sink in self._contract.actions:
+            for field in sink.fields if sink.type in JOINT_TYPES else ():
+                if field.path not in joints:
+                    raise UserError(
+                        f"joint '{field.path}' of {self._contract.path} is not in robot_description; "
+                        "its limits are not applied: mend the name in one of them"
+                    )
+                limit = joints[field.path]
+                if max(field.minimum, limit.lower) >= min(field.maximum, limit.upper):
+                    raise UserError(
+                        f"joint '{field.path}' may be {field.minimum:g} to {field.maximum:g} in "
+                        f"{self._contract.path}, but {limit.lower:g} to {limit.upper:g} in "
+                        "robot_description; mend one of them"
+                    )
+        self._joints = dict(joints)
+
+    def apply(self, values: Vector, observation: Observation | None = None) -> Vector:
+        """Return the action that may be sent. An action within the limits keeps its bits.
+
+        values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
+        spec; only a workspace and limits of joints' speeds need it. Raises `ArithmeticError` for NaN
+        and infinity.
         """
         if not np.isfinite(values).all():
             raise ArithmeticError(
                 f"the policy's action {values} is not finite; check the checkpoint's training"
             )
         limited = np.clip(values, self._low, self._high)
-        for where, most in self._parts:
-            limited[where] = (
-                _shorten(limited[where], most)
-                if most.size == 1
-                else np.clip(limited[where], -most, most)
-            )
+        limits, joints = self._limits, self._joints
+        for name, part in self._parts.items():
+            limited[part.where] = part.limit(limited[part.where], limits, joints, observation)
+            self.cut[name] += not np.array_equal(limited[part.where], values[part.where])
         return limited
+
+    def halt(self) -> None:
+        """Note that the robot was stopped: the next motion begins at rest, where the robot is then."""
+        for part in self._parts.values():
+            part.halt()
 
     def stopped(self, values: Vector) -> Vector:
         """Return what remains of a command (A,) when the robot stands still: (A,).
@@ -59,9 +100,3 @@ class SafetyLimits:
         for where in self._motion:
             still[where] = 0.0
         return still
-
-
-def _shorten(part: Vector, most: Vector) -> Vector:
-    """Return a vector of at most the given length. The direction stays the same for safety."""
-    length = np.float32(np.linalg.norm(part))
-    return part if length <= most[0] else part * (most[0] / length)

@@ -1,0 +1,104 @@
+"""Reads the entry of one action part, and checks that what moves the robot is limited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ttm.policy.errors import UserError
+from ttm_policy.contract.entry_rules import boolean, fields, require_keys, require_type
+from ttm_policy.contract.robot_contract import (
+    COMMAND_TYPES,
+    JOINT_TYPES,
+    MOTION_TYPES,
+    ActionSink,
+    Field,
+)
+from ttm_policy.limit_parameters import LIMIT_KINDS
+
+_OPTIONAL = frozenset({"per_second", "limit", "smooth"})
+
+
+def read_action(name: str, entry: Any, where: str) -> ActionSink:
+    """Return where one part of the action is sent. Raises `UserError` for any mistake."""
+    kind = require_type(entry, COMMAND_TYPES, where)
+    require_keys(entry, {"topic", "type", "fields"}, _OPTIONAL, where)
+    found = fields(entry, where)
+    for key in ("per_second", "smooth"):
+        if boolean(entry, key, where) and kind not in MOTION_TYPES:
+            raise UserError(
+                f"{where} has {key}, but {kind} is no velocity; leave {key} out, or choose of: "
+                f"{', '.join(MOTION_TYPES)}"
+            )
+    limits = _limits(entry, kind, found, where)
+    _require_ranges(kind, found, limits, where)
+    per_second, smooth = (boolean(entry, key, where) for key in ("per_second", "smooth"))
+    return ActionSink(name, entry["topic"], kind, found, per_second, limits, smooth)
+
+
+def _limits(
+    entry: Mapping[str, Any], kind: str, found: tuple[Field, ...], where: str
+) -> tuple[str, ...]:
+    given = entry.get("limit", [])
+    limits = [given] if isinstance(given, str) else given
+    usable = [name for name in LIMIT_KINDS if _fits(name, kind, None)]
+    choice = ", ".join(usable) or "none, leave it out"
+    if not isinstance(limits, list) or not all(isinstance(limit, str) for limit in limits):
+        raise UserError(
+            f"{where} has limit {given!r}; give names of parameters, choose of: {choice}"
+        )
+    if limits and len(limits) not in (1, len(found)):
+        raise UserError(
+            f"{where} has {len(limits)} limits; give one for the whole part or {len(found)}, "
+            "one for each field"
+        )
+    for limit in limits:
+        if limit not in usable:
+            raise UserError(
+                f"{where} has limit '{limit}', which {kind} cannot have; choose of: {choice}"
+            )
+    if kind in MOTION_TYPES and not limits:
+        raise UserError(f"{where} moves the robot without a limit; add limit: with one of {choice}")
+    for field, limit in zip(
+        found, limits * len(found) if len(limits) == 1 else limits, strict=False
+    ):
+        if not _fits(limit, kind, field):
+            raise UserError(
+                f"{where} has limit '{limit}' for field '{field.path}', which is not "
+                f"{LIMIT_KINDS[limit].moves}; take a limit of its own for each field"
+            )
+    return tuple(limits)
+
+
+def _fits(limit: str, kind: str, field: Field | None) -> bool:
+    """Return whether a limit is of the unit of a field, or for None of some field of the type."""
+    moves = LIMIT_KINDS[limit].moves
+    if kind in JOINT_TYPES:
+        return moves == "joints"
+    if kind not in MOTION_TYPES:
+        return False
+    return moves != "joints" and (field is None or f".{moves}." in f".{field.path}")
+
+
+def _require_ranges(
+    kind: str, found: tuple[Field, ...], limits: tuple[str, ...], where: str
+) -> None:
+    for field in found:
+        ranged = math.isfinite(field.minimum) and math.isfinite(field.maximum)
+        what = f"{where}, field '{field.path}',"
+        if kind not in JOINT_TYPES and (field.minimum > -math.inf or field.maximum < math.inf):
+            raise UserError(
+                f"{what} has min or max, which are for joints; leave them out, use limit:"
+            )
+        if kind in JOINT_TYPES and not ranged and not limits:
+            raise UserError(
+                f"{what} moves a joint without a limit; add min: and max: there, or limit: "
+                "max_joint_rad_s"
+            )
+        if field.path.split(".")[0] == "header":
+            raise UserError(
+                f"{what} is set by the node itself; name a field that carries the command"
+            )
+    if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in found):
+        raise UserError(f"{where} has a scale, but {kind} is true or false; leave scale out")
