@@ -223,11 +223,15 @@ class TestRobot(Node):
         return stamp_ns
 
     def run_freely(self, observation: dict[str, np.ndarray], *, age_ns: int = 0) -> None:
-        """Let a control period pass, at whose end the newest observation is `age_ns` old."""
+        """Let a control period pass, at whose end the newest observation is `age_ns` old.
+
+        It takes as long as the period or, if the policy acts, until it does.
+        """
         self.time_ns += TICK_NS
+        acted, until_s = len(self.actions), time.monotonic() + TICK_NS * 1e-9
         self.observe(observation, age_ns=age_ns)
         self._clock.publish(Clock(clock=ns_to_stamp(self.time_ns)))
-        for _ in range(5):
+        while len(self.actions) == acted and time.monotonic() < until_s:
             self._executor.spin_once(timeout_sec=0.01)
 
     def step(self, observation: dict[str, np.ndarray]) -> np.ndarray:

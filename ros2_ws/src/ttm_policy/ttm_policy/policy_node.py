@@ -10,11 +10,18 @@ policy and then the robot. The memory is kept on deactivation: only a different 
 
 from __future__ import annotations
 
+import math
+import os
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Callable
+from concurrent.futures import wait
+from functools import partial
 
 import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
@@ -23,7 +30,9 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm_policy.control.diagnostics import unconfigured_status
+from ttm_policy.control.loading import load_policy
 from ttm_policy.control.policy_session import PolicySession
+from ttm_policy.control.worker import Worker
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.stop_signals import StopSignals
@@ -34,36 +43,70 @@ SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.ERROR,
 )
 
+DIAGNOSTICS_PERIOD_S = 1.0
+"""Wall time between two messages on `/diagnostics`, whatever the node is doing."""
+
+NETWORK_THREAD = "network"
+
 
 class PolicyNode(LifecycleNode):
     """The life cycle of a `PolicySession`, and its diagnostics."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Declare the parameters. interrupted: whether configuring is to be given up."""
         super().__init__("policy_node")
         declare_parameters(self, PolicyParameters)
-        self._problem = ""
+        self._interrupted = interrupted
+        self._problem = "not configured"
+        self._level = DiagnosticStatus.WARN
+        self._worker: Worker | None = None
         self._session: PolicySession | None = None
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # On the steady clock, since simulated time may stand still.
         self.create_timer(
-            1.0, self.publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
+            DIAGNOSTICS_PERIOD_S,
+            self.publish_diagnostics,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
         )
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load, check and warm up the policy, and connect to all topics; command nothing."""
         try:
-            parameters = read_parameters(self, PolicyParameters)
-            self._session = PolicySession(self, parameters, self.publish_diagnostics)
+            self._configure(read_parameters(self, PolicyParameters))
         except UserError as error:
-            self._problem = " ".join(str(error).split())
+            self._fail(" ".join(str(error).split()))
             self.get_logger().error(self._problem)
             return FAILURE
         except Exception:  # rclpy would drop the traceback
-            self._problem = "configure failed; see the log"
+            self._fail("configure failed; see the log")
             self.get_logger().error(traceback.format_exc())
             return ERROR
-        self._problem = ""
         return SUCCESS
+
+    def _configure(self, parameters: PolicyParameters) -> None:
+        """Load the policy in the thread of the network, while diagnostics go on."""
+        self._problem, self._level = "configuring: loading the policy", DiagnosticStatus.WARN
+        self._worker = Worker(self, NETWORK_THREAD)
+        loading = self._worker.submit(partial(load_policy, parameters), then=lambda _: None)
+        published_s = -math.inf
+        while not wait([loading], timeout=0.05).done:
+            if self._interrupted():
+                raise UserError("a signal came while the policy was loading")
+            if time.monotonic() - published_s > DIAGNOSTICS_PERIOD_S:
+                published_s = time.monotonic()
+                self.publish_diagnostics()
+        self._session = PolicySession(
+            self, loading.result(), parameters, self._worker, self.publish_diagnostics
+        )
+
+    def _fail(self, problem: str) -> None:
+        self._problem, self._level = problem, DiagnosticStatus.ERROR
+        self._end_worker()
+
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start the ticks with the memory as it is."""
@@ -102,14 +145,16 @@ class PolicyNode(LifecycleNode):
         if self._session is not None:
             self._session.close()
             self._session = None
+        self._problem, self._level = "not configured", DiagnosticStatus.WARN
+        self._end_worker()
 
     def publish_diagnostics(self) -> None:
         """Publish the state. This is called every second, and when the state changes."""
-        name = f"{self.get_name()}: policy"
+        name = f"{self.get_fully_qualified_name()}: policy"
         status = (
             self._session.status(name)
             if self._session is not None
-            else unconfigured_status(name, self._problem)
+            else unconfigured_status(name, self._level, self._problem)
         )
         message = DiagnosticArray(status=[status])
         message.header.stamp = self.get_clock().now().to_msg()
@@ -121,20 +166,23 @@ class PolicyNode(LifecycleNode):
             if self._session.active:
                 self.trigger_deactivate()
             self._session.flush()
+        self._end_worker()
 
 
-def _start(node: PolicyNode) -> bool:
+def _start(node: PolicyNode, signals: StopSignals) -> bool:
     """Configure and activate the node, and return whether both succeeded."""
-    return all(
-        transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate)
+    return (
+        node.trigger_configure() == SUCCESS
+        and not signals.requested
+        and node.trigger_activate() == SUCCESS
     )
 
 
 def _spin(node: PolicyNode, signals: StopSignals) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    if node.get_parameter("autostart").value and not _start(node):
-        return 2
+    if node.get_parameter("autostart").value and not _start(node, signals):
+        return 0 if signals.requested else 2
     while not signals.requested:
         executor.spin_once(timeout_sec=0.1)
     return 0
@@ -142,7 +190,7 @@ def _spin(node: PolicyNode, signals: StopSignals) -> int:
 
 def _run(signals: StopSignals) -> int:
     try:
-        node = PolicyNode()
+        node = PolicyNode(lambda: signals.requested)
     except UserError as error:
         print(f"policy_node: error: {error}", file=sys.stderr, flush=True)
         return 2
@@ -163,9 +211,19 @@ def main() -> int:
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        return _run(StopSignals())
+        code = _run(StopSignals())
     finally:
         rclpy.try_shutdown()
+    _leave_threads_behind(code)
+    return code
+
+
+def _leave_threads_behind(code: int) -> None:
+    """End the process if a network or a language model is still at work, which cannot be interrupted."""
+    if any(thread.name == NETWORK_THREAD and thread.is_alive() for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

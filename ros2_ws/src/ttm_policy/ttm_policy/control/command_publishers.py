@@ -1,16 +1,24 @@
-"""Publishes the policy's commands, and the command that stops the robot."""
+"""Publishes the policy's commands, again and again between two ticks, and what stops the robot."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Time
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.timer import Timer
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 
 from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.control.control_loop import PolicyTick
+from ttm_policy.control.held_command import HeldCommand
+from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
 
 FLUSH_S = 0.5
@@ -18,26 +26,70 @@ FLUSH_S = 0.5
 
 
 class CommandPublishers:
-    """One publisher for each command topic, and one for `~/action`."""
+    """One publisher for each command topic, and one for `~/action`.
 
-    def __init__(self, node: Node, codec: CommandCodec, *, lockstep: bool):
+    Commands that move the robot are sent again `command_rate_hz` times a second with a fresh stamp
+    until the next tick, but for no longer than `lifespan_ticks`; then the robot is stopped. All else,
+    such as the goal of a gripper, is sent once for each tick. In lockstep nothing is sent again.
+    """
+
+    def __init__(self, node: Node, codec: CommandCodec, parameters: PolicyParameters):
         self._node, self._codec = node, codec
-        qos = LATCHED if lockstep else COMMAND
+        self.expired = 0
+        """How often a command's lifespan ended before the next tick."""
+        qos = LATCHED if parameters.lockstep else COMMAND
         self._publishers = {
             topic: node.create_publisher(kind, topic, qos) for topic, kind in codec.types().items()
         }
         self._action = node.create_publisher(Float32MultiArray, "~/action", 10)
+        self._held = HeldCommand(
+            _smooth_values(codec),
+            period_s=codec.spec.control_dt_s,
+            lifespan_s=parameters.lifespan_ticks * codec.spec.control_dt_s,
+        )
+        self._motion_topics = {
+            sink.topic for sink in codec.contract.actions if sink.type in MOTION_TYPES
+        }
+        self._timer: Timer | None = None
+        if parameters.command_rate_hz > 0 and not parameters.lockstep:
+            # On the steady clock, since simulated time may come in steps as long as a tick.
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            period_s = 1.0 / parameters.command_rate_hz
+            self._timer = node.create_timer(period_s, self._send_again, clock=steady)
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
-        for topic, message in self._codec.encode(tick.command, stamp).items():
-            self._publishers[topic].publish(message)
+        command = tick.command
+        if self._timer is not None:
+            self._held.begin(tick.command, self._now_s())
+            begun = self._held.at(self._now_s())
+            command = tick.command if begun is None else begun
+        self._send(self._codec.encode(command, stamp))
         self._action.publish(self._action_message(tick.action))
 
     def stop(self) -> None:
         """Send zero to all topics that move the robot, stamped with the time now."""
-        for topic, message in self._codec.stop(self._node.get_clock().now().to_msg()).items():
+        self._held.stop()
+        self._send(self._codec.stop(self._node.get_clock().now().to_msg()))
+
+    def _send_again(self) -> None:
+        """Send what moves the robot once more. At the end of its lifespan stop the robot, once."""
+        if not self._held.in_force:
+            return
+        command = self._held.at(self._now_s())
+        if command is None:
+            self.expired += 1
+            self.stop()
+            return
+        messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+        self._send({topic: messages[topic] for topic in self._motion_topics})
+
+    def _send(self, messages: dict[str, Any]) -> None:
+        for topic, message in messages.items():
             self._publishers[topic].publish(message)
+
+    def _now_s(self) -> float:
+        return float(self._node.get_clock().now().nanoseconds) * 1e-9
 
     def flush(self) -> None:
         """Wait until the commands have arrived, since an exit drops those not sent yet."""
@@ -46,6 +98,8 @@ class CommandPublishers:
 
     def close(self) -> None:
         """Destroy all publishers."""
+        if self._timer is not None:
+            self._node.destroy_timer(self._timer)
         for publisher in (*self._publishers.values(), self._action):
             self._node.destroy_publisher(publisher)
 
@@ -57,3 +111,11 @@ class CommandPublishers:
             for part in self._codec.spec.actions
         ]
         return message
+
+
+def _smooth_values(codec: CommandCodec) -> npt.NDArray[np.bool_]:
+    """Return (A,): which values of an action the contract wants to change smoothly."""
+    smooth = np.zeros(codec.spec.action_size, np.bool_)
+    for sink in codec.contract.actions:
+        smooth[codec.spec.action_slices[sink.name]] = sink.smooth
+    return smooth

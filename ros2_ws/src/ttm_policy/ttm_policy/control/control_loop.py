@@ -5,9 +5,13 @@ It uses no ROS, so that tests can set the time.
 =============================  ===============================================================
 fresh observation              tick: one memory write, one command
 late, malformed or missing     hold: stand still, memory unchanged; ticks resume by themselves
+no new camera frame            pause: the last command ends, then stand still until it comes
 no good one for stop_after_s   stop: stand still until `resume`, since the scene may have changed
-emergency stop                 stop while it is pressed
+emergency stop                 stop until it is released and armed again
 =============================  ===============================================================
+
+A frame enters the memory at most once, unless the contract lets it be repeated. How long ago the last
+good observation was is measured on a steady clock, since the clock of ROS may stop or jump.
 
 The previous action that the policy sees is the one that was executed: what the robot reports, or else
 the last command after its limits, or to stand still after a stop.
@@ -16,7 +20,7 @@ the last command after its limits, or to stand still after a stop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -36,22 +40,28 @@ class StampedObservation:
     """An observation with its times of capture in nanoseconds.
 
     `stamp_ns` is that of the oldest camera frame (without cameras, of the oldest input),
-    `oldest_ns` that of the oldest of all inputs. `executed`, (A,), is what the robot reports that it
-    did at the last tick; None if it reports nothing.
+    `oldest_ns` that of the oldest of all inputs, and `newest_ns` that of the newest. `executed`, (A,),
+    is what the robot reports that it did at the last tick; None if it reports nothing. `frames` has the
+    stamps of the cameras whose frames may enter the memory only once.
     """
 
     values: Mapping[str, npt.NDArray[Any]]
     stamp_ns: int
     oldest_ns: int
     executed: Vector | None = None
+    newest_ns: int | None = None
+    """None if it is that of the oldest."""
+    frames: Mapping[str, int] = field(default_factory=dict)
 
 
 class LoopState(Enum):
     """What the loop does now. The values are the texts of the diagnostics."""
 
     NO_INSTRUCTION = "waiting for an instruction"
+    PREPARING = "preparing a new instruction"
     WAITING = "waiting for the first observation"
     RUNNING = "running"
+    PAUSED = "waiting for a new camera frame"
     HOLDING = "holding: the observation is late or bad"
     STOPPED = (
         "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
@@ -61,9 +71,14 @@ class LoopState(Enum):
 
 LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
-STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP)
+STANDING_STILL = (LoopState.PAUSED, LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP)
 """The states in which every tick commands zero."""
-_NO_TICKS = (LoopState.NO_INSTRUCTION, LoopState.STOPPED, LoopState.E_STOP)
+_NO_TICKS = (
+    LoopState.NO_INSTRUCTION,
+    LoopState.PREPARING,
+    LoopState.STOPPED,
+    LoopState.E_STOP,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +103,7 @@ class ControlLoop:
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""
         self._last_good_s: float | None = None
+        self._frames: Mapping[str, int] = {}
 
     def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
         """Run one tick: `begin`, `think`, `finish` and `acted`. Return None to stand still.
@@ -102,20 +118,44 @@ class ControlLoop:
         except ObservationError as error:
             self.hold(error, now_s)
             return None
-        tick = self.finish(observation, action, now_s)
+        tick = self.finish(action, now_s)
         self.acted(tick.command)
         return tick
 
-    def begin(self, observation: StampedObservation, now_s: float) -> bool:
-        """Return whether the policy may act on the observation. If it is too old, hold."""
+    def begin(
+        self, observation: StampedObservation, now_s: float, wall_s: float | None = None
+    ) -> bool:
+        """Return whether the policy may act on the observation. If it is too old, hold.
+
+        wall_s: the time on a steady clock, in seconds; `now_s` if it is None.
+        """
+        wall_s = now_s if wall_s is None else wall_s
         if self.state in _NO_TICKS:
             return False
         try:
-            require_fresh(now_s - observation.oldest_ns * 1e-9, self.max_age_s)
+            for stamp_ns in (observation.oldest_ns, observation.newest_ns or observation.oldest_ns):
+                require_fresh(now_s - stamp_ns * 1e-9, self.max_age_s)
         except ObservationError as error:
-            self.hold(error, now_s)
+            self.hold(error, wall_s)
             return False
-        return True
+        return not self.lacks_frame(observation.frames, now_s, wall_s)
+
+    def lacks_frame(self, frames: Mapping[str, int], now_s: float, wall_s: float) -> bool:
+        """Return whether a camera has no frame yet that is newer than the one in the memory.
+
+        The command of the last tick then stays in force; if it is older than a tick and a half, pause.
+        frames: the stamp of the newest frame of each camera.
+        """
+        if any(stamp * 1e-9 > now_s + self.max_age_s for stamp in self._frames.values()):
+            self._frames = {}  # The clock was set back, so that these stamps say nothing any more.
+        late = [name for name, stamp in frames.items() if stamp <= self._frames.get(name, -1)]
+        overdue_s = 1.5 * self.runner.spec.control_dt_s
+        started = self.state is LoopState.RUNNING and self._last_good_s is not None
+        if late and started and wall_s - (self._last_good_s or 0.0) > overdue_s:
+            self.state = LoopState.PAUSED
+            rate = self.runner.spec.rate_hz
+            self.problem = f"camera '{late[0]}' is slower than the {rate:g} Hz of the policy"
+        return bool(late)
 
     def think(self, observation: StampedObservation) -> Vector:
         """Write the memory once, and return the policy's own action (A,).
@@ -124,12 +164,17 @@ class ControlLoop:
         """
         if observation.executed is not None and self.runner.tick:
             self.runner.executed(observation.executed)
-        return self.runner.step(observation.values).values
+        values = self.runner.step(observation.values).values
+        self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
+        return values
 
-    def finish(self, observation: StampedObservation, action: Vector, now_s: float) -> PolicyTick:
-        """Return the tick with its limited command. now_s: the time at which it began."""
-        self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", now_s
-        self.last_stamp_ns = observation.stamp_ns
+    def finish(self, action: Vector, wall_s: float) -> PolicyTick:
+        """Return the tick with its limited command. wall_s: the steady time at which it began.
+
+        A stop that came since then stays in force.
+        """
+        if self.state not in _NO_TICKS:
+            self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
         return PolicyTick(action, self.limits.apply(action))
 
     def acted(self, command: Vector) -> None:
@@ -142,18 +187,18 @@ class ControlLoop:
         if self.runner.tick:
             self.runner.executed(self.limits.stopped(self.runner.previous_action))
 
-    def hold(self, error: ObservationError, now_s: float) -> None:
-        """Account for a tick without a usable observation.
+    def hold(self, error: ObservationError, wall_s: float, *, ticked: bool = True) -> None:
+        """Stand still for want of a usable observation. Before the first good one, only wait.
 
-        Before the first good one, the loop only waits.
+        wall_s: the time on a steady clock, in seconds. ticked: whether this costs a tick.
         """
         if self.state in _NO_TICKS:
             return
         self.problem = str(error)
         if self._last_good_s is None:
             return
-        self.held_ticks += 1
-        too_long = now_s - self._last_good_s > self.stop_after_s
+        self.held_ticks += ticked
+        too_long = wall_s - self._last_good_s > self.stop_after_s
         self.state = LoopState.STOPPED if too_long else LoopState.HOLDING
 
     def reset(self, instruction: str) -> None:
@@ -161,32 +206,45 @@ class ControlLoop:
         self.runner.reset(instruction)
         self.resume()
 
+    def prepare(self) -> None:
+        """Stop the ticks until `resume`, because the instruction in force is void."""
+        self.problem = ""
+        if self.state is not LoopState.E_STOP:
+            self.state = LoopState.PREPARING
+
+    def refuse(self, problem: str) -> None:
+        """Wait for another instruction, because the new one cannot be used."""
+        self.resume()
+        self.problem = problem
+
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Return the runner's snapshot with the stamp of the last observation that it has seen."""
         return {**self.runner.snapshot(), LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64)}
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from a `snapshot`."""
-        self.runner.restore(snapshot)
-        self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
+        self.load(snapshot)
         self.resume()
 
-    def resume(self) -> None:
-        """Continue after a stop with the memory as it is.
+    def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over the memory of a `snapshot`. This belongs to the thread of the network."""
+        self.runner.restore(snapshot)
+        self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
 
-        A pressed emergency stop stays in force.
-        """
-        self._last_good_s, self.problem = None, ""
+    def resume(self) -> None:
+        """Continue after a stop with the memory as it is. An emergency stop stays in force."""
+        self._last_good_s = None
         if self.state is not LoopState.E_STOP:
+            self.problem = ""
             self.state = LoopState.WAITING if self.runner.instruction else LoopState.NO_INSTRUCTION
 
-    def set_e_stop(self, pressed: bool) -> None:
-        """Stop the ticks while the emergency stop is pressed.
+    def set_e_stop(self, stopped: bool, problem: str = "") -> None:
+        """Stop the ticks while `stopped`; afterwards the loop waits for an observation.
 
-        Afterwards the loop waits for an observation.
+        problem: why, for the diagnostics.
         """
-        if pressed:
-            self.state = LoopState.E_STOP
+        if stopped:
+            self.state, self.problem = LoopState.E_STOP, problem
         elif self.state is LoopState.E_STOP:
             self.state = LoopState.WAITING
             self.resume()

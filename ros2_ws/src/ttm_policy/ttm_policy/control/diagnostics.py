@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ttm_policy.control.control_loop import ControlLoop, LoopState
+from ttm_policy.control.memory_report import MemoryReport
 
 _LEVELS = {
     LoopState.RUNNING: DiagnosticStatus.OK,
@@ -13,16 +14,13 @@ _LEVELS = {
 }
 
 
-def unconfigured_status(name: str, problem: str) -> DiagnosticStatus:
-    """Return the status of a node without a policy. problem: why configuring failed, or empty."""
-    level = DiagnosticStatus.ERROR if problem else DiagnosticStatus.WARN
-    return DiagnosticStatus(
-        name=name, hardware_id="ttm_policy", level=level, message=problem or "not configured"
-    )
+def unconfigured_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
+    """Return the status of a node without a policy. message: what is missing or went wrong."""
+    return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=message)
 
 
 def policy_status(
-    name: str, loop: ControlLoop, *, active: bool, tick_ms: float
+    name: str, loop: ControlLoop, memory: MemoryReport, *, active: bool, tick_ms: float
 ) -> DiagnosticStatus:
     """Return the status of a configured policy.
 
@@ -34,11 +32,11 @@ def policy_status(
         status.level = _LEVELS.get(loop.state, DiagnosticStatus.WARN)
     status.message = (loop.state.value if active else "inactive") + problem
     values = {
-        "instruction": loop.runner.instruction or "",
-        "tick": str(loop.runner.tick),
+        "instruction": memory.instruction,
+        "tick": str(memory.tick),
         "tick_ms": f"{tick_ms:.1f}",
         "held_ticks": str(loop.held_ticks),
-        "memory_norm": f"{float(sum(loop.runner.memory_norms**2)) ** 0.5:.3f}",
+        "memory_norm": f"{memory.norm:.3f}",
     }
     status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
     return status

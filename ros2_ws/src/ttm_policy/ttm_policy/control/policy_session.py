@@ -4,67 +4,113 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 
-import torch
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
 from rclpy.timer import Timer
 from std_msgs.msg import Bool, String
 
-from ttm.policy.errors import ObservationError
-from ttm.policy.run.runner import PolicyRunner
-from ttm.sim.shipped import default_checkpoint
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import check_fields, ns_to_stamp
-from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm.policy.errors import ObservationError, UserError
+from ttm.policy.run.freshness import require_fresh
+from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.control.command_publishers import CommandPublishers
-from ttm_policy.control.control_loop import STANDING_STILL, ControlLoop, LoopState
+from ttm_policy.control.control_loop import (
+    STANDING_STILL,
+    ControlLoop,
+    LoopState,
+    StampedObservation,
+    Vector,
+)
 from ttm_policy.control.diagnostics import policy_status
 from ttm_policy.control.inputs import Inputs
+from ttm_policy.control.loading import LoadedPolicy
 from ttm_policy.control.memory_interface import MemoryInterface
-from ttm_policy.parameters import LIMITS, PolicyParameters
+from ttm_policy.control.memory_report import MemoryReport
+from ttm_policy.control.worker import Worker
+from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import LATCHED
+
+
+@dataclass(frozen=True)
+class Thought:
+    """What the network made of an observation."""
+
+    action: Vector
+    """The policy's own action (A,)."""
+    memory: MemoryReport
+    seconds: float
+    """How long the network took."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An observation that the network is at work on."""
+
+    observation: StampedObservation
+    now_ns: int
+    reply_stamp: Time
+    stops: int
+    """How often the robot had been stopped before. A stop in between makes the answer void."""
 
 
 class PolicySession:
     """Translates between topics and a `ControlLoop`. It commands nothing until `start`.
 
-    `on_state_change` is called whenever the state of the loop has changed.
+    The network and the language model run on the thread of `worker`; all else, and with it every
+    message to the robot, on the thread that spins the node. While the network thinks, the command of
+    the last tick stays in force. `on_state_change` is called whenever the loop's state has changed.
     """
 
     def __init__(
-        self, node: Node, parameters: PolicyParameters, on_state_change: Callable[[], None]
+        self,
+        node: Node,
+        loaded: LoadedPolicy,
+        parameters: PolicyParameters,
+        worker: Worker,
+        on_state_change: Callable[[], None],
     ):
-        """Load the policy and connect all topics.
-
-        Raises `UserError` if anything does not fit together.
-        """
-        self._node, self._parameters, self._on_state_change = node, parameters, on_state_change
+        """Connect all topics."""
+        self._node, self._parameters, self._worker = node, parameters, worker
+        self._on_state_change = on_state_change
         self.active = False
         self._timer: Timer | None = None
         self._tick_ms = 0.0
-        runner, codec, limits = _load(parameters)
+        self._stops = 0
+        self._delivered: Vector | None = None
+        runner = loaded.runner
+        self._instruction = runner.instruction or ""
         self._loop = ControlLoop(
-            runner, limits, max_age_s=parameters.max_age_s, stop_after_s=parameters.stop_after_s
+            runner,
+            loaded.limits,
+            max_age_s=parameters.max_age_s,
+            stop_after_s=parameters.stop_after_s,
         )
         self._memory = MemoryInterface(
-            node, self._loop, parameters.snapshot_path, self._begin_episode
+            node,
+            self._loop,
+            worker,
+            parameters.snapshot_path,
+            on_reset=self._begin_episode,
+            on_restore=self._on_restore,
         )
-        self._commands = CommandPublishers(node, codec, lockstep=parameters.lockstep)
+        self._commands = CommandPublishers(node, loaded.codec, parameters)
         self._inputs = Inputs(
             node,
-            codec.contract,
+            loaded.codec.contract,
             runner.spec,
             lockstep=parameters.lockstep,
             on_message=self._on_input,
         )
+        worker.on_idle = self._on_input
         self._listeners = [
             node.create_subscription(String, "instruction", self._on_instruction, LATCHED),
             node.create_subscription(Bool, "e_stop", self._on_e_stop, 10),
         ]
-        self._memory.publish()
+        self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
             f"ready: {checkpoint} for {runner.spec.robot} at {runner.spec.rate_hz} Hz"
@@ -73,7 +119,8 @@ class PolicySession:
     def start(self) -> None:
         """Start the ticks: at the policy's rate, or in lockstep at each complete observation."""
         self.active = True
-        self._loop.resume()
+        if self._loop.state is not LoopState.PREPARING:
+            self._loop.resume()
         if not self._parameters.lockstep:
             period_s = self._loop.runner.spec.control_dt_s
             self._timer = self._node.create_timer(period_s, self._on_timer)
@@ -88,15 +135,22 @@ class PolicySession:
         self._stop_robot()
 
     def _stop_robot(self) -> None:
+        """Send zero now. What the network makes of an observation from before is not sent."""
+        self._stops += 1
         self._commands.stop()
-        self._loop.stand_still()
+        if self._delivered is None:
+            self._worker.submit(self._loop.stand_still)
+        else:
+            still = self._loop.limits.stopped(self._delivered)
+            self._worker.submit(partial(self._loop.acted, still))
 
     def flush(self) -> None:
         """Wait until the last commands have arrived."""
         self._commands.flush()
 
     def close(self) -> None:
-        """Destroy all topics and services."""
+        """Destroy all topics and services. A call of the network that is under way comes to nothing."""
+        self._worker.close()
         self._inputs.close()
         self._memory.close()
         self._commands.close()
@@ -105,9 +159,14 @@ class PolicySession:
 
     def status(self, name: str) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        return policy_status(name, self._loop, active=self.active, tick_ms=self._tick_ms)
+        return policy_status(
+            name, self._loop, self._memory.report, active=self.active, tick_ms=self._tick_ms
+        )
 
     def _on_timer(self) -> None:
+        self._worker.deliver()
+        if not self._worker.idle:
+            return  # The network is still at work; the command of the last tick stays in force.
         now = self._node.get_clock().now()
         self._tick(now.nanoseconds, now.to_msg())
 
@@ -116,37 +175,106 @@ class PolicySession:
 
         The commands carry its stamp.
         """
-        if not self.active or not self._parameters.lockstep:
+        if not self.active or not self._parameters.lockstep or not self._worker.idle:
             return
         stamp_ns = self._inputs.complete_stamp_ns()
         if stamp_ns is not None and stamp_ns > self._loop.last_stamp_ns:
             self._tick(stamp_ns, ns_to_stamp(stamp_ns))
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
-        before, started_s = self._loop.state, time.perf_counter()
-        tick = None
+        """Let the network think about the newest observation."""
+        before = self._loop.state
         try:
-            tick = self._loop.step(self._inputs.observation(), now_ns * 1e-9)
+            observation = self._inputs.observation()
+            if self._loop.begin(observation, now_ns * 1e-9):
+                question = Question(observation, now_ns, reply_stamp, self._stops)
+                self._worker.submit(partial(self._think, question), partial(self._answer, question))
+                return
         except ObservationError as error:
             self._loop.hold(error, now_ns * 1e-9)
-        if tick is not None:
-            self._commands.publish(tick, reply_stamp)
-            self._memory.publish()
-            self._tick_ms = (time.perf_counter() - started_s) * 1e3
-        elif self._loop.state in STANDING_STILL:
+        self._stand_still_if_due(before)
+
+    def _stand_still_if_due(self, before: LoopState) -> None:
+        if self._loop.state in STANDING_STILL:
             self._stop_robot()
         self._report_if_changed(before)
 
+    def _think(self, question: Question) -> Thought:
+        """Run the network; in the thread of the network."""
+        started_s = time.perf_counter()
+        action = self._loop.think(question.observation)
+        report = MemoryReport.of(self._loop.runner)
+        return Thought(action, report, time.perf_counter() - started_s)
+
+    def _answer(self, question: Question, future: Future[Thought]) -> None:
+        """Send what the network answered, unless the robot was stopped while it thought."""
+        before = self._loop.state
+        try:
+            thought = future.result()
+            self._require_in_time(question.observation)
+        except ObservationError as error:
+            self._loop.hold(error, question.now_ns * 1e-9)
+            self._stand_still_if_due(before)
+            return
+        self._tick_ms = thought.seconds * 1e3
+        self._memory.publish(thought.memory)
+        stopped = question.stops != self._stops
+        if not stopped or self._parameters.lockstep:  # a simulator in lockstep waits for an answer
+            self._act(thought.action, question)
+        if stopped:
+            self._stop_robot()
+        self._report_if_changed(before)
+
+    def _require_in_time(self, observation: StampedObservation) -> None:
+        """Raise `StaleObservation` if the network took so long that its answer would move blindly."""
+        if not self._parameters.lockstep:
+            now_ns = self._node.get_clock().now().nanoseconds
+            limit_s = self._loop.max_age_s + self._loop.runner.spec.control_dt_s
+            require_fresh((now_ns - observation.oldest_ns) * 1e-9, limit_s)
+
+    def _act(self, action: Vector, question: Question) -> None:
+        tick = self._loop.finish(action, question.now_ns * 1e-9)
+        self._commands.publish(tick, question.reply_stamp)
+        self._delivered = tick.command
+        self._worker.submit(partial(self._loop.acted, tick.command))
+
     def _on_instruction(self, message: String) -> None:
         text = message.data.strip()
-        if not text or text == self._loop.runner.instruction:
+        if not text or text == self._instruction:
             return
+        self._instruction = text
         if self.active:
             # The old instruction is void, and the language model may take seconds for the new one.
             self._stop_robot()
-        self._loop.reset(text)
-        self._memory.publish()
-        self._node.get_logger().info(f"new instruction, memory reset: {text}")
+        self._loop.prepare()
+        self._worker.submit(partial(self._instruct, text), partial(self._on_instructed, text))
+
+    def _instruct(self, text: str) -> MemoryReport:
+        """Reset the memory under a new instruction; in the thread of the network."""
+        runner = self._loop.runner
+        if text == self._instruction:  # or else a newer instruction waits already
+            try:
+                runner.reset(text)
+            except UserError:
+                runner.instruction = None
+                raise
+        return MemoryReport.of(runner)
+
+    def _on_instructed(self, text: str, future: Future[MemoryReport]) -> None:
+        if text != self._instruction:
+            return
+        before = self._loop.state
+        try:
+            report = future.result()
+        except UserError as error:
+            self._instruction = ""
+            self._loop.refuse(str(error))
+        else:
+            self._loop.resume()
+            self._delivered = None
+            self._memory.publish(report)
+            self._node.get_logger().info(f"new instruction, memory reset: {text}")
+        self._report_if_changed(before)
 
     def _on_e_stop(self, message: Bool) -> None:
         before = self._loop.state
@@ -157,40 +285,18 @@ class PolicySession:
         else:
             self._on_input()
 
-    def _begin_episode(self) -> None:
+    def _begin_episode(self, answered_ns: int) -> None:
         """Accept the old stamps of a restarted simulator, but answer no observation twice."""
-        answered = self._inputs.complete_stamp_ns() == self._loop.last_stamp_ns
-        if answered or not self._parameters.lockstep:
+        self._delivered = None
+        if self._inputs.complete_stamp_ns() == answered_ns or not self._parameters.lockstep:
             self._inputs.forget()
-        self._loop.last_stamp_ns = 0
+
+    def _on_restore(self) -> None:
+        self._delivered = None
+        self._instruction = self._memory.report.instruction
 
     def _report_if_changed(self, before: LoopState) -> None:
         if self._loop.state is not before:
             problem = f": {self._loop.problem}" if self._loop.problem else ""
             self._node.get_logger().info(f"{self._loop.state.value}{problem}")
             self._on_state_change()
-
-
-def _load(parameters: PolicyParameters) -> tuple[PolicyRunner, CommandCodec, SafetyLimits]:
-    """Load contract and checkpoint.
-
-    Every mistake in them is found here and raised as `UserError`.
-    """
-    checkpoint = parameters.checkpoint or str(default_checkpoint())
-    torch.set_num_threads(parameters.threads)
-    contract = load_contract(parameters.contract)
-    check_fields(contract)
-    runner = PolicyRunner.from_checkpoint(
-        checkpoint,
-        device=parameters.device,
-        engine=parameters.engine,
-        precision=parameters.precision,
-    )
-    contract.check(runner.spec)
-    limits = SafetyLimits(
-        contract, runner.spec, {name: getattr(parameters, name) for name in LIMITS}
-    )
-    if parameters.instruction:
-        runner.reset(parameters.instruction)
-    codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
-    return runner, codec, limits

@@ -1,0 +1,50 @@
+"""Loads what a policy node runs, and checks that its parts fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.shipped import default_checkpoint
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import check_fields
+from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.parameters import LIMITS, PolicyParameters
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy with the contract of its robot."""
+
+    runner: PolicyRunner
+    codec: CommandCodec
+    limits: SafetyLimits
+
+
+def load_policy(parameters: PolicyParameters) -> LoadedPolicy:
+    """Load contract and checkpoint, and compute the embedding of the instruction.
+
+    This takes seconds. Call it in the thread that runs the ticks, since the number of threads of
+    the network is set here. Every mistake in the files is found here and raised as `UserError`.
+    """
+    checkpoint = parameters.checkpoint or str(default_checkpoint())
+    torch.set_num_threads(parameters.threads)
+    contract = load_contract(parameters.contract)
+    check_fields(contract)
+    runner = PolicyRunner.from_checkpoint(
+        checkpoint,
+        device=parameters.device,
+        engine=parameters.engine,
+        precision=parameters.precision,
+    )
+    contract.check(runner.spec)
+    limits = SafetyLimits(
+        contract, runner.spec, {name: getattr(parameters, name) for name in LIMITS}
+    )
+    if parameters.instruction:
+        runner.reset(parameters.instruction)
+    codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
+    return LoadedPolicy(runner, codec, limits)
