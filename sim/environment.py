@@ -63,6 +63,9 @@ class PolicyEnv(Protocol):
     that `reset` has begun. Without it there are no demonstrations to collect. With `render_mode="rgb_array"`,
     with which `make_env` makes it, `render()` returns a picture for videos, (H, W, 3) uint8 RGB.
 
+    A method `robot_view()`, which returns a `ttm.sim.robot_view.RobotView`, is optional. With it, the
+    simulated robot over ROS 2 shows itself to visualisers.
+
     An attribute `task_groups`, a mapping of names to tuples of tasks, is optional. Commands take the
     name of a group wherever they take that of a task. The group "all", if there is one, replaces
     the meaning of "all", which is otherwise every task.

@@ -13,6 +13,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
+from ttm.sim.kitchen.robot_view import MujocoRobotView
 from ttm.sim.kitchen.spec import SPEC, action_limits
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 from ttm.sim.kitchen_expert import KitchenExpert
@@ -89,6 +90,17 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def expert(self) -> KitchenExpert:
         """Return the scripted demonstrator of the present episode."""
         return KitchenExpert(self.world, self.task)
+
+    def robot_view(self) -> MujocoRobotView:
+        """Return what visualisers need of the robot in the present episode."""
+        cameras = {"head": fetch.HEAD_CAMERA, "wrist": fetch.WRIST_CAMERA}
+        return MujocoRobotView(
+            self.model,
+            self.data,
+            fetch.PREFIX + fetch.BASE_LINK,
+            fetch.PREFIX,
+            {name: fetch.SCENE_PREFIX + inner for name, inner in cameras.items()},
+        )
 
     @property
     def model(self) -> mujoco.MjModel:
