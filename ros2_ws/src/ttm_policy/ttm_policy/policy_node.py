@@ -55,7 +55,7 @@ class PolicyNode(LifecycleNode):
     def __init__(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Declare the parameters. interrupted: whether configuring is to be given up."""
         super().__init__("policy_node")
-        declare_parameters(self, PolicyParameters)
+        declare_parameters(self, PolicyParameters, self._on_parameters)
         self._interrupted = interrupted
         self._problem = "not configured"
         self._level = DiagnosticStatus.WARN
@@ -68,6 +68,10 @@ class PolicyNode(LifecycleNode):
             self.publish_diagnostics,
             clock=Clock(clock_type=ClockType.STEADY_TIME),
         )
+
+    def _on_parameters(self) -> None:
+        if self._session is not None:
+            self._session.take_parameters(read_parameters(self, PolicyParameters))
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load, check and warm up the policy, and connect to all topics; command nothing."""

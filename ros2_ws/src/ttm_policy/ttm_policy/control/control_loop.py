@@ -20,7 +20,7 @@ the last command after its limits, or to stand still after a stop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -31,6 +31,7 @@ from ttm.policy.errors import ObservationError
 from ttm.policy.run.freshness import require_fresh
 from ttm.policy.run.runner import PolicyRunner
 from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.parameters import PolicyParameters
 
 Vector = npt.NDArray[np.float32]
 
@@ -118,7 +119,7 @@ class ControlLoop:
         except ObservationError as error:
             self.hold(error, now_s)
             return None
-        tick = self.finish(action, now_s)
+        tick = self.finish(action, now_s, observation)
         self.acted(tick.command)
         return tick
 
@@ -168,19 +169,24 @@ class ControlLoop:
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
         return values
 
-    def finish(self, action: Vector, wall_s: float) -> PolicyTick:
+    def finish(self, action: Vector, wall_s: float, observation: StampedObservation) -> PolicyTick:
         """Return the tick with its limited command. wall_s: the steady time at which it began.
 
         A stop that came since then stays in force.
         """
         if self.state not in _NO_TICKS:
             self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
-        return PolicyTick(action, self.limits.apply(action))
+        return PolicyTick(action, self.limits.apply(action, observation.values))
 
     def acted(self, command: Vector) -> None:
         """Note the command (A,) in force, which is the previous action of the next tick."""
         if self.runner.tick:
             self.runner.executed(command)
+
+    def take_parameters(self, parameters: PolicyParameters) -> None:
+        """Take other limits and ages from the next tick on."""
+        self.max_age_s, self.stop_after_s = parameters.max_age_s, parameters.stop_after_s
+        self.limits.set_limits(asdict(parameters))
 
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""

@@ -138,11 +138,16 @@ class PolicySession:
         """Send zero now. What the network makes of an observation from before is not sent."""
         self._stops += 1
         self._commands.stop()
+        self._loop.limits.halt()
         if self._delivered is None:
             self._worker.submit(self._loop.stand_still)
         else:
             still = self._loop.limits.stopped(self._delivered)
             self._worker.submit(partial(self._loop.acted, still))
+
+    def take_parameters(self, parameters: PolicyParameters) -> None:
+        """Take those parameters that a running node can change, from the next tick on."""
+        self._loop.take_parameters(parameters)
 
     def flush(self) -> None:
         """Wait until the last commands have arrived."""
@@ -233,7 +238,7 @@ class PolicySession:
             require_fresh((now_ns - observation.oldest_ns) * 1e-9, limit_s)
 
     def _act(self, action: Vector, question: Question) -> None:
-        tick = self._loop.finish(action, question.now_ns * 1e-9)
+        tick = self._loop.finish(action, question.now_ns * 1e-9, question.observation)
         self._commands.publish(tick, question.reply_stamp)
         self._delivered = tick.command
         self._worker.submit(partial(self._loop.acted, tick.command))
