@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
+EPSILON = float(np.finfo(np.float64).eps)
+"""What rounding may add to a length, in relation to it."""
 
 
 @dataclass(frozen=True)
@@ -91,4 +93,8 @@ class MotionFilter:
 def shorten(vector: Numbers, most: float) -> Numbers:
     """Return a vector of at most the given length. The direction stays the same."""
     length = float(np.linalg.norm(vector))
-    return vector if length <= most else vector * (most / length)
+    if length <= most:
+        return vector
+    if len(vector) == 1:
+        return np.copysign(most, vector)
+    return vector * (most / length * (1 - 4 * EPSILON))
