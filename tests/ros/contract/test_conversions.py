@@ -161,6 +161,16 @@ def test_displacements_become_velocities_and_one_opening_moves_both_fingers() ->
     assert list(gripper.points[0].positions) == [0.05, 0.05]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nothing_that_is_not_finite_is_sent(value: float) -> None:
+    codec = CommandCodec(load_contract(), SPEC)
+    for index in np.flatnonzero(~SPEC.binary_mask):
+        action = np.zeros(SPEC.action_size, dtype=np.float32)
+        action[index] = value
+        with pytest.raises(ArithmeticError, match="nothing is sent"):
+            codec.encode(action, Time())
+
+
 def test_joint_states_may_come_in_parts() -> None:
     source = next(vector for vector in load_contract().vectors if vector.name == "joint_positions")
     *arm, finger = [field.path for field in source.fields]

@@ -6,6 +6,7 @@ for MoveIt Servo.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -79,13 +80,19 @@ class CommandCodec:
         return message
 
     def _scaled(self, sink: ActionSink, part: Vector) -> list[float]:
-        """Return one float64 for each field. A single value is sent to all fields."""
+        """Return one float64 for each field. A single value is sent to all fields.
+
+        Raises `ArithmeticError` for NaN and infinity, which are never sent.
+        """
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         spread = np.broadcast_to(part, (len(sink.fields),))
-        return [
+        numbers = [
             float(value) * field.scale / period_s
             for value, field in zip(spread, sink.fields, strict=True)
         ]
+        if not all(map(math.isfinite, numbers)):
+            raise ArithmeticError(f"'{sink.name}' would be sent as {numbers}; nothing is sent")
+        return numbers
 
     def _add_joints(
         self, message: JointTrajectory, sink: ActionSink, positions: list[float]

@@ -1,0 +1,97 @@
+"""Limits and ages of a running policy_node, set over DDS as `ros2 param set` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.srv import DescribeParameters, SetParameters
+from rclpy.parameter import Parameter
+
+from ttm.sim.kitchen.spec import SPEC
+
+CAN = "pick up the red can"
+SLOW = 2e-4
+"""A limit in m/s below what the untrained policy asks for, which moves slowly."""
+
+
+def _set(robot: Any, values: Mapping[str, Any]) -> list[tuple[bool, str]]:
+    messages: list[ParameterMessage] = [
+        Parameter(name, value=value).to_parameter_msg() for name, value in values.items()
+    ]
+    request = SetParameters.Request(parameters=messages)
+    results = robot._call(SetParameters, "set_parameters", request).results
+    return [(result.successful, result.reason) for result in results]
+
+
+def _forward(robot: Any) -> float:
+    return abs(float(robot.commands["cmd_vel"][-1].twist.linear.x))
+
+
+def _wanted(robot: Any) -> float:
+    """The speed that the policy itself asked for."""
+    return abs(float(robot.actions[-1][SPEC.action_slices["base"]][0]))
+
+
+def test_limits_hold_on_cmd_vel_from_the_next_tick_or_are_refused_with_the_reason(
+    robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    # Whole numbers are doubles, too, when they are given at the start.
+    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True, max_forward_m_s=5)
+    robot.begin_episode(CAN)
+    robot.step(observations[0])
+    assert _forward(robot) == _wanted(robot) > 2 * SLOW
+    assert _set(robot, {"max_forward_m_s": SLOW}) == [(True, "")]
+    for observation in observations[1:4]:
+        robot.step(observation)
+        assert _forward(robot) == pytest.approx(min(SLOW, _wanted(robot)))
+        assert _forward(robot) <= SLOW
+
+    refused = {
+        "max_forward_m_s": float("nan"),
+        "max_yaw_rad_s": -1.0,
+        "max_age_s": 0,
+        "threads": 2,
+        "lockstep": False,
+        "checkpoint": "other.safetensors",
+    }
+    results = _set(robot, refused)
+    for (name, _), (successful, reason) in zip(refused.items(), results, strict=True):
+        assert not successful
+        assert name in reason
+    robot.step(observations[0])
+    assert _forward(robot) <= SLOW
+    assert _set(robot, {"max_forward_m_s": 5}) == [(True, "")]  # an integer for a double
+    robot.step(observations[0])
+    assert _forward(robot) == _wanted(robot) > SLOW
+
+
+def test_acceleration_is_limited_from_tick_to_tick_of_cmd_vel(
+    robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    start_node(
+        "policy_node", checkpoint=str(checkpoint), lockstep=True, max_forward_accel_m_s2=SLOW
+    )
+    robot.begin_episode(CAN)
+    speeds = [0.0]
+    for observation in observations[:6]:
+        robot.step(observation)
+        speeds.append(float(robot.commands["cmd_vel"][-1].twist.linear.x))
+    change = np.abs(np.diff(speeds)) / 0.2
+    assert change.max() == pytest.approx(SLOW, rel=1e-3)
+
+
+def test_describe_tells_range_and_whether_a_parameter_is_read_only(
+    robot: Any, start_node: Any, checkpoint: Any
+) -> None:
+    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    names = ["max_forward_m_s", "checkpoint"]
+    request = DescribeParameters.Request(names=names)
+    limit, path = robot._call(DescribeParameters, "describe_parameters", request).descriptors
+    assert not limit.read_only
+    assert limit.floating_point_range[0].from_value == 0.0
+    assert "m/s" in limit.additional_constraints
+    assert path.read_only
