@@ -5,9 +5,12 @@ A demo is one episode in the file, the group `data/demo_<i>`, as robomimic calls
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import h5py
@@ -21,6 +24,9 @@ from ttm.policy.spec import PolicySpec
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, SyntaxError)
 """What h5py, NumPy and Pillow raise for damaged files."""
 
+MOST_OPEN = 64
+"""So many files are kept open for reading; an open file takes about half a megabyte of memory."""
+
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Any]:
@@ -29,21 +35,71 @@ def open_file(path: Path) -> Iterator[Any]:
     Raises `UserError` if it cannot be opened, or if what is read in the `with` block is damaged.
     Other errors of users that are raised there get the path put in front, if they lack it.
     """
+    with _opened(path) as file, _damage_told(path):
+        yield file
+
+
+class OpenFiles:
+    """Opens files for reading and keeps those open that were read last, for many reads in any order.
+
+    Files that are open can be replaced by others, but not be written to. Several threads may share
+    an object. A copy in another process opens its files anew.
+    """
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        """most: the number of files that are open at a time."""
+        self._most = most
+        self._files: OrderedDict[Path, Any] = OrderedDict()
+        self._lock = RLock()
+        self._process = os.getpid()
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[Any]:
+        """Give `path` as an open `h5py.File`, as `open_file` does. Other threads wait meanwhile."""
+        if self._process != os.getpid():  # after a fork, the lock may belong to nobody
+            self.__init__(self._most)  # type: ignore[misc]
+        with self._lock, _damage_told(path):
+            yield self._file(path)
+
+    def close(self) -> None:
+        """Close all files; what is read afterwards is opened again."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].close()
+
+    def _file(self, path: Path) -> Any:
+        if path in self._files:
+            self._files.move_to_end(path)
+        else:
+            while len(self._files) >= self._most:
+                self._files.popitem(last=False)[1].close()
+            self._files[path] = _opened(path)
+        return self._files[path]
+
+    def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
+        return OpenFiles, (self._most,)
+
+
+def _opened(path: Path) -> Any:
     if what := no_file(path):
         raise UserError(f"{path} is {what}")
     try:
-        file = h5py.File(path, "r")
+        return h5py.File(path, "r")
     except READ_ERRORS as error:
         raise damaged(path, *why_unreadable(path, error)) from error
-    with file:
-        try:
-            yield file
-        except UserError as error:
-            if str(path) in str(error):
-                raise
-            raise UserError(f"{path}: {error}") from error
-        except READ_ERRORS as error:
-            raise damaged(path, f"HDF5 cannot read it ({one_line(error)})") from error
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Turn what is raised by reading the open file `path` into errors of users that name it."""
+    try:
+        yield
+    except UserError as error:
+        if str(path) in str(error):
+            raise
+        raise UserError(f"{path}: {error}") from error
+    except READ_ERRORS as error:
+        raise damaged(path, f"HDF5 cannot read it ({one_line(error)})") from error
 
 
 def damaged(path: Path, what: str, remedy: str = "") -> UserError:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.description import describe_bare
 from ttm.datasets.episode_file import (
+    OpenFiles,
     damaged,
     data_group,
     decoded,
@@ -39,8 +40,8 @@ Number = TypeVar("Number", bool, int)
 class EpisodeReader:
     """One recorded episode of `num_samples` ticks (T), from `EpisodeReader.open` or a data set.
 
-    Arrays are read from the file each time they are asked for. No file is held open, so that an
-    episode can be sent to other processes.
+    Arrays are read from the file each time they are asked for. The episode holds no file open, so
+    that it can be sent to other processes.
 
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
@@ -151,13 +152,21 @@ class EpisodeReader:
         """Return the proprioception vector `name`, (T, K) float32, in the spec's units."""
         return self._read(f"obs/{name}").reshape(self.num_samples, -1)
 
-    def frames(self, camera: str, start: int = 0, stop: int | None = None) -> Frames:
+    def frames(
+        self,
+        camera: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        files: OpenFiles | None = None,
+    ) -> Frames:
         """Return the frames of `camera` in ticks `start` to `stop` - 1, (n, H, W, 3) uint8 RGB.
 
-        `stop` is by default the end of the episode. Raises `UserError` for an unknown camera.
+        `stop` is by default the end of the episode. files: keeps the file open for the next call;
+        None opens and closes it. Raises `UserError` for an unknown camera.
         """
         self.spec.camera(camera)
-        with self._demo() as demo:
+        with self._demo(files) as demo:
             return self._decode(demo, camera, *slice(start, stop).indices(self.num_samples)[:2])
 
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
@@ -182,8 +191,8 @@ class EpisodeReader:
             return np.asarray(demo[key], dtype=np.float32)
 
     @contextmanager
-    def _demo(self) -> Iterator[Any]:
-        with open_file(self.path) as file:
+    def _demo(self, files: OpenFiles | None = None) -> Iterator[Any]:
+        with open_file(self.path) if files is None else files.open(self.path) as file:
             try:
                 yield file["data"][self.name]
             except (KeyError, OSError) as error:
@@ -231,7 +240,8 @@ def read_episodes(
     data = data_group(file, allow_external=allow_external)
     if data is None:
         return []
-    masks = read_masks(file, allow_external=allow_external)
+    stored_masks = read_masks(file, allow_external=allow_external)
+    masks = {key: frozenset(members) for key, members in stored_masks.items()}
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
     stored = tuple((name, each.of_file(file)) for name, each in (cameras or {}).items())
     names = demo_names(file, allow_external=allow_external) if names is None else names
@@ -248,7 +258,7 @@ def _read_episode(
     path: Path,
     name: str,
     spec: PolicySpec,
-    masks: dict[str, list[str]],
+    masks: Mapping[str, frozenset[str]],
     default_instruction: str,
     stored: tuple[tuple[str, StoredCamera], ...],
 ) -> EpisodeReader:

@@ -58,7 +58,7 @@ def _decoded_by_pillow(encoded: bytes) -> Frames:
 
 def whole_factors(frame: Frames, height: int, width: int) -> bool:
     """Return whether both sides of a frame (H, W, 3) shrink by whole factors, or stay."""
-    return frame.shape[0] % height == 0 and frame.shape[1] % width == 0
+    return not (frame.shape[0] % height or frame.shape[1] % width)
 
 
 def resize_frame(frame: Frames, height: int, width: int) -> Frames:

@@ -46,6 +46,7 @@ from ttm.training.cloning.recall.codes import tick_codes
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.cloning.training_data import Data, open_data
+from ttm.training.cloning.worker_processes import default_workers, require_room
 from ttm.training.common.allocator import keep_freed_memory
 from ttm.training.common.folders import make_folder
 from ttm.training.common.schedule import Budget, WarmupCosine
@@ -202,7 +203,20 @@ def _source(options: TrainOptions, data: Data, cache: FeatureCache | None) -> Ba
         ),
         features=features,
         recall=_recall_targets(options, features, windows),
+        workers=_workers(options, windows),
     )
+
+
+def _workers(options: TrainOptions, windows: WindowDataset) -> int:
+    """Return how many processes make the batches; none where all that they need is in memory."""
+    if options.vision.freeze_vision or (options.workers is None and windows.frames.in_memory):
+        return 0
+    ticks = windows.window + memory_start(options.memory_start, options.window).burn_in
+    size = windows.frames.tick_bytes * ticks * options.batch_size
+    if options.workers is None:
+        return default_workers(size)
+    require_room(options.workers, size)
+    return options.workers
 
 
 def _windows(options: TrainOptions, data: Data, *, frozen: bool) -> WindowDataset:

@@ -18,6 +18,7 @@ from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
 from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.recall.targets import RecallTargets
+from ttm.training.cloning.worker_processes import made_by_workers
 from ttm.training.common.recorded.window_inputs import policy_inputs
 
 
@@ -91,12 +92,14 @@ class BatchSource:
         tick_weights: Tensor | None = None,
         features: EpisodeFeatures | None = None,
         recall: RecallTargets | None = None,
+        workers: int = 0,
     ) -> None:
         """Make a source; no batch is prepared yet.
 
         dropout, loss: None for their defaults. augmentation: None for none. memory: None for
         `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
         the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
+        workers: processes that make batches; 0 for a thread of this process.
         """
         self.windows = windows
         self.batch_size = batch_size
@@ -109,6 +112,7 @@ class BatchSource:
         self._tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
         self.features = features
         self.recall = recall
+        self.workers = workers
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
         """Yield `count` batches that start from the initial memory.
@@ -123,15 +127,24 @@ class BatchSource:
     def batches(self, first_step: int) -> Iterator[TrainingBatch]:
         """Yield the batches of `first_step`, `first_step` + 1, … without end.
 
-        A thread prepares the next batch while the caller uses the current one.
+        A thread or several processes prepare the next batches while the caller uses the current one.
+        Who makes a batch does not change it.
         """
         picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
+        orders = enumerate(picks, start=first_step)
+        if self.workers:
+            yield from made_by_workers(self._ordered, orders, self.workers)
+            return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
             coming = None
-            for step, pick in enumerate(picks, start=first_step):
-                ready, coming = coming, pool.submit(self.make, pick, step, self.memory.burn_in)
+            for order in orders:
+                ready, coming = coming, pool.submit(self._ordered, order)
                 if ready is not None:
                     yield ready.result()
+
+    def _ordered(self, order: tuple[int, Pick]) -> TrainingBatch:
+        step, pick = order
+        return self.make(pick, step, self.memory.burn_in)
 
     def make(self, pick: Pick, step: int, burn_in: int) -> TrainingBatch:
         """Return the windows of `pick` as the batch of `step`.

@@ -200,6 +200,10 @@ class TrainOptions:
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
     threads: int = 0
     """CPU threads; 0 means one for each core of the machine."""
+    workers: int | None = None
+    """Processes that read, decode and augment frames; 0 takes a thread instead. What is trained does
+    not depend on it. Default: 0 while all frames fit into half of the free memory, and otherwise half
+    as many as there are cores, at most 8."""
 
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the command line, such as `batch-size`."""
@@ -231,7 +235,7 @@ class TrainOptions:
         require_portion(given("--average-decay", "--augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
-        require_at_least(0, given("--recall-weight"))
+        require_at_least(0, given("--recall-weight", "--workers", "--threads"))
         self._check_together()
 
     def _check_together(self) -> None:
@@ -255,6 +259,11 @@ class TrainOptions:
             raise UserError(
                 f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of "
                 "a vision that stays the same; give --freeze-vision too, or leave it out"
+            )
+        if self.vision.freeze_vision and self.workers:
+            raise UserError(
+                f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and "
+                "no frames are read; leave it out"
             )
         if self.resume and self.overwrite:
             raise UserError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ttm.datasets.access.free_memory import available_memory_bytes
 from ttm.datasets.episode_dataset import EpisodeDataset
+from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.frames import Frames
 from ttm.datasets.progress import track
 from ttm.datasets.windows.resizing import resized_frames
@@ -23,7 +24,8 @@ MEMORY_PORTION = 0.5
 class FrameStore:
     """Gives frames by their dataset tick, which counts the ticks of all episodes one after another.
 
-    Frames have the sizes of `spec`. `cache` is that of `WindowDataset`.
+    Frames have the sizes of `spec`. `cache` is that of `WindowDataset`. Those that are not kept are
+    read and decoded for each call, from files of which the last ones stay open.
     """
 
     def __init__(
@@ -33,14 +35,24 @@ class FrameStore:
         self._spec = spec
         self._offsets = np.cumsum([0, *(episode.num_samples for episode in episodes)])
         self._device = torch.device("cpu")
-        needed = (
-            sum(camera.height * camera.width * 3 for camera in spec.cameras) * episodes.num_ticks
-        )
+        self._files = OpenFiles()
+        self.tick_bytes = sum(camera.height * camera.width * 3 for camera in spec.cameras)
+        """The size of the frames of one tick of all cameras."""
+        needed = self.tick_bytes * episodes.num_ticks
         self._cached: dict[str, Tensor] | None = None
-        if cache == "ram" or (
-            cache == "auto" and needed <= MEMORY_PORTION * available_memory_bytes()
-        ):
-            self._cached = self._decode_all(needed)
+        available = available_memory_bytes()
+        if cache == "ram" and needed > available:
+            raise UserError(
+                f"the frames need {needed / 2**30:.1f} GiB of memory, and {available / 2**30:.1f} GiB are "
+                "free here; take cache='none', or resize them"
+            )
+        if cache == "ram" or (cache == "auto" and needed <= MEMORY_PORTION * available):
+            self._cached = self._decode_all()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all frames are kept in memory."""
+        return self._cached is not None
 
     def to(self, device: torch.device | str) -> None:
         """Move the cached frames to `device`, and return frames there from now on."""
@@ -66,36 +78,22 @@ class FrameStore:
     def _read(self, camera: CameraSpec, row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Frames:
         index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
         ticks = row - self._offsets[index]
-        frames = self._episodes[index].frames(camera.name, int(ticks.min()), int(ticks.max()) + 1)
-        window: Frames = resized_frames(frames, camera)[ticks - ticks.min()]
+        first, stop = int(ticks.min()), int(ticks.max()) + 1
+        frames = self._episodes[index].frames(camera.name, first, stop, files=self._files)
+        window: Frames = resized_frames(frames, camera)[ticks - first]
         return window
 
-    def _decode_all(self, needed: int) -> dict[str, Tensor]:
-        try:
-            cached = {
-                camera.name: torch.empty(
-                    (self._episodes.num_ticks, camera.height, camera.width, 3), dtype=torch.uint8
-                )
-                for camera in self._spec.cameras
-            }
-        except RuntimeError as error:
-            raise UserError(
-                f"the frames need {needed / 2**30:.1f} GiB of memory, more than there is; "
-                "take cache='none', or resize them"
-            ) from error
+    def _decode_all(self) -> dict[str, Tensor]:
+        cached = {
+            camera.name: torch.empty(
+                (self._episodes.num_ticks, camera.height, camera.width, 3), dtype=torch.uint8
+            )
+            for camera in self._spec.cameras
+        }
         pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
         for episode, start in track(pairs, "decoding frames"):
             for camera in self._spec.cameras:
-                frames = resized_frames(episode.frames(camera.name), camera)
+                frames = resized_frames(episode.frames(camera.name, files=self._files), camera)
                 cached[camera.name][start : start + len(frames)] = torch.from_numpy(frames)
+        self._files.close()
         return cached
-
-
-def available_memory_bytes() -> int:
-    """Return how much memory can be allocated without swapping."""
-    try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.windows import frame_store
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 
@@ -178,3 +179,15 @@ def test_impossible_windows_are_told(episodes):
         WindowDataset(episodes, 0)
     with pytest.raises(UserError, match="no episode to make windows of"):
         WindowDataset(episodes[:0], 4)
+
+
+def test_frames_that_do_not_fit_are_read_from_the_files(episodes, monkeypatch):
+    """Twice the size of the frames must be free for them to be kept, and once if they must be."""
+    needed = 19 * (12 * 16 + 8 * 8) * 3
+    monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: 2 * needed)
+    assert WindowDataset(episodes, 4).frames.in_memory
+    monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: 2 * needed - 2)
+    assert not WindowDataset(episodes, 4).frames.in_memory
+    monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: needed - 1)
+    with pytest.raises(UserError, match=r"the frames need .* GiB of memory, and .* GiB are free"):
+        WindowDataset(episodes, 4, cache="ram")

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ttm.datasets.access.free_memory import available_memory_bytes
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.progress import track
-from ttm.datasets.windows.frame_store import available_memory_bytes
 from ttm.datasets.windows.resizing import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs

@@ -37,6 +37,7 @@ MAY_CHANGE = frozenset(
         "resume",
         "overwrite",
         "threads",
+        "workers",
         "device",
         "validations",
         "core",

@@ -1,0 +1,131 @@
+"""Batches made by worker processes, for frames that are read and decoded at each step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+from ttm.policy.errors import UserError
+
+Order = TypeVar("Order")
+Made = TypeVar("Made")
+
+AHEAD = 2
+"""Batches that each worker prepares ahead of the training."""
+MOST_WORKERS = 8
+"""The most workers that are started unless the user asks for more."""
+SHARED_MEMORY = Path("/dev/shm")
+"""Where Linux keeps the batches on their way from a worker to the training."""
+
+
+def default_workers(batch_bytes: int) -> int:
+    """Return the number of workers for frames beyond memory: half of the processors, 1 to 8.
+
+    Fewer, or none, if their batches do not fit into the shared memory of the machine.
+    """
+    processors = len(os.sched_getaffinity(0))
+    wanted = max(1, min(processors // 2, MOST_WORKERS))
+    return min(wanted, _fitting_workers(batch_bytes))
+
+
+def require_room(workers: int, batch_bytes: int) -> None:
+    """Raise `UserError` if the batches of the workers do not fit into the shared memory."""
+    if workers > _fitting_workers(batch_bytes):
+        free = shutil.disk_usage(SHARED_MEMORY).free
+        raise UserError(
+            f"--workers {workers} need {_needed(workers, batch_bytes) / 2**20:.0f} MiB of shared memory, "
+            f"and {SHARED_MEMORY} has {free / 2**20:.0f} MiB; give a container more (docker run "
+            "--shm-size 2g), or take fewer --workers or a smaller --batch-size"
+        )
+
+
+def made_by_workers(
+    make: Callable[[Order], Made], orders: Iterable[Order], workers: int
+) -> Iterator[Made]:
+    """Yield `make(order)` for each of `orders`, in their order, made by `workers` processes.
+
+    The processes are forked, so that they share what `make` reads. Raises the `UserError` that
+    `make` raises, and one if a process is killed.
+    """
+    loader = DataLoader(
+        _Task(make),
+        sampler=orders,
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=AHEAD,
+        collate_fn=_unchanged,
+        worker_init_fn=_leave_interrupts,
+        multiprocessing_context="fork",
+    )
+    made = _started(loader)
+    while True:
+        try:
+            result = next(made)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            raise UserError(
+                f"a worker process that makes batches has ended ({str(error).splitlines()[0]}); was it "
+                "killed for lack of memory? Go on with --resume, and with fewer --workers"
+            ) from error
+        if isinstance(result, UserError):
+            raise result
+        yield result
+
+
+def _started(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Start the workers.
+
+    The signal that a worker has ended is then left alone, so that it is told where the next batch is
+    asked for, and not at any place in the training.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return iter(loader)
+    previous = signal.getsignal(signal.SIGCHLD)
+    try:
+        return iter(loader)
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+
+
+class _Task(Dataset[Any], Generic[Order, Made]):
+    """What a worker does. Errors of users are returned, since an exception would lose its type."""
+
+    def __init__(self, make: Callable[[Order], Made]) -> None:
+        self._make = make
+
+    def __getitem__(self, order: Order) -> Made | UserError:
+        try:
+            return self._make(order)
+        except UserError as error:
+            return error
+
+
+def _needed(workers: int, batch_bytes: int) -> int:
+    return (AHEAD * workers + 1) * batch_bytes
+
+
+def _fitting_workers(batch_bytes: int) -> int:
+    try:
+        free = shutil.disk_usage(SHARED_MEMORY).free
+    except OSError:
+        return 0
+    return max(0, (free // max(batch_bytes, 1) - 1) // AHEAD)
+
+
+def _unchanged(made: Any) -> Any:
+    return made
+
+
+def _leave_interrupts(worker: int) -> None:
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the training."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
