@@ -30,6 +30,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm_policy.control.diagnostics import unconfigured_status
+from ttm_policy.control.instructions import Instructions
 from ttm_policy.control.loading import load_policy
 from ttm_policy.control.policy_session import PolicySession
 from ttm_policy.control.worker import Worker
@@ -60,6 +61,7 @@ class PolicyNode(LifecycleNode):
         self._problem = "not configured"
         self._level = DiagnosticStatus.WARN
         self._worker: Worker | None = None
+        self._instructions: Instructions | None = None
         self._session: PolicySession | None = None
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # On the steady clock, since simulated time may stand still.
@@ -90,8 +92,10 @@ class PolicyNode(LifecycleNode):
     def _configure(self, parameters: PolicyParameters) -> None:
         """Load the policy in the thread of the network, while diagnostics go on."""
         self._problem, self._level = "configuring: loading the policy", DiagnosticStatus.WARN
-        self._worker = Worker(self, NETWORK_THREAD)
-        loading = self._worker.submit(partial(load_policy, parameters), then=lambda _: None)
+        self._worker, self._instructions = Worker(self, NETWORK_THREAD), Instructions()
+        loading = self._worker.submit(
+            partial(load_policy, parameters, self._instructions), then=lambda _: None
+        )
         published_s = -math.inf
         while not wait([loading], timeout=0.05).done:
             if self._interrupted():
@@ -108,9 +112,11 @@ class PolicyNode(LifecycleNode):
         self._end_worker()
 
     def _end_worker(self) -> None:
+        if self._instructions is not None:
+            self._instructions.close()
         if self._worker is not None:
             self._worker.close()
-            self._worker = None
+        self._worker = self._instructions = None
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start the ticks with the memory as it is."""

@@ -83,6 +83,7 @@ class PolicySession:
         self._delivered: Vector | None = None
         runner = loaded.runner
         self._instruction = runner.instruction or ""
+        self._reset_runner = partial(loaded.instructions.reset, runner)
         self._loop = ControlLoop(
             runner,
             loaded.limits,
@@ -94,6 +95,7 @@ class PolicySession:
             self._loop,
             worker,
             parameters.snapshot_path,
+            reset=self._reset_runner,
             on_reset=self._begin_episode,
             on_restore=self._on_restore,
         )
@@ -154,8 +156,7 @@ class PolicySession:
         self._commands.flush()
 
     def close(self) -> None:
-        """Destroy all topics and services. A call of the network that is under way comes to nothing."""
-        self._worker.close()
+        """Destroy all topics and services. The caller closes the worker before."""
         self._inputs.close()
         self._memory.close()
         self._commands.close()
@@ -259,7 +260,7 @@ class PolicySession:
         runner = self._loop.runner
         if text == self._instruction:  # or else a newer instruction waits already
             try:
-                runner.reset(text)
+                self._reset_runner(text)
             except UserError:
                 runner.instruction = None
                 raise
