@@ -12,6 +12,7 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.control.instructions import Instructions
 from ttm_policy.parameters import LIMITS, PolicyParameters
 
 
@@ -22,9 +23,10 @@ class LoadedPolicy:
     runner: PolicyRunner
     codec: CommandCodec
     limits: SafetyLimits
+    instructions: Instructions
 
 
-def load_policy(parameters: PolicyParameters) -> LoadedPolicy:
+def load_policy(parameters: PolicyParameters, instructions: Instructions) -> LoadedPolicy:
     """Load contract and checkpoint, and compute the embedding of the instruction.
 
     This takes seconds. Call it in the thread that runs the ticks, since the number of threads of
@@ -45,6 +47,6 @@ def load_policy(parameters: PolicyParameters) -> LoadedPolicy:
         contract, runner.spec, {name: getattr(parameters, name) for name in LIMITS}
     )
     if parameters.instruction:
-        runner.reset(parameters.instruction)
+        instructions.reset(runner, parameters.instruction)
     codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
-    return LoadedPolicy(runner, codec, limits)
+    return LoadedPolicy(runner, codec, limits, instructions)

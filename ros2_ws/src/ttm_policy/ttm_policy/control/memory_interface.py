@@ -29,7 +29,8 @@ Serve = Callable[[Trigger.Request, Trigger.Response], Coroutine[Any, Any, Trigge
 class MemoryInterface:
     """The topic and the services of one policy's memory.
 
-    `on_reset` is called after each reset with the stamp of the observation that was answered last, so
+    `reset` empties the memory under an instruction, in the thread of the network. `on_reset` is called
+    after each reset with the stamp of the observation that was answered last, so
     that the caller can drop what it received before. `on_restore` is called after each restore.
     """
 
@@ -40,11 +41,12 @@ class MemoryInterface:
         worker: Worker,
         snapshot_path: str,
         *,
+        reset: Callable[[str], None],
         on_reset: Callable[[int], None],
         on_restore: Callable[[], None],
     ):
         self._node, self._loop, self._worker, self._path = node, loop, worker, snapshot_path
-        self._on_reset, self._on_restore = on_reset, on_restore
+        self._reset_runner, self._on_reset, self._on_restore = reset, on_reset, on_restore
         self._publisher = node.create_publisher(Float32MultiArray, "~/memory", LATCHED)
         self.report = MemoryReport()
         """The memory after the last call. It never waits for the network."""
@@ -70,7 +72,7 @@ class MemoryInterface:
         runner = self._loop.runner
         if not runner.instruction:
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
-        runner.reset(runner.instruction)
+        self._reset_runner(runner.instruction)
         answered_ns, self._loop.last_stamp_ns = self._loop.last_stamp_ns, 0
         report = MemoryReport.of(runner)
 
