@@ -99,7 +99,11 @@ def test_e_stop_and_deactivation_end_with_zero_commands(
     robot.observe(observations[1])
     robot.settle()
     assert len(robot.actions) == 1
+    assert not robot.call("rearm").success  # it is still pressed
     robot.press_e_stop(False)
+    robot.wait(lambda: "released" in robot.diagnosis, "the release")
+    assert len(robot.actions) == 1
+    assert robot.call("rearm").success
     robot.wait(lambda: len(robot.actions) == 2, "the tick after the e-stop")
 
     for end in ("deactivate", "signal"):

@@ -16,7 +16,15 @@ setup(
         NAME,
         *(
             f"{NAME}.{folder}"
-            for folder in ("bags", "contract", "control", "launching", "recording", "simulator")
+            for folder in (
+                "bags",
+                "contract",
+                "control",
+                "guards",
+                "launching",
+                "recording",
+                "simulator",
+            )
         ),
     ],
     package_data={NAME: ["*.yaml"]},

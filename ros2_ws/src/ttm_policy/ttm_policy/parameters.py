@@ -122,6 +122,22 @@ class PolicyParameters(LimitParameters):
             live=True,
         ),
     ] = 2.0
+    e_stop_rearm: Annotated[
+        bool,
+        Parameter(
+            "Whether the robot waits for the service rearm after an emergency stop. If false, it "
+            "goes on by itself as soon as the emergency stop is released."
+        ),
+    ] = True
+    e_stop_timeout_s: Annotated[
+        float,
+        Parameter(
+            "Longest silence of the topic e_stop before the robot stops; 0 to accept any. With a "
+            "value above 0 the robot does not move before the first message, either.",
+            unit="s",
+            minimum=0,
+        ),
+    ] = 0.0
     command_rate_hz: Annotated[
         float,
         Parameter(

@@ -47,6 +47,9 @@ SUCCESS, FAILURE, ERROR = (
 DIAGNOSTICS_PERIOD_S = 1.0
 """Wall time between two messages on `/diagnostics`, whatever the node is doing."""
 
+END_WITHIN_S = 1.8
+"""The longest time from a signal to the end of the process, in seconds."""
+
 NETWORK_THREAD = "network"
 
 
@@ -153,6 +156,7 @@ class PolicyNode(LifecycleNode):
     def _disconnect(self) -> None:
         self._stop()
         if self._session is not None:
+            self._session.flush()
             self._session.close()
             self._session = None
         self._problem, self._level = "not configured", DiagnosticStatus.WARN
@@ -221,7 +225,7 @@ def main() -> int:
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        code = _run(StopSignals())
+        code = _run(StopSignals(END_WITHIN_S))
     finally:
         rclpy.try_shutdown()
     _leave_threads_behind(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.control.control_loop import PolicyTick
 from ttm_policy.control.held_command import HeldCommand
+from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
 
 FLUSH_S = 0.5
-"""The longest wait for subscribers to acknowledge the last commands."""
+"""The longest wait for all subscribers to acknowledge the last commands."""
 
 
 class CommandPublishers:
@@ -33,8 +35,15 @@ class CommandPublishers:
     such as the goal of a gripper, is sent once for each tick. In lockstep nothing is sent again.
     """
 
-    def __init__(self, node: Node, codec: CommandCodec, parameters: PolicyParameters):
-        self._node, self._codec = node, codec
+    def __init__(
+        self,
+        node: Node,
+        codec: CommandCodec,
+        parameters: PolicyParameters,
+        echo: CommandEcho | None = None,
+    ):
+        """echo: what is to know of every command, so that it can tell those of others."""
+        self._node, self._codec, self._echo = node, codec, echo
         self.expired = 0
         """How often a command's lifespan ended before the next tick."""
         qos = LATCHED if parameters.lockstep else COMMAND
@@ -86,6 +95,8 @@ class CommandPublishers:
 
     def _send(self, messages: dict[str, Any]) -> None:
         for topic, message in messages.items():
+            if self._echo is not None:
+                self._echo.sent(topic, message)
             self._publishers[topic].publish(message)
 
     def _now_s(self) -> float:
@@ -93,8 +104,9 @@ class CommandPublishers:
 
     def flush(self) -> None:
         """Wait until the commands have arrived, since an exit drops those not sent yet."""
+        until_s = time.monotonic() + FLUSH_S
         for publisher in self._publishers.values():
-            publisher.wait_for_all_acked(Duration(seconds=FLUSH_S))
+            publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
 
     def close(self) -> None:
         """Destroy all publishers."""

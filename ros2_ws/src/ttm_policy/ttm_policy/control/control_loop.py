@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.errors import ObservationError
+from ttm.policy.errors import ObservationError, StaleObservation
 from ttm.policy.run.freshness import require_fresh
 from ttm.policy.run.runner import PolicyRunner
 from ttm_policy.contract.safety_limits import SafetyLimits
@@ -206,6 +206,17 @@ class ControlLoop:
         self.held_ticks += ticked
         too_long = wall_s - self._last_good_s > self.stop_after_s
         self.state = LoopState.STOPPED if too_long else LoopState.HOLDING
+
+    def require_ticks(self, wall_s: float) -> None:
+        """Raise `StaleObservation` if the loop runs, but has had no tick for too long."""
+        period_s = self.runner.spec.control_dt_s
+        limit_s = max(self.max_age_s, 1.5 * period_s) + period_s
+        silence_s = wall_s - (self._last_good_s or wall_s)
+        if self.state is LoopState.RUNNING and silence_s > limit_s:
+            raise StaleObservation(
+                f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is "
+                "accepted: is the computer overloaded, or the network too slow?"
+            )
 
     def reset(self, instruction: str) -> None:
         """Begin an episode with empty memory at tick 0."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from rclpy.node import Node
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import JointState
 
-from ttm.policy.errors import MissingObservation
+from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation
+from ttm.policy.run.freshness import require_fresh
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.conversions import (
     MESSAGE_TYPES,
@@ -26,6 +28,8 @@ from ttm_policy.contract.robot_contract import (
     VectorSource,
 )
 from ttm_policy.control.control_loop import StampedObservation
+from ttm_policy.guards.arrivals import Arrivals
+from ttm_policy.guards.plausibility import require_contrast, require_frame_id, require_plausible
 from ttm_policy.qos import LATCHED, SENSOR
 
 
@@ -42,12 +46,14 @@ class JointStates:
         for name, position in zip(message.name, message.position, strict=False):
             self._positions[name], self._stamps[name] = position, stamp_ns
 
-    def merged(self, source: VectorSource) -> tuple[JointState, int]:
-        """Return all joints seen so far, and the oldest stamp (ns) of those in the source."""
-        needed = [self._stamps[field.path] for field in source.fields if field.path in self._stamps]
-        return JointState(name=list(self._positions), position=list(self._positions.values())), min(
-            needed, default=0
-        )
+    def oldest_ns(self, source: VectorSource) -> int:
+        """Return the oldest stamp of the joints in the source, or 0 if none was seen."""
+        stamps = (self._stamps[field.path] for field in source.fields if field.path in self._stamps)
+        return min(stamps, default=0)
+
+    def merged(self) -> JointState:
+        """Return all joints seen so far."""
+        return JointState(name=list(self._positions), position=list(self._positions.values()))
 
 
 class Inputs:
@@ -66,7 +72,13 @@ class Inputs:
         on_message: Callable[[], None],
     ):
         self._node, self._spec, self._lockstep, self._on_message = node, spec, lockstep, on_message
+        self._max_skew_s = contract.max_skew_s
+        self._arrivals = Arrivals()
         self._sources = {source.name: source for source in contract.inputs}
+        self._labels = {
+            name: f"{name} ({node.resolve_topic_name(source.topic)})"
+            for name, source in self._sources.items()
+        }
         self._newest: dict[str, Any] = {}
         self._joints = {
             name: JointStates()
@@ -80,6 +92,7 @@ class Inputs:
             self._newest[source.name] = message
             if source.name in self._joints:
                 self._joints[source.name].add(message)
+            self._arrivals.add(self._labels[source.name], self._stamp_ns(source), time.monotonic())
             self._on_message()
 
         qos = LATCHED if self._lockstep else SENSOR
@@ -89,11 +102,7 @@ class Inputs:
 
     def missing(self) -> list[str]:
         """Return the inputs from which nothing was received yet, as `name (topic)`."""
-        return [
-            f"{name} ({self._node.resolve_topic_name(source.topic)})"
-            for name, source in self._sources.items()
-            if name not in self._newest
-        ]
+        return [label for name, label in self._labels.items() if name not in self._newest]
 
     def complete_stamp_ns(self) -> int | None:
         """Return the stamp that all newest messages share, or None while their stamps differ."""
@@ -102,36 +111,100 @@ class Inputs:
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
         return stamps.pop() if len(stamps) == 1 else None
 
+    def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
+        """Raise `ObservationError` if an input is missing, silent or old, or has too many publishers.
+
+        now_ns: the time on the clock that stamps the messages. wall_s: that of a steady clock.
+        """
+        self._require_received()
+        for source in self._sources.values():
+            self._require_publishers(source)
+        self._arrivals.require_alive(wall_s, max_age_s)
+        for source in self._sources.values():
+            try:
+                require_fresh((now_ns - self._stamp_ns(source)) * 1e-9, max_age_s)
+            except StaleObservation as error:
+                raise StaleObservation(f"{self._labels[source.name]}: {error}") from error
+
+    def frames(self) -> dict[str, int]:
+        """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame."""
+        if self._lockstep:  # there, every observation has a new stamp
+            return {}
+        return {
+            source.name: self._stamp_ns(source)
+            for source in self._sources.values()
+            if isinstance(source, ImageSource) and not source.repeat
+        }
+
     def observation(self) -> StampedObservation:
         """Return the newest value of each input.
 
-        Raises `ObservationError` if one is missing or malformed.
+        Raises `ObservationError` if one is missing, malformed or implausible, or if they were captured
+        too far apart.
         """
+        self._require_received()
+        stamps = {name: self._stamp_ns(source) for name, source in self._sources.items()}
+        self._require_together(stamps)
+        values = {name: self._convert(source) for name, source in self._sources.items()}
+        cameras = [stamps[camera.name] for camera in self._spec.cameras]
+        return StampedObservation(
+            executed=values.pop(EXECUTED_ACTION, None),
+            values=values,
+            stamp_ns=min(cameras or stamps.values()),
+            oldest_ns=min(stamps.values()),
+            newest_ns=max(stamps.values()),
+            frames=self.frames(),
+        )
+
+    def _require_received(self) -> None:
         if missing := self.missing():
             raise MissingObservation(
                 f"nothing received yet from: {', '.join(missing)}; is it published?"
             )
-        values, stamps = {}, {}
-        for name, source in self._sources.items():
-            values[name], stamps[name] = self._convert(source)
-        cameras = [stamps[camera.name] for camera in self._spec.cameras]
-        executed = values.pop(EXECUTED_ACTION, None)
-        return StampedObservation(
-            values, min(cameras or stamps.values()), min(stamps.values()), executed
+
+    def _require_publishers(self, source: ImageSource | VectorSource) -> None:
+        if self._node.count_publishers(source.topic) <= source.publishers:
+            return
+        topic = self._node.resolve_topic_name(source.topic)
+        infos = self._node.get_publishers_info_by_topic(topic)
+        names = ", ".join(sorted(info.node_name for info in infos))
+        raise MalformedObservation(
+            f"{self._labels[source.name]} has {len(infos)} publishers ({names}); the contract accepts "
+            f"{source.publishers}: end the others, or set `publishers` in the contract"
         )
 
-    def _convert(self, source: ImageSource | VectorSource) -> tuple[npt.NDArray[Any], int]:
+    def _require_together(self, stamps: Mapping[str, int]) -> None:
+        first, last = min(stamps, key=stamps.__getitem__), max(stamps, key=stamps.__getitem__)
+        skew_s = (stamps[last] - stamps[first]) * 1e-9
+        if skew_s > self._max_skew_s:
+            raise StaleObservation(
+                f"{self._labels[first]} is {skew_s:.3f} s older than "
+                f"{self._labels[last]}; max_skew_s of the contract is {self._max_skew_s:g}"
+            )
+
+    def _stamp_ns(self, source: ImageSource | VectorSource) -> int:
+        """Return the stamp of the newest message; of merged joints, the oldest one."""
+        if isinstance(source, VectorSource) and source.name in self._joints:
+            return self._joints[source.name].oldest_ns(source)
+        return stamp_to_ns(self._newest[source.name].header.stamp)
+
+    def _convert(self, source: ImageSource | VectorSource) -> npt.NDArray[Any]:
         message = self._newest[source.name]
-        stamp_ns = stamp_to_ns(message.header.stamp)
+        require_frame_id(message, source)
         if isinstance(source, ImageSource):
-            return image_to_frame(message, source, self._spec.camera(source.name)), stamp_ns
+            frame = image_to_frame(message, source, self._spec.camera(source.name))
+            require_contrast(frame, source)
+            return frame
         if source.name in self._joints:
-            message, stamp_ns = self._joints[source.name].merged(source)
-        return np.asarray(read_vector(message, source)), stamp_ns
+            message = self._joints[source.name].merged()
+        values = read_vector(message, source)
+        require_plausible(values, source)
+        return np.asarray(values)
 
     def forget(self) -> None:
         """Drop everything received, so that the next tick waits for new messages."""
         self._newest.clear()
+        self._arrivals.clear()
         self._joints = {name: JointStates() for name in self._joints}
 
     def close(self) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
 from rclpy.timer import Timer
-from std_msgs.msg import Bool, String
+from std_msgs.msg import String
 
 from ttm.policy.errors import ObservationError, UserError
 from ttm.policy.run.freshness import require_fresh
@@ -30,31 +29,12 @@ from ttm_policy.control.inputs import Inputs
 from ttm_policy.control.loading import LoadedPolicy
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.memory_report import MemoryReport
+from ttm_policy.control.robot_description import RobotDescription
+from ttm_policy.control.thought import Question, Thought
+from ttm_policy.control.vigilance import Vigilance
 from ttm_policy.control.worker import Worker
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import LATCHED
-
-
-@dataclass(frozen=True)
-class Thought:
-    """What the network made of an observation."""
-
-    action: Vector
-    """The policy's own action (A,)."""
-    memory: MemoryReport
-    seconds: float
-    """How long the network took."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """An observation that the network is at work on."""
-
-    observation: StampedObservation
-    now_ns: int
-    reply_stamp: Time
-    stops: int
-    """How often the robot had been stopped before. A stop in between makes the answer void."""
 
 
 class PolicySession:
@@ -99,7 +79,6 @@ class PolicySession:
             on_reset=self._begin_episode,
             on_restore=self._on_restore,
         )
-        self._commands = CommandPublishers(node, loaded.codec, parameters)
         self._inputs = Inputs(
             node,
             loaded.codec.contract,
@@ -108,9 +87,19 @@ class PolicySession:
             on_message=self._on_input,
         )
         worker.on_idle = self._on_input
+        self._vigilance = Vigilance(
+            node,
+            self._loop,
+            self._inputs,
+            loaded.codec,
+            parameters,
+            on_watch=self._watch,
+            on_e_stop=self._heed_e_stop,
+        )
+        self._commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
+        self._description = RobotDescription(node, loaded.limits)
         self._listeners = [
             node.create_subscription(String, "instruction", self._on_instruction, LATCHED),
-            node.create_subscription(Bool, "e_stop", self._on_e_stop, 10),
         ]
         self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
@@ -123,6 +112,7 @@ class PolicySession:
         self.active = True
         if self._loop.state is not LoopState.PREPARING:
             self._loop.resume()
+        self._heed_e_stop()
         if not self._parameters.lockstep:
             period_s = self._loop.runner.spec.control_dt_s
             self._timer = self._node.create_timer(period_s, self._on_timer)
@@ -157,7 +147,9 @@ class PolicySession:
 
     def close(self) -> None:
         """Destroy all topics and services. The caller closes the worker before."""
+        self._vigilance.close()
         self._inputs.close()
+        self._description.close()
         self._memory.close()
         self._commands.close()
         for listener in self._listeners:
@@ -173,15 +165,39 @@ class PolicySession:
         self._worker.deliver()
         if not self._worker.idle:
             return  # The network is still at work; the command of the last tick stays in force.
-        now = self._node.get_clock().now()
-        self._tick(now.nanoseconds, now.to_msg())
+        self._tick_if_seeing()
+
+    def _tick_if_seeing(self) -> None:
+        before, now = self._loop.state, self._node.get_clock().now()
+        if self._vigilance.lets_tick():
+            self._tick(now.nanoseconds, now.to_msg())
+        else:
+            self._stand_still_if_due(before)
+
+    def _watch(self) -> None:
+        """On the steady clock, stop the robot as soon as the policy sees it no more."""
+        self._heed_e_stop()
+        if self.active and not self._parameters.lockstep:
+            before = self._loop.state
+            self._vigilance.look()
+            if self._loop.state is not before:
+                self._stand_still_if_due(before)
 
     def _on_input(self) -> None:
-        """In lockstep, run a tick on each complete observation once.
+        """In lockstep, run a tick on each complete observation once, whose stamp the commands carry.
 
-        The commands carry its stamp.
+        Otherwise, run a tick that is overdue because a camera had no new frame.
         """
-        if not self.active or not self._parameters.lockstep or not self._worker.idle:
+        if not self.active or not self._worker.idle:
+            return
+        if not self._parameters.lockstep:
+            if (
+                self._timer is not None
+                and self._vigilance.due
+                and not self._vigilance.lacks_frame()
+            ):
+                self._timer.reset()
+                self._tick_if_seeing()
             return
         stamp_ns = self._inputs.complete_stamp_ns()
         if stamp_ns is not None and stamp_ns > self._loop.last_stamp_ns:
@@ -189,19 +205,21 @@ class PolicySession:
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
         """Let the network think about the newest observation."""
-        before = self._loop.state
+        before, wall_s = self._loop.state, time.monotonic()
         try:
             observation = self._inputs.observation()
-            if self._loop.begin(observation, now_ns * 1e-9):
-                question = Question(observation, now_ns, reply_stamp, self._stops)
+            if self._loop.begin(observation, now_ns * 1e-9, wall_s):
+                question = Question(observation, wall_s, reply_stamp, self._stops)
                 self._worker.submit(partial(self._think, question), partial(self._answer, question))
                 return
         except ObservationError as error:
-            self._loop.hold(error, now_ns * 1e-9)
+            self._loop.hold(error, wall_s)
         self._stand_still_if_due(before)
 
     def _stand_still_if_due(self, before: LoopState) -> None:
-        if self._loop.state in STANDING_STILL:
+        if self._loop.state is LoopState.PAUSED:
+            self._commands.stop()  # What the last tick commanded was done, and stays the previous action.
+        elif self._loop.state in STANDING_STILL:
             self._stop_robot()
         self._report_if_changed(before)
 
@@ -219,7 +237,7 @@ class PolicySession:
             thought = future.result()
             self._require_in_time(question.observation)
         except ObservationError as error:
-            self._loop.hold(error, question.now_ns * 1e-9)
+            self._loop.hold(error, question.wall_s)
             self._stand_still_if_due(before)
             return
         self._tick_ms = thought.seconds * 1e3
@@ -239,7 +257,7 @@ class PolicySession:
             require_fresh((now_ns - observation.oldest_ns) * 1e-9, limit_s)
 
     def _act(self, action: Vector, question: Question) -> None:
-        tick = self._loop.finish(action, question.now_ns * 1e-9, question.observation)
+        tick = self._loop.finish(action, question.wall_s, question.observation)
         self._commands.publish(tick, question.reply_stamp)
         self._delivered = tick.command
         self._worker.submit(partial(self._loop.acted, tick.command))
@@ -282,23 +300,36 @@ class PolicySession:
             self._node.get_logger().info(f"new instruction, memory reset: {text}")
         self._report_if_changed(before)
 
-    def _on_e_stop(self, message: Bool) -> None:
+    def _heed_e_stop(self) -> None:
+        """Stop the robot if the emergency stop says so, and go on when it does no more."""
         before = self._loop.state
-        self._loop.set_e_stop(message.data)
-        self._report_if_changed(before)
-        if message.data:
-            self._stop_robot()
-        else:
+        self._vigilance.heed_e_stop()
+        if self._loop.state is before:
+            return
+        if self._loop.state is not LoopState.E_STOP:
             self._on_input()
+        elif self.active:
+            self._stop_robot()
+        self._report_if_changed(before)
 
     def _begin_episode(self, answered_ns: int) -> None:
         """Accept the old stamps of a restarted simulator, but answer no observation twice."""
-        self._delivered = None
+        self._end_command()
         if self._inputs.complete_stamp_ns() == answered_ns or not self._parameters.lockstep:
             self._inputs.forget()
 
-    def _on_restore(self) -> None:
+    def _end_command(self) -> None:
+        """Let the robot stand still until the next tick, since its command belongs to another memory.
+
+        In lockstep it stands still anyway, and would take this for an answer.
+        """
         self._delivered = None
+        if self.active and not self._parameters.lockstep:
+            self._stops += 1
+            self._commands.stop()
+
+    def _on_restore(self) -> None:
+        self._end_command()
         self._instruction = self._memory.report.instruction
 
     def _report_if_changed(self, before: LoopState) -> None:
