@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 
 SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives from reliable and from best-effort publishers, and keeps only the newest message."""
@@ -16,3 +21,20 @@ LATCHED = QoSProfile(
 """Late subscribers receive the last message. This serves instructions, and all topics in lockstep:
 a message that is lost while two processes discover each other would never be sent again, and both
 would wait."""
+
+TRANSFORMS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
+"""What tf2 takes for `/tf`."""
+
+_EVENTS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def listen(
+    node: Node, kind: Any, topic: str, callback: Callable[[Any], None]
+) -> list[Subscription[Any]]:
+    """Subscribe to a topic of rare messages, whatever the QoS of its publishers.
+
+    A subscription either gets what was published before it (transient local) or hears publishers
+    that keep nothing, such as `ros2 topic pub`. Therefore there are two, and `callback` gets most
+    messages twice: it must change nothing at the second one.
+    """
+    return [node.create_subscription(kind, topic, callback, qos) for qos in (LATCHED, _EVENTS)]

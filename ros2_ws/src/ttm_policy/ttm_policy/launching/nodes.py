@@ -29,7 +29,7 @@ Given = Mapping[str, Mapping[str, Any]]
 """The arguments that were given, by the name of the class that declares them."""
 
 RESPAWN_DELAY_S = 0.5
-SIGTERM_AFTER_S, SIGKILL_AFTER_S = "3", "1"
+SIGTERM_AFTER_S, SIGKILL_AFTER_S = "4", "1"
 """Ctrl-C ends everything within the sum of both: a node that ignores SIGINT is sent these signals."""
 _SIMULATED = ("/clock", "/tf", "/tf_static")
 """Topics that all nodes of a machine share, unless two simulated robots each have their own."""
@@ -42,7 +42,7 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     if not simulated:
         _require_no_arguments_of_the_simulator(given)
     shared = {"lockstep": True} if simulated else {}
-    defaults = {**shared, "use_sim_time": simulated}
+    defaults: dict[str, Any] = {**shared, "use_sim_time": simulated}
     values = {**given[PolicyParameters.__name__]}
     if "use_sim_time" in own:
         values["use_sim_time"] = own["use_sim_time"]

@@ -27,7 +27,7 @@ def read_value(parameter: DeclaredParameter, text: str) -> Any:
             f"argument {parameter.name} is '{text}'; give {_KINDS[parameter.type]}"
         ) from None
     parameter.check(value, label=f"argument {parameter.name}")
-    return os.path.expanduser(value) if parameter.about.is_path else value
+    return os.path.expanduser(str(value)) if parameter.about.is_path else value
 
 
 def read_values(

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from rclpy.client import Client
+from rclpy.clock import Clock
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
+from ttm_policy.qos import listen
 from ttm_policy.reset_reply import ResetReply, read_reset_reply
+from ttm_policy.simulator.pace import Pace
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.stop_signals import StopSignals
 
@@ -45,7 +48,7 @@ class RosActor:
         policy_node = node.parameters.policy_node
         self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
         self._erase = node.create_client(Trigger, f"{policy_node}/erase_memory")
-        node.create_subscription(Bool, "e_stop", self._on_e_stop, 10)
+        listen(node, Bool, "e_stop", self._on_e_stop)
 
     def _on_e_stop(self, message: Bool) -> None:
         self._e_stop = message.data
@@ -123,8 +126,9 @@ class LockstepActor(RosActor):
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `ttm.sim.evaluation.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
-        commands.expect(self.node.time_ns + round(self.node.spec.control_dt_s * 1e9))
-        self.node.publish_observation(observation, self._executed)
+        stamp_ns = self.node.next_time_ns()
+        commands.expect(stamp_ns)
+        self.node.publish_observation(observation, self._executed, stamp_ns)
         limit_s = self.node.parameters.command_timeout_s
         try:
             self._wait(lambda: not commands.missing(), limit_s, "the policy gives no command")
@@ -144,18 +148,49 @@ class LockstepActor(RosActor):
 
 
 class FreeRunningActor(RosActor):
-    """Lets time run on, and carries out the newest commands at the end of each tick."""
+    """Lets time run on, and carries out the newest commands at the end of each tick.
+
+    In real time, stamps and `/clock` are the time of the system clock, as on a robot, so that they
+    are right for nodes with `use_sim_time` and without. At another rate they are simulated time.
+    """
+
+    def __init__(self, node: SimNode, signals: StopSignals):
+        super().__init__(node, signals)
+        self._rate = node.parameters.rate or 1.0
+        self._pace = Pace(node.spec.control_dt_s / self._rate)
+        self._system = Clock()
+
+    def reset(self, instruction: str) -> None:
+        """See `RosActor`. The time until the policy is ready is no delay of the simulation."""
+        super().reset(instruction)
+        self._pace.restart()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.evaluation.rollout.Actor`. A simulation that is late does not catch up."""
-        begin_ns = self.node.publish_observation(observation, self._executed)
-        begin_s = time.monotonic()
-        rate = self.node.parameters.rate or 1.0
-        end_s, last_clock_s = begin_s + self.node.spec.control_dt_s / rate, begin_s
+        """See `ttm.sim.evaluation.rollout.Actor`."""
+        begin_s = last_clock_s = time.monotonic()
+        begin_ns = self._begin_ns()
+        end_s = self._pace.next_end(begin_s)
+        self.node.publish_observation(observation, self._executed, begin_ns)
         while (now_s := time.monotonic()) < end_s:
             if now_s - last_clock_s >= CLOCK_PERIOD_S:
-                self.node.publish_clock(begin_ns + round((now_s - begin_s) * rate * 1e9))
+                self._publish_clock(begin_ns, now_s - begin_s)
                 last_clock_s = now_s
             self.spin(min(CLOCK_PERIOD_S, end_s - now_s))
+        self._publish_clock(begin_ns, time.monotonic() - begin_s)
         self._executed = self.node.commands.in_force()
         return self._executed
+
+    def speed(self) -> float:
+        """Return the simulated seconds per second since the last reset."""
+        return self._rate * self._pace.achieved()
+
+    def _begin_ns(self) -> int:
+        """Return the stamp of the next observation: now, or a tick of simulated time after the last."""
+        return self._system.now().nanoseconds if self._rate == 1.0 else self.node.next_time_ns()
+
+    def _publish_clock(self, begin_ns: int, elapsed_s: float) -> None:
+        """elapsed_s: wall time since the observation. Simulated time waits for the next one."""
+        tick_s = elapsed_s * self._rate
+        if self._rate != 1.0:
+            tick_s = min(tick_s, self.node.spec.control_dt_s)
+        self.node.publish_clock(begin_ns + round(tick_s * 1e9))

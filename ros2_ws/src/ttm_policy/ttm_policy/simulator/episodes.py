@@ -75,8 +75,11 @@ class Episodes:
             )
         self._actions[f"seed_{seed}"] = np.array(recorder.actions, dtype=np.float32)
         ended = "success" if outcome.success else "no success"
+        speed = ""
+        if isinstance(self.actor, FreeRunningActor):
+            speed = f", {self.actor.speed():.3f} simulated seconds per second"
         self._node.say(
-            f"episode {index + 1} of {parameters.episodes}: {ended} after {outcome.ticks} ticks"
+            f"episode {index + 1} of {parameters.episodes}: {ended} after {outcome.ticks} ticks{speed}"
         )
         return outcome
 

@@ -13,14 +13,15 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import stamp_to_ns
 from ttm_policy.qos import COMMAND, LATCHED
 
-COMMAND_TIMEOUT_S = 0.4
-"""Simulated time after which a twist expires, as on base controllers and MoveIt Servo."""
+COMMAND_TIMEOUT_S = 0.3
+"""Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
+after the last command the odometry of a base that is simulated in ticks of 0.2 s says that it stands."""
 
 
 class ReceivedCommands:
     """Subscribes to all command topics of a `CommandCodec`.
 
-    `now_s` is the simulated time in seconds.
+    `now_s` is the simulated time in seconds, as published last.
     """
 
     def __init__(self, node: Node, codec: CommandCodec, *, lockstep: bool):

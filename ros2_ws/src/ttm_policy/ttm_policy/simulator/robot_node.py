@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from builtin_interfaces.msg import Time
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float32MultiArray, String
@@ -21,10 +22,11 @@ from ttm_policy.contract.conversions import (
     ns_to_stamp,
     write_vector,
 )
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource, VectorSource
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import LATCHED
+from ttm_policy.simulator.display import RobotDisplay
 from ttm_policy.simulator.received_commands import ReceivedCommands
 
 FIRST_STAMP_NS = 1_000_000_000
@@ -55,6 +57,7 @@ class SimNode(Node):
         }
         codec = CommandCodec(contract, self.spec, cmd_vel_stamped=self.parameters.cmd_vel_stamped)
         self.commands = ReceivedCommands(self, codec, lockstep=self.parameters.lockstep)
+        self._display = RobotDisplay(self, env, self.spec, contract)
         self._clock = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
         self._episode = self.create_publisher(String, "~/episode", LATCHED)
@@ -73,31 +76,42 @@ class SimNode(Node):
         return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
 
     def publish_clock(self, time_ns: int) -> None:
-        """Publish the simulated time."""
+        """Publish the simulated time, which also decides when a command expires."""
+        self.commands.now_s = time_ns * 1e-9
         self._clock.publish(Clock(clock=ns_to_stamp(time_ns)))
 
+    def next_time_ns(self) -> int:
+        """Return the simulated time one tick after the last observation, ns."""
+        return self.time_ns + round(self.spec.control_dt_s * 1e9)
+
     def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray
-    ) -> int:
-        """Publish all inputs with one stamp, a tick after the last, and return it in ns.
+        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
+    ) -> None:
+        """Publish all inputs with one stamp, and the robot as visualisers see it.
 
         executed: (A,), what the robot did since the last one; zeros at the start of an episode.
+        time_ns: the stamp.
         """
-        self.time_ns += round(self.spec.control_dt_s * 1e9)
-        stamp = ns_to_stamp(self.time_ns)
-        self.commands.now_s = self.time_ns * 1e-9
+        self.time_ns = time_ns
+        stamp = ns_to_stamp(time_ns)
         values = {**observation, EXECUTED_ACTION: executed}
+        self._display.begin_tick()
         for source in self._sources:
-            if isinstance(source, ImageSource):
-                message = frame_to_image(values[source.name], source, stamp)
-            else:
-                message = MESSAGE_TYPES[source.type]()
-                message.header.stamp = stamp
-                write_vector(message, source, values[source.name])
-            self._sensors[source.name].publish(message)
+            self._sensors[source.name].publish(self._message(source, values[source.name], stamp))
+        self._display.publish(stamp)
         # The clock comes last: it triggers the policy's tick, which must see this observation.
-        self.publish_clock(self.time_ns)
-        return self.time_ns
+        self.publish_clock(time_ns)
+
+    def _message(self, source: ImageSource | VectorSource, values: np.ndarray, stamp: Time) -> Any:
+        if isinstance(source, ImageSource):
+            message = frame_to_image(values, source, stamp)
+            message.header.frame_id = self._display.frame_of(source)
+            return message
+        message = MESSAGE_TYPES[source.type]()
+        self._display.complete(message, source)
+        message.header.stamp = stamp
+        write_vector(message, source, values)
+        return message
 
     def publish_instruction(self, text: str) -> None:
         """Publish the instruction, which late subscribers receive too."""

@@ -1,0 +1,68 @@
+"""What the simulated robot carries out, by the simulated time at which commands were received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import TwistStamped
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.simulator.received_commands import ReceivedCommands
+
+BASE, GRIPPER = SPEC.action_slices["base"], SPEC.action_slices["gripper"]
+
+
+class Subscriptions:
+    """Takes the place of a node, and hands messages to its subscriptions."""
+
+    def __init__(self) -> None:
+        self.receive: dict[str, Callable[[Any], None]] = {}
+
+    def create_subscription(
+        self, kind: Any, topic: str, callback: Callable[[Any], None], qos: Any
+    ) -> None:
+        self.receive[topic] = callback
+
+
+@pytest.fixture
+def node() -> Subscriptions:
+    return Subscriptions()
+
+
+@pytest.fixture
+def commands(node: Subscriptions) -> ReceivedCommands:
+    codec = CommandCodec(load_contract(), SPEC)
+    return ReceivedCommands(node, codec, lockstep=False)  # type: ignore[arg-type]
+
+
+def test_the_base_stops_by_itself_within_half_a_second(
+    node: Subscriptions, commands: ReceivedCommands
+) -> None:
+    """A tick of 0.2 s carries out what is in force at its end, and the next odometry shows it."""
+    command = TwistStamped()
+    command.twist.linear.x = 0.3
+    for received_s in np.arange(10.0, 10.2, 0.01):
+        commands.now_s = float(received_s)
+        node.receive["cmd_vel"](command)
+        shown = []
+        for tick_end_s in (10.2, 10.4, 10.6, 10.8):
+            commands.now_s = tick_end_s
+            shown.append(float(commands.in_force()[BASE][0]))
+        assert shown[0] == pytest.approx(0.3)
+        stands_s = 10.2 + 0.2 * shown.index(0.0)
+        assert stands_s - received_s <= 0.5 + 1e-9
+        assert shown[-1] == 0.0
+
+
+def test_a_gripper_goal_stays_in_force(node: Subscriptions, commands: ReceivedCommands) -> None:
+    names = ["r_gripper_finger_joint", "l_gripper_finger_joint"]
+    goal = JointTrajectory(joint_names=names, points=[JointTrajectoryPoint(positions=[0.05, 0.05])])
+    node.receive["gripper_controller/joint_trajectory"](goal)
+    commands.now_s = 1000.0
+    assert commands.in_force()[GRIPPER] == pytest.approx(1.0)
