@@ -5,28 +5,14 @@ Without ROS, the pip package of the repository installs the same modules.
 
 from glob import glob
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 NAME = "ttm_policy"
 
 setup(
     name=NAME,
     version="0.1.0",
-    packages=[
-        NAME,
-        *(
-            f"{NAME}.{folder}"
-            for folder in (
-                "bags",
-                "contract",
-                "control",
-                "guards",
-                "launching",
-                "recording",
-                "simulator",
-            )
-        ),
-    ],
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
     package_data={NAME: ["*.yaml"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
