@@ -29,12 +29,12 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
-from ttm_policy.control.diagnostics import unconfigured_status
-from ttm_policy.control.instructions import Instructions
-from ttm_policy.control.loading import load_policy
+from ttm_policy.control.diagnostics import plain_status
 from ttm_policy.control.policy_session import PolicySession
-from ttm_policy.control.worker import Worker
 from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.network.instructions import Instructions
+from ttm_policy.network.loading import load_policy
+from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.stop_signals import StopSignals
 
@@ -168,7 +168,7 @@ class PolicyNode(LifecycleNode):
         status = (
             self._session.status(name)
             if self._session is not None
-            else unconfigured_status(name, self._level, self._problem)
+            else plain_status(name, self._level, self._problem)
         )
         message = DiagnosticArray(status=[status])
         message.header.stamp = self.get_clock().now().to_msg()

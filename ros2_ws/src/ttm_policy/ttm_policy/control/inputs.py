@@ -126,6 +126,14 @@ class Inputs:
             except StaleObservation as error:
                 raise StaleObservation(f"{self._labels[source.name]}: {error}") from error
 
+    def ages_s(self, now_ns: int) -> dict[str, float]:
+        """Return the age in seconds of each input that was received, as `name (topic)` -> age."""
+        return {
+            self._labels[name]: (now_ns - self._stamp_ns(source)) * 1e-9
+            for name, source in self._sources.items()
+            if name in self._newest
+        }
+
     def frames(self) -> dict[str, int]:
         """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame."""
         if self._lockstep:  # there, every observation has a new stamp

@@ -17,9 +17,9 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
 from ttm_policy.control.control_loop import ControlLoop
-from ttm_policy.control.memory_report import MemoryReport
 from ttm_policy.control.snapshot_file import load_snapshot, save_snapshot
-from ttm_policy.control.worker import Worker
+from ttm_policy.network.memory_report import MemoryReport
+from ttm_policy.network.worker import Worker
 from ttm_policy.qos import LATCHED
 from ttm_policy.reset_reply import ResetReply
 

@@ -24,15 +24,15 @@ from ttm_policy.control.control_loop import (
     StampedObservation,
     Vector,
 )
-from ttm_policy.control.diagnostics import policy_status
 from ttm_policy.control.inputs import Inputs
-from ttm_policy.control.loading import LoadedPolicy
 from ttm_policy.control.memory_interface import MemoryInterface
-from ttm_policy.control.memory_report import MemoryReport
 from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.control.thought import Question, Thought
+from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
-from ttm_policy.control.worker import Worker
+from ttm_policy.network.loading import LoadedPolicy
+from ttm_policy.network.memory_report import MemoryReport
+from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import LATCHED
 
@@ -58,7 +58,6 @@ class PolicySession:
         self._on_state_change = on_state_change
         self.active = False
         self._timer: Timer | None = None
-        self._tick_ms = 0.0
         self._stops = 0
         self._delivered: Vector | None = None
         runner = loaded.runner
@@ -97,6 +96,7 @@ class PolicySession:
             on_e_stop=self._heed_e_stop,
         )
         self._commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
+        self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
         self._description = RobotDescription(node, loaded.limits)
         self._listeners = [
             node.create_subscription(String, "instruction", self._on_instruction, LATCHED),
@@ -129,6 +129,7 @@ class PolicySession:
     def _stop_robot(self) -> None:
         """Send zero now. What the network makes of an observation from before is not sent."""
         self._stops += 1
+        self._record.statistics.pause()
         self._commands.stop()
         self._loop.limits.halt()
         if self._delivered is None:
@@ -157,14 +158,14 @@ class PolicySession:
 
     def status(self, name: str) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        return policy_status(
-            name, self._loop, self._memory.report, active=self.active, tick_ms=self._tick_ms
-        )
+        return self._record.status(name, active=self.active)
 
     def _on_timer(self) -> None:
         self._worker.deliver()
         if not self._worker.idle:
-            return  # The network is still at work; the command of the last tick stays in force.
+            # The network is still at work; the command of the last tick stays in force.
+            self._record.statistics.skipped += self._loop.state is LoopState.RUNNING
+            return
         self._tick_if_seeing()
 
     def _tick_if_seeing(self) -> None:
@@ -210,6 +211,9 @@ class PolicySession:
             observation = self._inputs.observation()
             if self._loop.begin(observation, now_ns * 1e-9, wall_s):
                 question = Question(observation, wall_s, reply_stamp, self._stops)
+                if self._timer is not None and self._record.statistics.is_late(wall_s):
+                    self._timer.reset()  # so that the next tick is a whole period away
+                self._record.statistics.begin(wall_s)
                 self._worker.submit(partial(self._think, question), partial(self._answer, question))
                 return
         except ObservationError as error:
@@ -217,6 +221,7 @@ class PolicySession:
         self._stand_still_if_due(before)
 
     def _stand_still_if_due(self, before: LoopState) -> None:
+        self._record.statistics.pause()
         if self._loop.state is LoopState.PAUSED:
             self._commands.stop()  # What the last tick commanded was done, and stays the previous action.
         elif self._loop.state in STANDING_STILL:
@@ -240,11 +245,10 @@ class PolicySession:
             self._loop.hold(error, question.wall_s)
             self._stand_still_if_due(before)
             return
-        self._tick_ms = thought.seconds * 1e3
         self._memory.publish(thought.memory)
         stopped = question.stops != self._stops
         if not stopped or self._parameters.lockstep:  # a simulator in lockstep waits for an answer
-            self._act(thought.action, question)
+            self._act(thought, question)
         if stopped:
             self._stop_robot()
         self._report_if_changed(before)
@@ -256,10 +260,11 @@ class PolicySession:
             limit_s = self._loop.max_age_s + self._loop.runner.spec.control_dt_s
             require_fresh((now_ns - observation.oldest_ns) * 1e-9, limit_s)
 
-    def _act(self, action: Vector, question: Question) -> None:
-        tick = self._loop.finish(action, question.wall_s, question.observation)
+    def _act(self, thought: Thought, question: Question) -> None:
+        tick = self._loop.finish(thought.action, question.wall_s, question.observation)
         self._commands.publish(tick, question.reply_stamp)
         self._delivered = tick.command
+        self._record.answered(tick, question, thought)
         self._worker.submit(partial(self._loop.acted, tick.command))
 
     def _on_instruction(self, message: String) -> None:

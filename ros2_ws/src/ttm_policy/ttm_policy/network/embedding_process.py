@@ -1,6 +1,6 @@
 """Computes the embedding of one instruction, in a process of its own.
 
-    echo "pick up the red can" | python -m ttm_policy.control.embedding_process all-MiniLM-L6-v2
+    echo "pick up the red can" | python -m ttm_policy.network.embedding_process all-MiniLM-L6-v2
 
 The text comes on standard input, and the embedding leaves as JSON in the last line of standard output.
 The exit code is 2 for a mistake of the user, whose message is the last line of standard error.
@@ -13,6 +13,7 @@ import sys
 
 from ttm.policy.errors import UserError
 from ttm.policy.network.language import embed_instruction
+
 
 def main() -> int:
     """Read, compute and write. Return the exit code."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ttm.policy.errors import UserError
 from ttm.policy.run.runner import PolicyRunner
 
-COMMAND = (sys.executable, "-m", "ttm_policy.control.embedding_process")
+COMMAND = (sys.executable, "-m", "ttm_policy.network.embedding_process")
 
 
 class Instructions:

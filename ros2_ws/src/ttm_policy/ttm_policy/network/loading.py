@@ -12,7 +12,7 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.safety_limits import SafetyLimits
-from ttm_policy.control.instructions import Instructions
+from ttm_policy.network.instructions import Instructions
 from ttm_policy.parameters import LIMITS, PolicyParameters
 
 

@@ -1,0 +1,57 @@
+"""Keeps account of a session's ticks for `/diagnostics`."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.node import Node
+
+from ttm_policy.control.command_publishers import CommandPublishers
+from ttm_policy.control.control_loop import ControlLoop, PolicyTick
+from ttm_policy.control.diagnostics import PolicyFacts, policy_status
+from ttm_policy.control.inputs import Inputs
+from ttm_policy.control.memory_interface import MemoryInterface
+from ttm_policy.control.thought import Question, Thought
+from ttm_policy.supervision.tick_statistics import TickStatistics
+
+
+class TickRecord:
+    """Gathers what a session knows about its ticks, its inputs and its memory."""
+
+    def __init__(
+        self,
+        node: Node,
+        loop: ControlLoop,
+        inputs: Inputs,
+        memory: MemoryInterface,
+        commands: CommandPublishers,
+    ):
+        self._node, self._loop, self._inputs = node, loop, inputs
+        self._memory, self._commands = memory, commands
+        self._network_s = 0.0
+        self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
+
+    def answered(self, tick: PolicyTick, question: Question, thought: Thought) -> None:
+        """Count a tick whose command was sent just now."""
+        now_ns = self._node.get_clock().now().nanoseconds
+        latency_s = (now_ns - question.observation.oldest_ns) * 1e-9
+        self.statistics.answer(question.wall_s, time.monotonic(), latency_s)
+        self._network_s = thought.seconds
+        for name, where in self._loop.runner.spec.action_slices.items():
+            if not np.array_equal(tick.action[where], tick.command[where]):
+                self.statistics.limits_hit[name] += 1
+
+    def status(self, name: str, *, active: bool) -> DiagnosticStatus:
+        """Return the state for `/diagnostics`."""
+        facts = PolicyFacts(
+            active=active,
+            memory=self._memory.report,
+            memory_age_s=self.statistics.memory_age_s(time.monotonic()),
+            network_s=self._network_s,
+            ticks=self.statistics,
+            input_ages_s=self._inputs.ages_s(self._node.get_clock().now().nanoseconds),
+            expired=self._commands.expired,
+        )
+        return policy_status(name, self._loop, facts)

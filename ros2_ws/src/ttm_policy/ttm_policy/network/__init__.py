@@ -1,0 +1,1 @@
+"""What runs on the thread of the network: loading, the language model, and the calls themselves."""

@@ -1,0 +1,1 @@
+"""How well the ticks go, for `/diagnostics` and those who watch over the node."""
