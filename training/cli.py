@@ -41,6 +41,7 @@ from ttm.training.common.help_texts import join_help_lines
 from ttm.training.demo.command import DemoCommand
 from ttm.training.robot.bags.command import DataBagsCommand
 from ttm.training.robot.command import RobotCommand
+from ttm.training.robot.contract.command import ContractCommand
 from ttm.training.show.command import ShowCommand
 from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
@@ -90,6 +91,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
         "evaluate": EvaluateCommand,
         "compare": CompareCommand,
         "robot": RobotCommand,
+        "contract": ContractCommand,
         "demo": DemoCommand,
         "show": ShowCommand,
         "bench": Group(
@@ -127,6 +129,7 @@ The way from data to robot:
   ttm data check EPISODES                    every fault of every episode
   ttm train --data EPISODES --out runs/mine  behaviour cloning; writes runs/mine/best.safetensors
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
+  ttm contract check my_robot.yaml           whether the robot's topics are those of its contract
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
   ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_episodes
+from ttm.training.robot.ros_install import require_rclpy
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
 
@@ -20,7 +19,7 @@ def drive_robot(policy: PolicyParameters) -> int:
 
     Raises `UserError` before any process starts if ROS or the checkpoint are missing.
     """
-    _require_rclpy()
+    require_rclpy()
     policy = replace(policy, checkpoint=str(_checkpoint(policy)))
     with running_nodes({"policy_node": asdict(policy)}, os.environ) as nodes:
         return nodes["policy_node"].wait()
@@ -32,7 +31,7 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters) -> int:
     Raises `UserError` before any process starts if ROS, checkpoint, environment or task are missing
     or do not fit together.
     """
-    _require_rclpy()
+    require_rclpy()
     checkpoint = _checkpoint(policy)
     facts = inspect_env(sim.env)
     trained, _ = load_checkpoint(checkpoint)
@@ -48,14 +47,6 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters) -> int:
     }
     with running_nodes(parameters, simulation_environment()) as nodes:
         return wait_for_episodes(nodes["policy_node"], nodes["sim_node"])
-
-
-def _require_rclpy() -> None:
-    if find_spec("rclpy") is None:
-        raise UserError(
-            'ROS 2 is missing; run: pip install "ttm-policy-stack[ros]" '
-            "or source a ROS 2 install: source /opt/ros/<distro>/setup.bash"
-        )
 
 
 def _checkpoint(policy: PolicyParameters) -> Path:

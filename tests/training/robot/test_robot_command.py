@@ -102,18 +102,18 @@ def test_mistakes_are_found_before_anything_starts(
         pytest.fail("a process was started")
 
     monkeypatch.setattr("subprocess.Popen", refuse)
-    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: name)
+    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: name)
     with pytest.raises(UserError, match=words):
         RobotCommand(**{"sim": True, **options}).run()
 
 
 def test_a_missing_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: name)
+    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: name)
     with pytest.raises(UserError, match=r"nowhere.*: no such checkpoint"):
         RobotCommand(checkpoint=Path("nowhere")).run()
 
 
 def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.robot.find_spec", lambda name: None)
+    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
         RobotCommand().run()

@@ -1,0 +1,115 @@
+"""`ttm contract check` on fake robots over DDS: what fits, and what is wrong with the remedy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROBOTS = ("fetch", "turtlebot_arm")
+
+
+def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
+    """Run the process that the command starts, and return its exit code and output."""
+    values = {"contract": str(contract), "seconds": seconds, "max_age_s": 60.0, **options}
+    module = ["ttm_policy.live_check.check_contract", json.dumps(values)]
+    return _run(*module)
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=180
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_the_shipped_contract_fits_the_robots_own_interface(
+    start_robot: Any, untrained: Any, config: Path, name: str
+) -> None:
+    start_robot(name)
+    checkpoint = untrained(name)
+    code, output = _check(config / f"{name}.yaml", 4.0, checkpoint=str(checkpoint))
+    # On a busy machine the fake robot may be slower than it wants to be.
+    assert "slower" in output or "silent" in output or code == 0, output
+    assert "no message" not in output
+    assert "ok     cmd_vel" in output
+    assert "Hz" in output
+
+
+def test_without_a_robot_every_topic_is_missing(config: Path) -> None:
+    code, output = _check(config / "fetch.yaml", 0.2)
+    assert code == 1
+    contract = yaml.safe_load((config / "fetch.yaml").read_text())
+    for entry in contract["observations"].values():
+        assert f"WRONG  {entry['topic']}" in output
+    assert "nobody publishes it; start the driver" in output
+    assert "nobody listens to it; start the driver" in output
+
+
+def _rename(section: str, old: str, new: str) -> Callable[[dict[str, Any]], object]:
+    return lambda robot: robot[section].__setitem__(new, robot[section].pop(old))
+
+
+def _put(section: str, topic: str, key: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda robot: robot[section][topic].__setitem__(key, value)
+
+
+HEAD = "/head_camera/rgb/image_raw"
+
+
+def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path) -> None:
+    """One robot with many faults, since each start costs seconds."""
+
+    def break_everything(robot: dict[str, Any]) -> None:
+        _rename("images", HEAD, "/camera/color/image_raw")(robot)
+        robot["joints"][0].remove("elbow_flex_joint")
+        robot["odometry"]["frame_id"] = "map"
+        _put("twists", "/cmd_vel", "type", "TwistStamped")(robot)
+        _rename("twists", "/servo_node/delta_twist_cmds", "/servo/twist")(robot)
+        robot["description"] = robot["description"].replace("l_gripper", "left_gripper")
+
+    start_robot("fetch", break_everything)
+    code, output = _check(config / "fetch.yaml", 4.0)
+    assert code == 1
+    for words in (
+        "nobody publishes it; sensor_msgs/Image is there as: /camera/color/image_raw",
+        "joint 'elbow_flex_joint' is not in joint_states, which has: ",
+        "is in frame 'map'; the contract accepts 'odom'",
+        "it is taken as geometry_msgs/TwistStamped, not as geometry_msgs/Twist; write that type",
+        "with fields such as twist.linear.x, …",
+        "nobody listens to it; geometry_msgs/TwistStamped is there as: /cmd_vel, /servo/twist",
+        "it has no joint l_gripper_finger_joint; mend the names in the contract",
+    ):
+        assert words in output
+    assert "6 of 7 topics do not fit" in output
+
+
+def test_old_stamps_and_a_second_publisher_are_told(start_robot: Any, config: Path) -> None:
+    for _ in range(2):
+        start_robot("turtlebot_arm").lag_s = 1000.0
+    code, output = _check(config / "turtlebot_arm.yaml", 4.0)
+    assert code == 1
+    assert "s old, and the policy accepts 60 s; synchronise the computers' clocks" in output
+    assert "it has 4 publishers (fake_robot), and the contract accepts 2" in output
+
+
+def test_a_mistake_in_the_file_or_the_options_is_one_line(config: Path, tmp_path: Path) -> None:
+    data = yaml.safe_load((config / "fetch.yaml").read_text())
+    del data["actions"]["base"]["limit"]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(data))
+    command = ("ttm.training.cli", "contract", "check")
+    code, output = _run(*command, str(path))
+    assert code == 2
+    assert output.startswith("ttm: error: mine.yaml: action 'base' moves the robot without a limit")
+    assert output.count("\n") == 1
+    code, output = _run(*command, str(path), "--seconds", "0")
+    assert (code, output.count("\n")) == (2, 1)
+    assert "--seconds is 0.0; give a number above 0" in output

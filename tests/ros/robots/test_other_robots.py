@@ -1,0 +1,75 @@
+"""The shipped contracts drive robots that are made from their own interface descriptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SLOW = {
+    "max_forward_m_s": 0.05,
+    "max_yaw_rad_s": 0.1,
+    "max_joint_rad_s": 0.5,
+    "max_translation_m": 0.02,
+    "max_rotation_rad": 0.05,
+}
+PATIENT = {"max_age_s": 30.0, "stop_after_s": 60.0}  # a busy machine is no fault here
+
+
+@pytest.mark.parametrize("name", ["fetch", "turtlebot_arm"])
+def test_a_policy_drives_the_robot_within_its_limits(
+    start_robot: Any, start_node: Any, untrained: Any, config: Path, name: str
+) -> None:
+    robot = start_robot(name)
+    start_node(
+        "policy_node",
+        checkpoint=str(untrained(name)),
+        contract=str(config / f"{name}.yaml"),
+        instruction="go",
+        **SLOW,
+        **PATIENT,
+    )
+    robot.wait(
+        lambda: all(len(got) >= 8 for got in robot.obeyed.values()), "commands on all topics"
+    )
+    assert robot.rejected == []
+    bases = [getattr(message, "twist", message) for message in robot.obeyed["/cmd_vel"]]
+    assert max(abs(twist.linear.x) for twist in bases) <= 0.05
+    assert max(abs(twist.angular.z) for twist in bases) <= 0.1
+    for message in robot.obeyed.get("/servo_node/delta_twist_cmds", []):
+        linear, angular = message.twist.linear, message.twist.angular
+        assert np.linalg.norm([linear.x, linear.y, linear.z]) * 0.2 <= 0.02 * (1 + 1e-9)
+        assert np.linalg.norm([angular.x, angular.y, angular.z]) * 0.2 <= 0.05 * (1 + 1e-9)
+    for topic, got in robot.obeyed.items():
+        if topic.endswith("joint_trajectory"):
+            goals = np.array([message.points[0].positions for message in got])
+            assert goals.min() >= -3.0
+            if "gripper" in topic:
+                assert goals.min() >= 0.0
+                assert goals.max() <= 0.05
+
+
+def test_joints_obey_the_description_of_the_robot(
+    start_robot: Any, start_node: Any, untrained: Any, config: Path
+) -> None:
+    """The URDF lets joint3 move at 0.2 rad/s and the gripper open to 25 mm."""
+    robot = start_robot("turtlebot_arm")
+    start_node(
+        "policy_node",
+        checkpoint=str(untrained("turtlebot_arm")),
+        contract=str(config / "turtlebot_arm.yaml"),
+        instruction="go",
+        **SLOW,
+        **PATIENT,
+    )
+    arm = robot.obeyed["/arm_controller/joint_trajectory"]
+    robot.wait(lambda: len(arm) >= 8, "goals of the arm")
+    goals = np.array([[0.0] * 6] + [list(message.points[0].positions) for message in arm])
+    speeds = np.abs(np.diff(goals, axis=0)).max(axis=0) / 0.2
+    assert speeds.max() <= 0.5 * (1 + 1e-5)
+    assert speeds[2] <= 0.2 * (1 + 1e-5)
+    assert speeds.max() > 0.0
+    hand = [m.points[0].positions[0] for m in robot.obeyed["/gripper_controller/joint_trajectory"]]
+    assert max(hand) <= 0.025
