@@ -23,6 +23,11 @@ class EpisodeRows:
         self.skipped = 0
         """Ticks at the start that lacked some of the joints."""
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The message type of each topic."""
+        return self._values.types
+
     def add(self, tick: Tick[Any]) -> None:
         """Take the next tick. Raises `UserError` for values that contract or spec do not allow."""
         observation = self._values.observation(tick)

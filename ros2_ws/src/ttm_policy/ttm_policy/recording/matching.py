@@ -79,10 +79,10 @@ class TickMatcher(Generic[Message]):
         if topic in self._commands:
             self._commands[topic].add(stamp_ns, message)
             self._last_command_ns = max(stamp_ns, self._last_command_ns or stamp_ns)
-            in_time = not self._given or stamp_ns >= self._time_ns(self._given)
+            in_time = not self._given or stamp_ns >= self.begin_ns(self._given)
         if topic in self._observed and stamp_ns >= (self._earliest_ns or stamp_ns):
             self._observed[topic].add(stamp_ns, message)
-            in_time &= not self._given or stamp_ns > self._time_ns(self._given - 1)
+            in_time &= not self._given or stamp_ns > self.begin_ns(self._given - 1)
         return in_time
 
     @property
@@ -109,7 +109,7 @@ class TickMatcher(Generic[Message]):
 
         What is added later for one of them comes too late.
         """
-        while self.start_ns is not None and self._time_ns(self._given + 1) <= until_ns:
+        while self.start_ns is not None and self.begin_ns(self._given + 1) <= until_ns:
             yield self._next(until_ns)
 
     def finish(self) -> Iterator[Tick[Message]]:
@@ -125,13 +125,13 @@ class TickMatcher(Generic[Message]):
         self._given += 1
         return tick
 
-    def _time_ns(self, tick: int) -> int:
-        """Return when a tick begins."""
+    def begin_ns(self, tick: int) -> int:
+        """Return when a tick begins, in ns. Every topic must have a message."""
         assert self.start_ns is not None
         return self.start_ns + round(tick * self._period_ns)
 
     def _tick(self) -> Tick[Message]:
-        begin_ns, end_ns = self._time_ns(self._given), self._time_ns(self._given + 1)
+        begin_ns, end_ns = self.begin_ns(self._given), self.begin_ns(self._given + 1)
         seen = {topic: track.newest(begin_ns) for topic, track in self._observed.items()}
         done = {topic: track.newest(end_ns - 1) for topic, track in self._commands.items()}
         return Tick(

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import io
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
-from ttm.policy.errors import MissingObservation
+from ttm.policy.errors import MissingObservation, UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import image_to_frame, read_vector
-from ttm_policy.contract.robot_contract import (
-    MOTION_TYPES,
-    ImageSource,
-    RobotContract,
-    VectorSource,
-)
+from ttm_policy.contract.robot_contract import MOTION_TYPES, RobotContract
 from ttm_policy.control.inputs import JointStates
 from ttm_policy.recording.matching import Tick
+
+
+def image_size(message: Any) -> tuple[int, int]:
+    """Return the height and width of an image's message, compressed or not.
+
+    Raises `UserError` if it cannot be read.
+    """
+    if hasattr(message, "height"):
+        return int(message.height), int(message.width)
+    try:
+        with Image.open(io.BytesIO(bytes(message.data))) as image:
+            return image.height, image.width
+    except OSError as error:
+        raise UserError(f"a compressed image is damaged ({error}); check the driver") from error
+
 
 JOINTS = "sensor_msgs/JointState"
 
@@ -28,21 +40,20 @@ class JointTopics:
     """Completes the messages that have some of the joints each, in the order in which they came."""
 
     def __init__(self, contract: RobotContract) -> None:
-        sources = [source for source in contract.inputs if isinstance(source, VectorSource)]
-        self._sources = {source.topic: source for source in sources if source.type == JOINTS}
-        self._joints = {topic: JointStates() for topic in self._sources}
+        topics = {source.topic for source in contract.inputs if source.type == JOINTS}
+        self._joints = {topic: JointStates() for topic in topics}
 
     @property
     def topics(self) -> Collection[str]:
         """The topics of which every message is needed."""
-        return self._sources.keys()
+        return self._joints.keys()
 
     def completed(self, topic: str, message: Any) -> Any:
         """Return a message with all joints that were seen so far; other topics' messages as they are."""
-        if topic not in self._sources:
+        if topic not in self._joints:
             return message
         self._joints[topic].add(message)
-        return self._joints[topic].merged(self._sources[topic])[0]
+        return self._joints[topic].merged()
 
 
 class TickValues:
@@ -58,9 +69,10 @@ class TickValues:
         self._codec = CommandCodec(contract, spec, cmd_vel_stamped=cmd_vel_stamped)
 
     @property
-    def command_types(self) -> Mapping[str, Any]:
-        """The message class of each command topic."""
-        return self._codec.types()
+    def types(self) -> dict[str, str]:
+        """The message type of each topic."""
+        commands = {topic: sinks[0].type for topic, sinks in self._codec.sinks.items()}
+        return {source.topic: source.type for source in self.contract.inputs} | commands
 
     @property
     def moving(self) -> Collection[str]:
@@ -74,14 +86,11 @@ class TickValues:
         """
         found: dict[str, npt.NDArray[Any]] = {}
         try:
-            for source in (*self.contract.images, *self.contract.vectors):
-                message = tick.observation[source.topic]
-                if isinstance(source, ImageSource):
-                    found[source.name] = image_to_frame(
-                        message, source, self.spec.camera(source.name)
-                    )
-                else:
-                    found[source.name] = read_vector(message, source)
+            for image in self.contract.images:
+                message, camera = tick.observation[image.topic], self.spec.camera(image.name)
+                found[image.name] = image_to_frame(message, image, camera)
+            for vector in self.contract.vectors:
+                found[vector.name] = read_vector(tick.observation[vector.topic], vector)
         except MissingObservation:
             return None
         return found

@@ -1,0 +1,154 @@
+"""Records episodes from a robot's topics as a managed (life-cycle) ROS 2 node.
+
+It takes the contract of `policy_node`, so that what is recorded is what a policy will see. configure
+reads contract and spec, activate allows episodes to begin, deactivate discards an episode in hand.
+
+    ros2 run ttm_policy recorder_node --ros-args -p contract:=my_robot.yaml -p rate_hz:=10.0
+    python -m ttm_policy.recorder_node --ros-args …            (the same without a ROS install)
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from contextlib import ExitStack
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.signals import SignalHandlerOptions
+
+from ttm.policy.errors import UserError
+from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.recording.keys import reading_keys
+from ttm_policy.recording.parameters import RecorderParameters
+from ttm_policy.recording.recorder import Recorder
+from ttm_policy.stop_signals import StopSignals
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class RecorderNode(LifecycleNode):
+    """The life cycle of a `Recorder`, and its diagnostics."""
+
+    def __init__(self) -> None:
+        super().__init__("recorder_node")
+        declare_parameters(self, RecorderParameters)
+        self._problem = "not configured"
+        self.recorder: Recorder | None = None
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # On the steady clock, since simulated time may stand still.
+        self.create_timer(
+            1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Read contract and spec, and subscribe to all topics."""
+        try:
+            self.recorder = Recorder(self, read_parameters(self, RecorderParameters))
+        except UserError as error:
+            self._problem = " ".join(str(error).split())
+            self.get_logger().error(self._problem)
+            return FAILURE
+        return SUCCESS
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Allow episodes to begin."""
+        assert self.recorder is not None
+        self.recorder.active = True
+        return SUCCESS
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Discard an episode in hand; save one that was stopped."""
+        assert self.recorder is not None
+        self.recorder.interrupt()
+        return SUCCESS
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Drop the topics."""
+        self.close()
+        return SUCCESS
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Drop the topics. This is called in any state."""
+        self.close()
+        return SUCCESS
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """After a failed transition, become unconfigured."""
+        self.close()
+        return SUCCESS
+
+    def close(self) -> None:
+        """Save an episode that was stopped, discard one in hand, and drop the topics."""
+        recorder, self.recorder, self._problem = self.recorder, None, "not configured"
+        if recorder is not None:
+            recorder.close()
+
+    def _publish_diagnostics(self) -> None:
+        name = f"{self.get_fully_qualified_name()}: recorder"
+        status = DiagnosticStatus(name=name, level=DiagnosticStatus.WARN, message=self._problem)
+        if self.recorder is not None:
+            status = self.recorder.diagnosis(name)
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
+
+
+def _start(node: RecorderNode) -> bool:
+    """Configure and activate the node, and return whether both succeeded."""
+    return all(
+        transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate)
+    )
+
+
+def _spin(node: RecorderNode, signals: StopSignals) -> int:
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    if node.get_parameter("autostart").value and not _start(node):
+        return 2
+    with ExitStack() as stack:
+        keys = None
+        if node.get_parameter("keys").value:
+            keys = stack.enter_context(reading_keys())
+        while not signals.requested and not (keys and keys.quit):
+            executor.spin_once(timeout_sec=0.1)
+            if keys:
+                keys.handle(node.recorder)
+    return 0
+
+
+def _run() -> int:
+    signals = StopSignals()
+    try:
+        node = RecorderNode()
+        try:
+            return _spin(node, signals)
+        finally:
+            node.close()
+            node.destroy_node()
+    except UserError as error:
+        print(f"recorder_node: error: {error}", file=sys.stderr, flush=True)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def main() -> int:
+    """Run the node until a signal.
+
+    Returns the exit code: 0 after a signal or the key `q`, 2 for bad parameters, 1 for a failure.
+    """
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        return _run()
+    finally:
+        rclpy.try_shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

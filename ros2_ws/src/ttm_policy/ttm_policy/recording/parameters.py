@@ -1,0 +1,73 @@
+"""The parameters of `recorder_node`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ttm_policy.declared_parameter import NodeParameters, Parameter
+from ttm_policy.parameters import ContractPath, StampedBaseCommands
+
+
+@dataclass(frozen=True)
+class RecorderParameters(NodeParameters):
+    """The parameters of `recorder_node`."""
+
+    folder: Annotated[
+        str,
+        Parameter(
+            "Folder of the episodes. Numbers go on after those that are there.", is_path=True
+        ),
+    ] = "episodes"
+    contract: ContractPath = ""
+    spec: Annotated[
+        str,
+        Parameter(
+            "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
+            "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
+            "one, they have none. `shipped` is the policy that ships with the project.",
+            is_path=True,
+        ),
+    ] = ""
+    rate_hz: Annotated[
+        float, Parameter("Ticks a second; 0 for those of the spec.", unit="Hz", minimum=0)
+    ] = 0.0
+    instruction: Annotated[
+        str, Parameter("What the robot is told. The topic `instruction` can set it later.")
+    ] = ""
+    jpeg_quality: Annotated[
+        int,
+        Parameter("Quality of stored frames, 1 to 95; 0 stores them without loss.", minimum=0),
+    ] = 0
+    countdown_s: Annotated[
+        float, Parameter("Time between start and the first tick.", unit="s", minimum=0)
+    ] = 3.0
+    preroll_s: Annotated[
+        float,
+        Parameter("How much of the time before the start is recorded too.", unit="s", minimum=0),
+    ] = 0.0
+    max_delay_s: Annotated[
+        float,
+        Parameter(
+            "Longest time that a message takes to arrive. Ticks are written so much later.",
+            unit="s",
+            minimum=0,
+        ),
+    ] = 0.3
+    min_fresh: Annotated[
+        float,
+        Parameter(
+            "Smallest portion of ticks with new messages of every input. Episodes with fewer are "
+            "refused; 0 keeps all.",
+            minimum=0,
+        ),
+    ] = 0.9
+    cmd_vel_stamped: StampedBaseCommands = True
+    keys: Annotated[bool, Parameter("Take keys from the terminal. ? lists them.")] = False
+    autostart: Annotated[
+        bool,
+        Parameter(
+            "Configure and activate the node at the start. If false, it waits for life-cycle "
+            "transitions."
+        ),
+    ] = True

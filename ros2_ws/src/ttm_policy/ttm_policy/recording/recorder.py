@@ -1,0 +1,237 @@
+"""A configured recorder with its topics, services and status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.node import Node
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm.policy.checks import require_portion
+from ttm.policy.errors import UserError
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import check_fields
+from ttm_policy.qos import LATCHED, listen
+from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
+from ttm_policy.recording.parameters import RecorderParameters
+from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
+from ttm_policy.recording.spec import read_given_spec
+from ttm_policy.recording.stamps import Stamper
+from ttm_policy.recording.tick_values import JointTopics, TickValues, image_size
+from ttm_policy.recording.topics import RecordedTopics
+
+UPDATE_S = 0.02
+"""Wall time between two updates of the session and its status."""
+
+
+class Recorder:
+    """Translates between topics and services and a `RecordingSession`. It begins none until `active`.
+
+    Raises `UserError` if contract, spec and parameters do not fit together.
+    """
+
+    def __init__(self, node: Node, parameters: RecorderParameters) -> None:
+        require_portion({"min_fresh": parameters.min_fresh})
+        self._node, self._parameters = node, parameters
+        self.active = False
+        self._contract = load_contract(parameters.contract)
+        check_fields(self._contract)
+        self._given = read_given_spec(parameters.spec, parameters.rate_hz)
+        unknown = {source.name: (1, 1) for source in self._contract.images}
+        values = self._values(unknown)
+        observed = frozenset(source.topic for source in self._contract.inputs)
+        topics = Topics(
+            observed,
+            frozenset(sink.topic for sink in self._contract.actions),
+            frozenset(values.moving),
+        )
+        self._results: SimpleQueue[Written | Failed] = SimpleQueue()
+        self._sink = EpisodeSink(
+            Path(parameters.folder).expanduser(),
+            jpeg_quality=parameters.jpeg_quality or None,
+            on_result=self._results.put,
+        )
+        self.session = RecordingSession(topics, self._timing(), self._sink, self._begin)
+        simulated = bool(node.get_parameter("use_sim_time").value)
+        self._stamper = Stamper(self.session.message, simulated=simulated)
+        joints = JointTopics(self._contract)
+        self._topics = RecordedTopics(
+            node, values.types, observed, joints, self._stamper, self.session.lose
+        )
+        self._instruction = parameters.instruction
+        self._status = node.create_publisher(String, "~/status", LATCHED)
+        self._shown = ""
+        self._told: tuple[Any, ...] = ()
+        self._listeners = listen(node, String, "instruction", self._on_instruction)
+        self._services = self._create_services()
+        self._timer = node.create_timer(
+            UPDATE_S, self.update, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+        node.get_logger().info(f"{self._contract.robot} at {self._given.rate_hz:g} Hz")
+
+    def start(self) -> str:
+        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be."""
+        if not self.active:
+            raise UserError("the recorder is not active; activate it first")
+        return self.session.start(self._instruction, time.monotonic())
+
+    def stop(self, success: bool | None) -> str:
+        """End the episode and keep it; return what happens, in words."""
+        return self.session.stop(success, time.monotonic())
+
+    def update(self) -> None:
+        """Let time pass, and tell what has changed."""
+        self._topics.update()
+        while not self._results.empty():
+            result = self._results.get()
+            if isinstance(result, Written):
+                self.session.written(result.path)
+            else:
+                self.session.failed(result.reason)
+        if self.session.ends(time.monotonic()):
+            self._stamper.flush()
+        self.session.update(time.monotonic())
+        self._publish()
+
+    def interrupt(self) -> None:
+        """Discard the episode in hand. One that was stopped is still saved."""
+        self.active = False
+        if self.session.state in (State.COUNTDOWN, State.RECORDING):
+            self.session.discard()
+            self._node.get_logger().warning("the episode in hand is discarded")
+
+    def close(self) -> None:
+        """Finish what was stopped, and destroy all topics and services."""
+        self.interrupt()
+        deadline_s = time.monotonic() + self._parameters.max_delay_s + UPDATE_S
+        while self.session.state is State.SAVING and time.monotonic() < deadline_s:
+            self.update()
+            time.sleep(UPDATE_S)
+        self._sink.close()
+        self.update()
+        self._node.destroy_timer(self._timer)
+        self._topics.close()
+        for listener in self._listeners:
+            self._node.destroy_subscription(listener)
+        for service in self._services:
+            self._node.destroy_service(service)
+        self._node.destroy_publisher(self._status)
+
+    def diagnosis(self, name: str) -> DiagnosticStatus:
+        """Return the state for `/diagnostics`."""
+        session, level, text = self.session, DiagnosticStatus.OK, self.session.state.value
+        if session.problem:
+            level, text = DiagnosticStatus.ERROR, session.problem
+        elif missing := session.missing():
+            level, text = DiagnosticStatus.WARN, f"nothing received from: {', '.join(missing)}"
+        elif silent := session.silent():
+            level, text = DiagnosticStatus.WARN, f"silent for a second: {', '.join(silent)}"
+        status = DiagnosticStatus(name=name, level=level, message=text)
+        status.values = [KeyValue(key=k, value=str(v)) for k, v in self.status().items()]
+        return status
+
+    def status(self) -> dict[str, Any]:
+        """Return what `~/status` tells."""
+        session = self.session
+        whole = not session.missing()
+        return {
+            "state": session.state.value,
+            "instruction": self._instruction,
+            "ticks": session.num_ticks,
+            "remaining_s": round(session.remaining_s(time.monotonic()), 1),
+            "to_write": self._sink.waiting,
+            "episodes": len(session.saved),
+            "last": str(session.saved[-1]) if session.saved else "",
+            "problem": session.problem,
+            "cadence": session.report,
+            "missing": session.missing(),
+            "silent": session.silent(),
+            "newest_ns": min(session.newest_ns.values(), default=0) if whole else 0,
+        }
+
+    def _timing(self) -> Timing:
+        given = self._parameters
+        return Timing(
+            self._given.rate_hz,
+            given.countdown_s,
+            given.preroll_s,
+            given.max_delay_s,
+            given.min_fresh,
+        )
+
+    def _values(self, sizes: dict[str, tuple[int, int]]) -> TickValues:
+        spec = self._given.complete(self._contract, sizes)
+        stamped = self._parameters.cmd_vel_stamped
+        return TickValues(self._contract, spec, cmd_vel_stamped=stamped)
+
+    def _begin(self) -> None:
+        """Make the sink ready, with cameras of the size of their first images."""
+        first = self._topics.first
+        sizes = {source.name: image_size(first[source.topic]) for source in self._contract.images}
+        self._sink.begin(self._values(sizes))
+
+    def _on_instruction(self, message: String) -> None:
+        if text := message.data.strip():
+            self._instruction = text
+
+    def _create_services(self) -> list[Any]:
+        node, session = self._node, self.session
+        calls: dict[str, Callable[[], str]] = {
+            "start": self.start,
+            "discard": session.discard,
+            "undo": session.undo,
+        }
+
+        def serve_stop(request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+            response.success, response.message = attempt(lambda: self.stop(request.data))
+            return response
+
+        services = [node.create_service(SetBool, "~/stop", serve_stop)]
+        for name, call in calls.items():
+            services.append(node.create_service(Trigger, f"~/{name}", _answering(call)))
+        return services
+
+    def _publish(self) -> None:
+        """Publish the status if it has changed, and log what a person should know."""
+        text = json.dumps(self.status(), ensure_ascii=False)
+        if text != self._shown:
+            self._shown = text
+            self._status.publish(String(data=text))
+        session = self.session
+        told = session.state, session.problem, tuple(session.saved)
+        if told == self._told:
+            return
+        self._told = told
+        logger = self._node.get_logger()
+        if session.problem:
+            logger.error(session.problem)
+        elif session.state is State.READY and session.report and session.saved:
+            logger.info(f"saved {session.saved[-1]}: {session.report}")
+        logger.info(session.state.value)
+
+
+def attempt(call: Callable[[], str]) -> tuple[bool, str]:
+    """Return whether a call succeeded, and what it says."""
+    try:
+        return True, call()
+    except UserError as error:
+        return False, " ".join(str(error).split())
+
+
+def _answering(
+    call: Callable[[], str],
+) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
+    def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success, response.message = attempt(call)
+        return response
+
+    return serve

@@ -1,0 +1,292 @@
+"""What happens between start and stop of an episode.
+
+=========  =================================================================================
+ready      waits for `start`; keeps the last `preroll_s` of messages
+countdown  waits until the first tick
+recording  matches messages to ticks, and hands these to the writing thread
+saving     waits for messages that are still under way, and then for the writing thread
+=========  =================================================================================
+
+It uses no ROS, so that tests can set the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from ttm.datasets.edit.edit import delete_episodes
+from ttm.policy.errors import UserError
+from ttm_policy.recording.cadence import Cadence
+from ttm_policy.recording.matching import Tick, TickMatcher
+
+
+class State(Enum):
+    """What the recorder does now. The values are the texts of its status."""
+
+    READY = "ready"
+    COUNTDOWN = "countdown"
+    RECORDING = "recording"
+    SAVING = "saving"
+
+
+class Sink(Protocol):
+    """Where ticks go; see `ttm_policy.recording.episode_sink.EpisodeSink`."""
+
+    def put(self, tick: Tick[Any]) -> None: ...
+    def finish(self, num_ticks: int, instruction: str, success: bool | None) -> None: ...
+    def discard(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a contract."""
+
+    observed: frozenset[str]
+    commands: frozenset[str]
+    moving: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The rate, and how long is waited; see `RecorderParameters`."""
+
+    rate_hz: float
+    countdown_s: float = 0.0
+    preroll_s: float = 0.0
+    max_delay_s: float = 0.3
+    min_fresh: float = 0.9
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """An episode that was stopped."""
+
+    success: bool | None
+    until_s: float
+    """Until then, messages that were made before the stop may come."""
+    stop_ns: int
+    """The newest stamp at the stop."""
+
+
+class RecordingSession:
+    """Starts, stops, discards and takes back episodes.
+
+    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors.
+
+    Parameters
+    ----------
+    topics, timing
+        What is recorded, and when.
+    sink
+        Where ticks go.
+    begin
+        Makes the sink ready for an episode. It raises `UserError` if there cannot be one now.
+    """
+
+    def __init__(
+        self, topics: Topics, timing: Timing, sink: Sink, begin: Callable[[], None]
+    ) -> None:
+        self.topics, self.timing = topics, timing
+        self.state = State.READY
+        self.instruction = ""
+        self.problem = ""
+        """Why the last episode was not kept; empty if it was."""
+        self.report = ""
+        """The cadence of the last episode."""
+        self.saved: list[Path] = []
+        """The episodes of this session, without those that were taken back."""
+        self._sink, self._begin = sink, begin
+        self._begins_s = 0.0
+        self._ending: _Ending | None = None
+        self._matcher: TickMatcher[Any] | None = None
+        self._cadence = Cadence(topics.observed, timing.rate_hz)
+        self._recent: deque[tuple[str, int, Any]] = deque()
+        self._in_force: dict[str, tuple[int, Any]] = {}
+        self._newest_ns = 0
+        self.newest_ns: dict[str, int] = {}
+        """The newest stamp of each observed topic."""
+
+    @property
+    def num_ticks(self) -> int:
+        """The number of ticks of the episode in hand, as far as is known."""
+        return 0 if self._matcher is None else self._matcher.num_ticks
+
+    def remaining_s(self, now_s: float) -> float:
+        """Return how long the countdown goes on."""
+        return max(self._begins_s - now_s, 0.0) if self.state is State.COUNTDOWN else 0.0
+
+    def missing(self) -> list[str]:
+        """Return the observed topics that have not been received yet."""
+        return sorted(self.topics.observed - self.newest_ns.keys())
+
+    def silent(self) -> list[str]:
+        """Return the observed topics that are more than a second behind the newest one."""
+        newest = max(self.newest_ns.values(), default=0)
+        return sorted(t for t, stamp in self.newest_ns.items() if newest - stamp > 1e9)
+
+    def message(self, topic: str, stamp_ns: int, message: Any) -> None:
+        """Take a message of any topic."""
+        if topic in self.topics.observed:
+            self.newest_ns[topic] = max(stamp_ns, self.newest_ns.get(topic, 0))
+        self._newest_ns = max(stamp_ns, self._newest_ns)
+        if self._matcher is None or (self._ending and stamp_ns > self._ending.stop_ns):
+            self._keep(topic, stamp_ns, message)
+            return
+        self._pass(topic, stamp_ns, message)
+        if not self._matcher.add(topic, stamp_ns, message):
+            self._cadence.late[topic] += 1
+        until_ns = max(self.newest_ns.values(), default=0) - round(self.timing.max_delay_s * 1e9)
+        self._give(lambda matcher: matcher.ticks(until_ns))
+
+    def lose(self, topic: str, count: int) -> None:
+        """Note that messages of a topic were published but never arrived."""
+        if self._matcher is not None:
+            self._cadence.lost[topic] += count
+
+    def start(self, instruction: str, now_s: float) -> str:
+        """Begin the countdown of an episode; return what happens, in words.
+
+        Raises `UserError` in the middle of another, without an instruction, and while inputs are missing.
+        """
+        if self.state is not State.READY:
+            raise UserError(f"it is {self.state.value}; stop or discard that episode first")
+        if not instruction.strip():
+            raise UserError("no instruction; publish one on the topic `instruction` first")
+        if missing := self.missing():
+            raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")
+        self.instruction, self.problem, self.report = instruction.strip(), "", ""
+        self.state, self._begins_s = State.COUNTDOWN, now_s + self.timing.countdown_s
+        self.update(now_s)
+        return f"{self.state.value}: {self.instruction}"
+
+    def stop(self, success: bool | None, now_s: float) -> str:
+        """End the episode, and keep it if its cadence is good; return what happens, in words.
+
+        success: whether the robot did what it was told; None if nobody judged it.
+        """
+        if self.state is not State.RECORDING:
+            raise UserError(f"it is {self.state.value}, not recording; there is nothing to stop")
+        self.state = State.SAVING
+        self._ending = _Ending(success, now_s + self.timing.max_delay_s, self._newest_ns)
+        return f"saving: {self.instruction}"
+
+    def discard(self) -> str:
+        """Drop the episode in hand; return what happens, in words."""
+        if self.state not in (State.COUNTDOWN, State.RECORDING):
+            raise UserError(f"it is {self.state.value}; there is no episode to discard")
+        self._drop("")
+        return "discarded"
+
+    def undo(self) -> str:
+        """Delete the last episode of this session; `ttm data undo` brings it back.
+
+        Returns what happens, in words.
+        """
+        if self.state is not State.READY:
+            raise UserError(f"it is {self.state.value}; stop or discard that episode first")
+        if not self.saved:
+            raise UserError("no episode was recorded since the start; see `ttm data delete`")
+        path = self.saved[-1]
+        if path.exists():
+            delete_episodes([path])
+        self.saved.pop()
+        return f'deleted {path.name}; to bring it back: ttm data undo "{path.parent}"'
+
+    def ends(self, now_s: float) -> bool:
+        """Return whether `update` will end a stopped episode: nothing is waited for any more."""
+        return self._ending is not None and now_s >= self._ending.until_s
+
+    def update(self, now_s: float) -> None:
+        """Let time pass. This is called several times a second."""
+        if self.state is State.COUNTDOWN and now_s >= self._begins_s:
+            self._record()
+        if self._ending is not None and self.ends(now_s):
+            self._end(self._ending.success)
+
+    def written(self, path: Path) -> None:
+        """Note that the episode is complete."""
+        self.saved.append(path)
+        self.state = State.READY
+
+    def failed(self, reason: str) -> None:
+        """Note that the episode in hand could not be written; the next one may be."""
+        if self.state in (State.RECORDING, State.SAVING):
+            self._drop(reason)
+
+    def _record(self) -> None:
+        newest_ns = max(self.newest_ns.values(), default=None)
+        preroll_ns = round(self.timing.preroll_s * 1e9)
+        try:
+            self._begin()
+        except UserError as error:
+            self.state, self.problem = State.READY, str(error)
+            return
+        topics = self.topics
+        self._matcher = TickMatcher(
+            topics.observed,
+            topics.commands,
+            topics.moving,
+            self.timing.rate_hz,
+            None if newest_ns is None else newest_ns + 1 - preroll_ns,
+        )
+        self._cadence = Cadence(topics.observed, self.timing.rate_hz)
+        for topic, (stamp_ns, message) in self._in_force.items():
+            self._matcher.add(topic, stamp_ns, message)
+        for topic, stamp_ns, message in self._recent:
+            self._matcher.add(topic, stamp_ns, message)
+            self._pass(topic, stamp_ns, message)
+        self._recent.clear()
+        self.state = State.RECORDING
+
+    def _keep(self, topic: str, stamp_ns: int, message: Any) -> None:
+        """Keep the message for the pre-roll of the next episode."""
+        self._recent.append((topic, stamp_ns, message))
+        oldest_ns = max(self.newest_ns.values(), default=0) - self.timing.preroll_s * 1e9
+        while self._recent and self._recent[0][1] < oldest_ns:
+            self._pass(*self._recent.popleft())
+
+    def _pass(self, topic: str, stamp_ns: int, message: Any) -> None:
+        """Note a command that is in force for what is recorded later."""
+        if topic in self.topics.commands:
+            in_force_ns, _ = self._in_force.get(topic, (stamp_ns, None))
+            if stamp_ns >= in_force_ns:
+                self._in_force[topic] = stamp_ns, message
+
+    def _give(self, ticks: Callable[[TickMatcher[Any]], Any]) -> None:
+        """Hand over ticks of the matcher. What is wrong with them ends the episode."""
+        assert self._matcher is not None
+        try:
+            for tick in ticks(self._matcher):
+                begin_ns = self._matcher.begin_ns(self._cadence.ticks)
+                self._cadence.count(tick, begin_ns)
+                self._sink.put(tick)
+        except UserError as error:
+            self._drop(str(error))
+
+    def _end(self, success: bool | None) -> None:
+        matcher, self._ending = self._matcher, None
+        assert matcher is not None
+        self._give(TickMatcher.finish)
+        if self.state is not State.SAVING:
+            return
+        count = matcher.num_ticks
+        self._cadence.end_at(count)
+        self.report = self._cadence.describe()
+        if not count:
+            self._drop("no command came while it was recorded; nothing can be learned from it")
+        elif refusal := self._cadence.refusal(self.timing.min_fresh):
+            self._drop(f"the episode is refused: {refusal}")
+        else:
+            self._matcher = None
+            self._sink.finish(count, self.instruction, success)
+
+    def _drop(self, problem: str) -> None:
+        if self.state is not State.COUNTDOWN:
+            self._sink.discard()
+        self._matcher = self._ending = None
+        self.state, self.problem = State.READY, problem
