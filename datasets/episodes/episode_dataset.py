@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
-from ttm.datasets.description import Description, describe_bare, describe_stored
-from ttm.datasets.episode_file import damaged, data_group, demo_names, open_file, read_stored_spec
-from ttm.datasets.episode_reader import EpisodeReader, read_episodes
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.index.opening import Opening
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.layouts.find_files import find_files
-from ttm.datasets.layouts.recognition import layout_of_file
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.members import Member
-from ttm.datasets.progress import track
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -126,28 +123,22 @@ def open_dataset(
     from all files together. `choices` select from it and change it. `like` is the spec of a
     checkpoint that is to be trained or run on the episodes; see `describe_bare`.
 
+    Data sets of `INDEX_FROM` episodes or more are kept in the index of the user (`index/`), from
+    which they open quickly while their files stay the same.
+
     Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
     are in a layout that is not read as it is.
     """
     choices = choices or Choices()
     files = find_files(path, allow_external=choices.allow_external)
-    stored = {file: stored_spec(file, choices) for file in track(files, "opening")}
-    described = describe_files(stored, spec, choices, like)
-    episodes: list[EpisodeReader] = []
-    for file in track(files, "reading"):
-        with open_file(file) as handle:
-            episodes += read_episodes(
-                handle,
-                file,
-                described.spec,
-                cameras=described.cameras,
-                allow_external=choices.allow_external,
-            )
+    opening = Opening(files, choices, spec, like)
+    episodes = opening.episodes()
     if not episodes:
         raise UserError(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
             "or check the path"
         )
+    described = opening.described
     return EpisodeDataset(
         episodes,
         described.spec,
@@ -171,56 +162,3 @@ def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def stored_spec(path: Path, choices: Choices) -> PolicySpec | None:
-    """Return the spec that a file carries, or None.
-
-    Raises `UserError` if the file cannot be read, or is in another layout than robomimic's.
-    """
-    with open_file(path) as file:
-        layout = layout_of_file(file, allow_external=choices.allow_external)
-        if layout is not None and not layout.is_read:
-            raise UserError(layout.refusal(path))
-        if data_group(file, allow_external=choices.allow_external) is None:
-            raise damaged(
-                path,
-                "it has no group 'data', so it is no robomimic file",
-                "the layouts that are read or converted are in datasets/README.md",
-            )
-        return read_stored_spec(file, allow_external=choices.allow_external)
-
-
-def describe_files(
-    stored: Mapping[Path, PolicySpec | None],
-    given: PolicySpec | None,
-    choices: Choices,
-    like: PolicySpec | None = None,
-) -> Description:
-    """Return the description of all files together. stored: the spec that each file carries.
-
-    Raises `UserError` if specs differ, or only some files carry one.
-    """
-    carrying = {path: spec for path, spec in stored.items() if spec is not None}
-    bare = [path for path, spec in stored.items() if spec is None]
-    if not carrying:
-        demos = _demos(bare, choices)
-        return describe_bare(demos, choices, like) if given is None else Description(given)
-    first, spec = next(iter(carrying.items()))
-    if bare:
-        raise UserError(
-            f"{bare[0]} carries no spec, but {first} does; keep the two kinds in different folders"
-        )
-    for path, other in carrying.items():
-        if other != spec:
-            spec.require_compatible(other, ours=str(first), theirs=str(path))
-    return describe_stored(spec, next(iter(_demos([first], choices)), None), choices)
-
-
-def _demos(paths: Sequence[Path], choices: Choices) -> list[tuple[Path, str]]:
-    demos = []
-    for path in paths:
-        with open_file(path) as file:
-            names = demo_names(file, allow_external=choices.allow_external)
-            demos += [(path, name) for name in names]
-    return demos

@@ -9,6 +9,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -118,7 +119,13 @@ def read_stored_spec(file: Any, *, allow_external: bool = False) -> PolicySpec |
     """Return the spec that an open file carries, or None if another program wrote the file."""
     group = data_group(file, allow_external=allow_external)
     text = "" if group is None else decoded(group.attrs.get("ttm_spec"))
-    return PolicySpec.from_json(text) if text else None
+    return spec_of_text(text) if text else None
+
+
+@lru_cache(maxsize=64)
+def spec_of_text(text: str) -> PolicySpec:
+    """Return the spec of a JSON text; the files of a data set share one."""
+    return PolicySpec.from_json(text)
 
 
 def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str]]:

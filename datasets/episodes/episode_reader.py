@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,18 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 Number = TypeVar("Number", bool, int)
+
+
+class VectorStore(Protocol):
+    """A place where the vectors of episodes are kept beside their files."""
+
+    def vectors(self, episode: EpisodeReader) -> Mapping[str, Array] | None:
+        """Return the vectors by their names in the file, without optional ones that it lacks.
+
+        None if they must be read from the file.
+        """
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class EpisodeReader:
 
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
-    `stored` says how the frames of a camera lie in the file, as pairs of its name and that.
+    `stored` says how the frames of a camera lie in the file, as pairs of its name and that. `kept`
+    is where its vectors are kept, None if nowhere.
     """
 
     path: Path
@@ -58,6 +70,7 @@ class EpisodeReader:
     seed: int | None
     masks: frozenset[str]
     stored: tuple[tuple[str, StoredCamera], ...] = ()
+    kept: VectorStore | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def open(cls, path: str | Path, name: str | None = None) -> EpisodeReader:
@@ -104,6 +117,8 @@ class EpisodeReader:
         They equal `actions` unless the recorder stored other ones, for instance because the actions
         of an expert were added to a policy's roll-out (DAgger).
         """
+        if (kept := self._kept()) is not None:
+            return kept.get("executed_actions", kept["actions"])
         with self._demo() as demo:
             return np.asarray(demo.get("executed_actions", demo["actions"]), dtype=np.float32)
 
@@ -113,12 +128,7 @@ class EpisodeReader:
 
         Raises `UserError` if there is not one finite weight of 0 or more for each tick.
         """
-        with self._demo() as demo:
-            if "loss_weights" not in demo:
-                return np.ones(self.num_samples, dtype=np.float32)
-            stored = demo["loss_weights"]
-            whole = getattr(stored, "shape", None) == (self.num_samples,)
-            weights = np.asarray(stored if whole else np.nan, dtype=np.float32)
+        weights = self._weights()
         if not usable_weights(weights).all():
             what = (
                 f"data/{self.name}/loss_weights does not hold one weight of 0 or more for each tick"
@@ -129,6 +139,8 @@ class EpisodeReader:
     @property
     def timestamps(self) -> npt.NDArray[np.float64] | None:
         """The capture time of each observation, (T,) float64, in seconds; None if not recorded."""
+        if (kept := self._kept()) is not None:
+            return kept.get("timestamps")
         with self._demo() as demo:
             return (
                 np.asarray(demo["timestamps"], dtype=np.float64) if "timestamps" in demo else None
@@ -186,7 +198,25 @@ class EpisodeReader:
             }
         return {**frames, **vectors}
 
+    def _kept(self) -> Mapping[str, Array] | None:
+        return None if self.kept is None else self.kept.vectors(self)
+
+    def _weights(self) -> Floats:
+        """Return the loss weights as they are stored; NaN where their shape is wrong."""
+        ones = np.ones(self.num_samples, dtype=np.float32)
+        if (kept := self._kept()) is not None:
+            stored = kept.get("loss_weights", ones)
+            return stored if stored.shape == ones.shape else ones * np.nan
+        with self._demo() as demo:
+            if "loss_weights" not in demo:
+                return ones
+            stored = demo["loss_weights"]
+            whole = getattr(stored, "shape", None) == ones.shape
+            return np.asarray(stored if whole else np.nan, dtype=np.float32)
+
     def _read(self, key: str) -> Floats:
+        if (kept := self._kept()) is not None:
+            return kept[key]
         with self._demo() as demo:
             return np.asarray(demo[key], dtype=np.float32)
 

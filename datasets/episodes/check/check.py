@@ -23,8 +23,9 @@ from ttm.datasets.check.file_faults import file_faults, leftovers
 from ttm.datasets.check.frame_faults import frame_faults
 from ttm.datasets.description import Description, describe_bare, describe_stored
 from ttm.datasets.duplicates import same_episodes
-from ttm.datasets.episode_dataset import open_dataset, stored_spec
+from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
+from ttm.datasets.index.opening import stored_spec
 from ttm.datasets.instructions import stored_embedding
 from ttm.datasets.layouts.find_files import find_files
 from ttm.datasets.observations.choices import Choices

@@ -1,0 +1,1 @@
+"""An index of large data sets, which makes opening them a second time quick."""
