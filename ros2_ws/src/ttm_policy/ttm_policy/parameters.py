@@ -164,6 +164,31 @@ class PolicyParameters(LimitParameters):
             is_path=True,
         ),
     ] = "policy_memory.npz"
+    recovery_path: Annotated[
+        str,
+        Parameter(
+            "File that keeps the memory while an episode runs, for a process that is started again "
+            "after a crash. By default nothing is kept. It is removed when the process ends in order.",
+            is_path=True,
+        ),
+    ] = ""
+    recovery_period_s: Annotated[
+        float,
+        Parameter(
+            "Time between two writes of the file recovery_path; 0 to write it at every tick.",
+            unit="s",
+            minimum=0,
+        ),
+    ] = 0.0
+    recovery_max_age_s: Annotated[
+        float,
+        Parameter(
+            "Largest age of the file recovery_path with which a process goes on. With an older one "
+            "the memory is empty.",
+            unit="s",
+            positive=True,
+        ),
+    ] = 30.0
 
 
 @dataclass(frozen=True)

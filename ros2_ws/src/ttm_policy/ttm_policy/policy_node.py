@@ -66,6 +66,7 @@ class PolicyNode(LifecycleNode):
         self._worker: Worker | None = None
         self._instructions: Instructions | None = None
         self._session: PolicySession | None = None
+        self._closing = self._in_order = False
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # On the steady clock, since simulated time may stand still.
         self.create_timer(
@@ -124,6 +125,7 @@ class PolicyNode(LifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start the ticks with the memory as it is."""
         assert self._session is not None
+        self._session.recovery.mark(active=True)
         self._session.start()
         self.get_logger().info("active")
         return SUCCESS
@@ -135,6 +137,8 @@ class PolicyNode(LifecycleNode):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Drop the policy with its memory."""
+        if self._session is not None:
+            self._session.recovery.drop()
         self._disconnect()
         return SUCCESS
 
@@ -151,6 +155,8 @@ class PolicyNode(LifecycleNode):
     def _stop(self) -> None:
         if self._session is not None and self._session.active:
             self._session.stop()
+            if not self._closing:
+                self._session.recovery.mark(active=False)
             self.get_logger().info("the policy is stopped, and then the robot")
 
     def _disconnect(self) -> None:
@@ -174,22 +180,38 @@ class PolicyNode(LifecycleNode):
         message.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(message)
 
+    @property
+    def was_deactivated(self) -> bool:
+        """Whether this process stands in for one that crashed after it was deactivated."""
+        return self._session is not None and self._session.recovery.was_deactivated
+
+    def end_episode(self) -> None:
+        """Let no other process go on with the memory, since this one is about to end in order."""
+        self._in_order = True
+
     def close(self) -> None:
         """Stop the robot before the process ends, and wait until the command has arrived."""
+        self._closing = True
         if self._session is not None:
             if self._session.active:
                 self.trigger_deactivate()
             self._session.flush()
         self._end_worker()
+        if self._session is not None and self._in_order:
+            self._session.recovery.end()
 
 
 def _start(node: PolicyNode, signals: StopSignals) -> bool:
-    """Configure and activate the node, and return whether both succeeded."""
-    return (
-        node.trigger_configure() == SUCCESS
-        and not signals.requested
-        and node.trigger_activate() == SUCCESS
-    )
+    """Configure and activate the node, and return whether both succeeded.
+
+    A node that was deactivated before it crashed is only configured.
+    """
+    if node.trigger_configure() != SUCCESS or signals.requested:
+        return False
+    if node.was_deactivated:
+        node.get_logger().warning("not activated, because it was inactive when it crashed")
+        return True
+    return bool(node.trigger_activate() == SUCCESS)
 
 
 def _spin(node: PolicyNode, signals: StopSignals) -> int:
@@ -199,6 +221,7 @@ def _spin(node: PolicyNode, signals: StopSignals) -> int:
         return 0 if signals.requested else 2
     while not signals.requested:
         executor.spin_once(timeout_sec=0.1)
+    node.end_episode()
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -17,6 +18,7 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
 from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.control.recovery import Recovery
 from ttm_policy.control.snapshot_file import load_snapshot, save_snapshot
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker
@@ -40,12 +42,14 @@ class MemoryInterface:
         loop: ControlLoop,
         worker: Worker,
         snapshot_path: str,
+        recovery: Recovery,
         *,
         reset: Callable[[str], None],
         on_reset: Callable[[int], None],
         on_restore: Callable[[], None],
     ):
         self._node, self._loop, self._worker, self._path = node, loop, worker, snapshot_path
+        self._recovery = recovery
         self._reset_runner, self._on_reset, self._on_restore = reset, on_reset, on_restore
         self._publisher = node.create_publisher(Float32MultiArray, "~/memory", LATCHED)
         self.report = MemoryReport()
@@ -131,11 +135,17 @@ class MemoryInterface:
                     self._node.get_logger().warning(str(error))
                 answered.set_result(None)
 
-            self._worker.submit(call, conclude)
+            self._worker.submit(partial(self._changing, call), conclude)
             await answered
             return response
 
         return serve
+
+    def _changing(self, call: Callable[[], Callable[[], str]]) -> Callable[[], str]:
+        """Run `call` in the thread of the network, and save what it made of the memory."""
+        then = call()
+        self._recovery.save()
+        return then
 
     def close(self) -> None:
         """Destroy the publisher and the services."""

@@ -26,6 +26,7 @@ from ttm_policy.control.control_loop import (
 )
 from ttm_policy.control.inputs import Inputs
 from ttm_policy.control.memory_interface import MemoryInterface
+from ttm_policy.control.recovery import Recovery
 from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.control.thought import Question, Thought
 from ttm_policy.control.tick_record import TickRecord
@@ -34,7 +35,7 @@ from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.qos import LATCHED
+from ttm_policy.qos import listen
 
 
 class PolicySession:
@@ -61,7 +62,6 @@ class PolicySession:
         self._stops = 0
         self._delivered: Vector | None = None
         runner = loaded.runner
-        self._instruction = runner.instruction or ""
         self._reset_runner = partial(loaded.instructions.reset, runner)
         self._loop = ControlLoop(
             runner,
@@ -69,11 +69,15 @@ class PolicySession:
             max_age_s=parameters.max_age_s,
             stop_after_s=parameters.stop_after_s,
         )
+        self.recovery = Recovery(self._loop, parameters, node.get_logger())
+        self.recovery.restore()
+        self._instruction = runner.instruction or ""
         self._memory = MemoryInterface(
             node,
             self._loop,
             worker,
             parameters.snapshot_path,
+            self.recovery,
             reset=self._reset_runner,
             on_reset=self._begin_episode,
             on_restore=self._on_restore,
@@ -99,7 +103,7 @@ class PolicySession:
         self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
         self._description = RobotDescription(node, loaded.limits)
         self._listeners = [
-            node.create_subscription(String, "instruction", self._on_instruction, LATCHED),
+            *listen(node, String, "instruction", self._on_instruction),
         ]
         self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
@@ -265,7 +269,7 @@ class PolicySession:
         self._commands.publish(tick, question.reply_stamp)
         self._delivered = tick.command
         self._record.answered(tick, question, thought)
-        self._worker.submit(partial(self._loop.acted, tick.command))
+        self._worker.submit(partial(self.recovery.acted, tick.command))
 
     def _on_instruction(self, message: String) -> None:
         text = message.data.strip()
@@ -284,6 +288,7 @@ class PolicySession:
         if text == self._instruction:  # or else a newer instruction waits already
             try:
                 self._reset_runner(text)
+                self.recovery.save()
             except UserError:
                 runner.instruction = None
                 raise
