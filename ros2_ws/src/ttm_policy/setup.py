@@ -29,6 +29,7 @@ setup(
     entry_points={
         "console_scripts": [
             f"policy_node = {NAME}.policy_node:main",
+            f"recorder_node = {NAME}.recorder_node:main",
             f"sim_node = {NAME}.sim_node:main",
         ],
     },

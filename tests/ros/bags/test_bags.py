@@ -6,6 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,12 @@ from ttm.datasets.episode_dataset import open_dataset  # noqa: E402
 from ttm.policy.errors import UserError  # noqa: E402
 from ttm.training.cli import main  # noqa: E402
 from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
+from ttm_policy.contract.contract_file import load_contract  # noqa: E402
 from ttm_policy.contract.conversions import ns_to_stamp  # noqa: E402
+from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written  # noqa: E402
+from ttm_policy.recording.session import RecordingSession, State, Timing, Topics  # noqa: E402
+from ttm_policy.recording.stamps import Stamper, header_ns  # noqa: E402
+from ttm_policy.recording.tick_values import JointTopics, TickValues  # noqa: E402
 
 CONTRACT = """
 robot: cart
@@ -184,3 +190,35 @@ def test_a_spec_file_gives_limits(tmp_path, contract):
     spec.write_text(json.dumps({"actions": parts}))
     convert_bags(options(tmp_path, contract, spec=str(spec)))
     assert open_dataset(tmp_path / "out").spec.actions[0].high == 1
+
+
+def test_recording_live_gives_the_same_episode(tmp_path, contract):
+    """The messages of the bag come one by one; the recording starts when all were seen, with pre-roll."""
+    record(tmp_path / "bags" / "one", "MCAP")
+    convert_bags(options(tmp_path, contract))
+    (converted,) = open_dataset(tmp_path / "out")
+    values = TickValues(load_contract(contract), converted.spec)
+    results: Queue[Written | Failed] = Queue()
+    sink = EpisodeSink(tmp_path / "live", jpeg_quality=None, on_result=results.put)
+    observed = frozenset(source.topic for source in values.contract.inputs)
+    topics = Topics(observed, frozenset({"cmd_vel", "terminate"}), frozenset(values.moving))
+    timing = Timing(5.0, preroll_s=1.0, max_delay_s=0.1, min_fresh=0.0)
+    session = RecordingSession(topics, timing, sink, lambda: sink.begin(values))
+    stamper, joints = Stamper(session.message, simulated=False), JointTopics(values.contract)
+    for ms, topic, message in sorted(events(), key=lambda event: event[0]):
+        stamp_ns = header_ns(serialize_message(message)) if hasattr(message, "header") else 0
+        whole = joints.completed(topic, message)
+        data = serialize_message(message) if whole is message else whole
+        stamper.take(topic, stamp_ns, ms * MS, data)
+        if session.state is State.READY and not session.missing():
+            session.start("drive", 0.0)
+    session.stop(None, 10.0)
+    session.update(10.2)
+    assert isinstance(results.get(timeout=60), Written)
+    sink.close()
+    (live,) = open_dataset(tmp_path / "live")
+    assert (live.spec, live.num_samples) == (converted.spec, converted.num_samples)
+    for name in ("actions", "executed_actions", "timestamps"):
+        np.testing.assert_array_equal(getattr(live, name), getattr(converted, name))
+    np.testing.assert_array_equal(live.frames("head"), converted.frames("head"))
+    np.testing.assert_array_equal(live.proprioception("joints"), converted.proprioception("joints"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,9 @@ from rosbags.rosbag2 import Reader
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.conversions import MESSAGE_TYPES
+from ttm_policy.recording.stamps import header_ns
 
 Stamps = npt.NDArray[np.int64]
-
-HEADER = {False: ">iI", True: "<iI"}
-"""How a stamp lies at the start of a message, by whether it is little-endian."""
-
-HEADER_END = 12
-"""The bytes of a message up to the end of its stamp."""
 
 
 class BagFile:
@@ -58,7 +52,7 @@ class BagFile:
         found: dict[str, list[int]] = {topic: [] for topic in self._names}
         for topic, recorded_ns, data in self._raw():
             has_header = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
-            stamp_ns = _header_ns(data) if has_header else 0
+            stamp_ns = header_ns(data) if has_header else 0
             found[topic].append(stamp_ns or recorded_ns)
         return {topic: np.array(values, np.int64) for topic, values in found.items()}
 
@@ -100,11 +94,3 @@ def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
             f"it has: {', '.join(sorted(recorded)) or 'none'}"
         )
     return matches[0]
-
-
-def _header_ns(data: Any) -> int:
-    """Return the stamp of a serialised message that starts with a header, in ns."""
-    if len(data) < HEADER_END:
-        return 0  # cut short, which reading the message tells
-    seconds, nanoseconds = struct.unpack_from(HEADER[bool(data[1] & 1)], data, 4)
-    return int(seconds) * 1_000_000_000 + int(nanoseconds)

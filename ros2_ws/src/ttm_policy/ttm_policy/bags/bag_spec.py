@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import Any, Literal
-
-from PIL import Image
 
 from ttm.datasets.observations.spec_file import SpecFile, read_spec_file
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_file import BagFile
-from ttm_policy.contract.robot_contract import ActionSink, RobotContract
+from ttm_policy.contract.robot_contract import RobotContract
+from ttm_policy.recording.spec import spec_of_contract
+from ttm_policy.recording.tick_values import image_size
 
 
 def spec_of_bag(
@@ -29,40 +27,10 @@ def spec_of_bag(
             f"{spec_file} says {given.rate_hz:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
         )
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
-    labels = given.proprioception or {}
-    vectors = tuple(
-        ProprioceptionSpec(
-            source.name, labels.get(source.name) or tuple(field.path for field in source.fields)
-        )
-        for source in contract.vectors
-    )
-    for topic in bag.types:
-        if topic not in first and any(source.topic == topic for source in contract.images):
+    for source in contract.images:
+        if source.topic not in first:
             raise UserError(
-                f"{bag.path}: topic '{topic}' has no message; record it with the others"
+                f"{bag.path}: topic '{source.topic}' has no message; record it with the others"
             )
-    cameras = tuple(
-        CameraSpec(source.name, *_size(first[source.topic])) for source in contract.images
-    )
-    return PolicySpec(
-        robot=contract.robot,
-        cameras=cameras,
-        proprioception=vectors,
-        actions=given.actions or tuple(_part(sink) for sink in contract.actions),
-        rate_hz=rate_hz,
-    )
-
-
-def _size(message: Any) -> tuple[int, int]:
-    """Return the height and width of an image's message, compressed or not."""
-    if hasattr(message, "height"):
-        return int(message.height), int(message.width)
-    with Image.open(io.BytesIO(bytes(message.data))) as image:
-        return image.height, image.width
-
-
-def _part(sink: ActionSink) -> ActionPart:
-    kind: Literal["continuous", "binary"] = (
-        "binary" if sink.type == "std_msgs/Bool" else "continuous"
-    )
-    return ActionPart(sink.name, len(sink.fields), "unknown", kind)
+    sizes = {source.name: image_size(first[source.topic]) for source in contract.images}
+    return spec_of_contract(contract, given, rate_hz, sizes)

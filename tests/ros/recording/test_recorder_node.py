@@ -1,0 +1,208 @@
+"""The recorder over DDS, in a process of its own, beside the simulator in lockstep."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rclpy
+from lifecycle_msgs.srv import ChangeState
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm.datasets.check.check import check_dataset
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.sim.collection.recorder import Recorder, RecordingJob
+from ttm.sim.environment import expert_of, make_env, reset_options
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.tasks.table import instructions_of
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.qos import LATCHED
+from ttm_policy.reset_reply import ResetReply
+
+WAIT_S = 180.0
+KEPT = QoSProfile(
+    depth=50, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+)
+"""What a simulator in lockstep takes commands with, and no command is ever lost."""
+TASK, SEED, TICKS = "pick", 7, 8
+
+
+class Teleoperator(Node):
+    """Drives the simulator with the expert's actions, and the recorder with its services.
+
+    It is the policy for the simulator. It has a simulation of its own, from which the actions come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("policy_node")
+        self._codec = CommandCodec(load_contract(), SPEC)
+        self._commands = {
+            topic: self.create_publisher(kind, topic, KEPT)
+            for topic, kind in self._codec.types().items()
+        }
+        self.create_service(Trigger, "~/reset_memory", self._reset)
+        self.create_subscription(String, "instruction", self._on_instruction, LATCHED)
+        self.create_subscription(String, "recorder_node/status", self._on_status, LATCHED)
+        self.instruction = ""
+        self.status: dict[str, Any] = {}
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+
+    def _reset(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success, response.message = True, ResetReply(self.instruction).to_json()
+        return response
+
+    def _on_instruction(self, message: String) -> None:
+        self.instruction = message.data
+
+    def _on_status(self, message: String) -> None:
+        self.status = json.loads(message.data)
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s, f"waited in vain for {what}: {self.status}"
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def call(self, name: str, kind: Any = Trigger, **values: Any) -> tuple[bool, str]:
+        client = self.create_client(kind, f"recorder_node/{name}")
+        self.wait(client.service_is_ready, name)
+        future = client.call_async(kind.Request(**values))
+        self.wait(future.done, name)
+        self.destroy_client(client)
+        answer = future.result()
+        return answer.success, getattr(answer, "message", "")
+
+    def wait_for_state(self, state: str) -> None:
+        self.wait(lambda: self.status.get("state") == state, state)
+
+    def see(self, after_ns: int) -> int:
+        """Wait until the recorder has a newer observation whole, and return its stamp."""
+        self.wait(lambda: self.status.get("newest_ns", 0) > after_ns, "an observation")
+        return int(self.status["newest_ns"])
+
+    def command(self, action: np.ndarray, stamp_ns: int) -> None:
+        for topic, message in self._codec.encode(action, ns_to_stamp(stamp_ns)).items():
+            self._commands[topic].publish(message)
+
+
+@pytest.fixture
+def teleoperator() -> Iterator[Teleoperator]:
+    rclpy.init()
+    node = Teleoperator()
+    yield node
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> EpisodeReader:
+    """What `ttm collect` records of the initial state, without disturbance."""
+    made_up = {text: np.zeros(384, np.float32) for text in instructions_of(TASK)}
+    recorder = Recorder("ttm/Kitchen-v0", tmp_path / "collected", 0.0, None, made_up)
+    assert recorder.run(RecordingJob(TASK, SEED))
+    recorder.close()
+    return open_dataset(tmp_path / "collected")[0]
+
+
+def drive(teleoperator: Teleoperator, ticks: int, after_ns: int) -> int:
+    """Drive with the expert's actions for the first ticks; return the stamp of the last observation."""
+    env = make_env("ttm/Kitchen-v0")
+    env.reset(seed=SEED, options=reset_options(TASK, None, "hidden"))
+    stamp_ns = teleoperator.see(after_ns)
+    teleoperator.wait(lambda: bool(teleoperator.status["instruction"]), "the instruction")
+    assert teleoperator.call("start")[0]
+    teleoperator.wait_for_state("recording")
+    for tick in range(ticks):
+        action = expert_of(env).action()
+        env.step(action)
+        teleoperator.command(action.astype(np.float32), stamp_ns)
+        if tick < ticks - 1:
+            stamp_ns = teleoperator.see(stamp_ns)
+    env.close()
+    teleoperator.wait(lambda: teleoperator.status["ticks"] >= ticks, "the last command")
+    return stamp_ns
+
+
+def start_both(start_node: Any, folder: Path, **parameters: Any) -> None:
+    start_node(
+        "recorder_node", folder=str(folder), spec="shipped", use_sim_time=True, countdown_s=0.0,
+        preroll_s=0.1, **parameters,
+    )  # fmt: skip
+    start_node("sim_node", task=TASK, first_seed=SEED, episodes=2, max_ticks=TICKS, lockstep=True)
+
+
+def test_recorded_over_ros_is_what_ttm_collect_records_bit_by_bit(
+    start_node: Any, teleoperator: Teleoperator, collected: EpisodeReader, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recorded"
+    start_both(start_node, folder)
+    drive(teleoperator, TICKS, 0)
+    assert teleoperator.call("stop", SetBool, data=True)[0]
+    teleoperator.wait(lambda: teleoperator.status["episodes"] == 1, "the episode")
+    (episode,) = open_dataset(folder)
+    assert (episode.num_samples, episode.success) == (TICKS, True)
+    assert (episode.instruction, episode.spec) == (collected.instruction, collected.spec)
+    for camera in SPEC.cameras:
+        np.testing.assert_array_equal(
+            episode.frames(camera.name), collected.frames(camera.name, 0, TICKS)
+        )
+    for vector in SPEC.proprioception:
+        np.testing.assert_array_equal(
+            episode.proprioception(vector.name), collected.proprioception(vector.name)[:TICKS]
+        )
+    np.testing.assert_array_equal(episode.actions, collected.actions[:TICKS])
+    np.testing.assert_array_equal(episode.executed_actions, collected.executed_actions[:TICKS])
+    assert check_dataset(folder).num_errors == 0
+    assert "100% with new messages of all inputs" in teleoperator.status["cadence"]
+
+
+def test_discard_undo_and_the_life_cycle(
+    start_node: Any, teleoperator: Teleoperator, tmp_path: Path
+) -> None:
+    start_both(start_node, tmp_path / "recorded")
+    stamp_ns = drive(teleoperator, 3, 0)
+    assert teleoperator.call("undo") == (
+        False,
+        "it is recording; stop or discard that episode first",
+    )
+    assert teleoperator.call("discard") == (True, "discarded")
+    stamp_ns = drive(teleoperator, 2, stamp_ns)
+    teleoperator.call("stop", SetBool, data=False)
+    teleoperator.wait(lambda: teleoperator.status["episodes"] == 1, "the episode")
+    assert [each.success for each in open_dataset(tmp_path / "recorded")] == [False]
+    assert teleoperator.call("undo")[0]
+    assert not list((tmp_path / "recorded").glob("*.hdf5"))
+    drive(teleoperator, 2, stamp_ns)
+    request = ChangeState.Request()
+    request.transition.id = 4  # deactivate
+    assert teleoperator.call("change_state", ChangeState, transition=request.transition)[0]
+    teleoperator.wait_for_state("ready")
+    assert teleoperator.call("start") == (False, "the recorder is not active; activate it first")
+    assert not [path for path in (tmp_path / "recorded").iterdir() if path.suffix == ".partial"]
+
+
+def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
+    for parameters, message in (
+        ({}, "no control rate is known"),
+        ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),
+        ({"rate_hz": 5.0, "contract": str(tmp_path / "none.yaml")}, "no contract at"),
+        ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh is 2.0"),
+    ):
+        process = start_node("recorder_node", folder=str(tmp_path), **parameters)
+        errors = process.communicate(timeout=WAIT_S)[1].decode()
+        assert process.returncode == 2, errors
+        assert message in errors
+        assert "Traceback" not in errors

@@ -1,0 +1,47 @@
+"""Messages without a stamp belong to the observation that was published before them."""
+
+from __future__ import annotations
+
+from ttm_policy.recording.stamps import Stamper, header_ns
+
+
+def test_messages_get_the_newest_stamp_published_before_them() -> None:
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    # Published in the order eye 1, answer 1, eye 2, answer 2; received in another.
+    stamper.take("done", 0, 150, "answer 1")
+    stamper.note(1000, 100)
+    stamper.take("eye", 1000, 100, "eye 1")
+    stamper.take("done", 0, 250, "answer 2")
+    assert got == [("eye", 1000, "eye 1")]
+    stamper.note(2000, 200)
+    stamper.take("eye", 2000, 200, "eye 2")
+    stamper.flush()
+    assert got[1:] == [
+        ("done", 1000, "answer 1"),
+        ("eye", 2000, "eye 2"),
+        ("done", 2000, "answer 2"),
+    ]
+
+
+def test_on_a_robot_they_have_the_time_of_publishing() -> None:
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=False)
+    stamper.take("done", 0, 150, "a")
+    stamper.take("done", 140, 150, "b")
+    assert got == [("done", 150, "a"), ("done", 140, "b")]
+
+
+def test_before_the_first_stamp_nothing_is_recorded() -> None:
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    stamper.take("done", 0, 50, "too early")
+    stamper.note(1000, 100)
+    stamper.flush()
+    assert got == []
+
+
+def test_the_stamp_of_a_serialised_message() -> None:
+    little = bytes([0, 1, 0, 0]) + (7).to_bytes(4, "little") + (5).to_bytes(4, "little")
+    assert header_ns(little) == 7_000_000_005
+    assert header_ns(little[:11]) == 0
