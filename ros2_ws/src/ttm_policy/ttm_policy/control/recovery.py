@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
@@ -47,7 +46,9 @@ class Recovery:
         age_s = time.time() - self._path.stat().st_mtime
         if age_s > self._max_age_s:
             limit = f"recovery_max_age_s is {self._max_age_s:g}"
-            self._logger.warning(f"{self._path} is {age_s:.0f} s old and {limit}: the memory is empty")
+            self._logger.warning(
+                f"{self._path} is {age_s:.0f} s old and {limit}: the memory is empty"
+            )
             return
         try:
             self._loop.load(snapshot_from_bytes(self._path.read_bytes()))
