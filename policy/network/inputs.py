@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class FeatureMaps:
-    """The feature maps of vision for one camera at T ticks of B windows, each distinct map once."""
+    """The feature maps of one camera at T ticks of B windows, each distinct map once."""
 
     maps: Tensor
     """(U, C, h, w) float16 or float32."""
@@ -47,6 +47,9 @@ class PolicyInputs:
     features: Mapping[str, FeatureMaps] | None = None
     """Camera -> what vision makes of its images under this instruction. `images` may then be empty,
     and vision does not run."""
+    colours: FeatureMaps | None = None
+    """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
+    `SightMemory.colours`."""
 
     def to(self, device: torch.device | str) -> PolicyInputs:
         """Return the inputs on `device`."""
@@ -59,6 +62,7 @@ class PolicyInputs:
             self.language.to(device),
             None if valid is None else valid.to(device),
             _each(self.features, lambda maps: maps.to(device)),
+            None if self.colours is None else self.colours.to(device),
         )
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
@@ -72,6 +76,7 @@ class PolicyInputs:
             self.language,
             None if valid is None else valid[:, ticks],
             _each(self.features, lambda maps: maps.at_ticks(ticks)),
+            None if self.colours is None else self.colours.at_ticks(ticks),
         )
 
 

@@ -17,6 +17,8 @@ from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.network.sight import LOG_WEIGHT, MEAN, SightMemory
+from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.network.vision_tokens import CameraTokens
 from ttm.policy.spec import CameraSpec, PolicySpec
 
@@ -77,6 +79,7 @@ class Policy(nn.Module):
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
         self.action_token = OptionalVector(spec.action_size, width)
+        self.sight = _sight(spec, config)
         self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(spec, self.core.num_outputs, width, config.head)
         lowest, highest = spec.action_limits
@@ -90,25 +93,31 @@ class Policy(nn.Module):
             self.config.tokens_per_camera * len(self.spec.cameras)
             + len(self.spec.proprioception)
             + 2
+            + (0 if self.sight is None else self.sight.num_tokens)
         )
 
     @property
     def token_sources(self) -> dict[str, slice]:
-        """The tokens of each input among the N of `encode`, in their order.
+        """The tokens of each input among the N of the core, in their order.
 
-        The names are those of cameras and proprioception, `PREVIOUS_ACTION` and `INSTRUCTION`.
+        The names are those of cameras and proprioception, `PREVIOUS_ACTION` and `INSTRUCTION`, and
+        those of the groups of the sight memory.
         """
         sizes = {camera.name: self.config.tokens_per_camera for camera in self.spec.cameras}
         sizes |= {vector.name: 1 for vector in self.spec.proprioception}
+        sizes |= {PREVIOUS_ACTION: 1, INSTRUCTION: 1}
+        if self.sight is not None:
+            sizes |= dict.fromkeys(SIGHT_SOURCES, self.sight.num_selectors)
         sources, start = {}, 0
-        for name, size in (sizes | {PREVIOUS_ACTION: 1, INSTRUCTION: 1}).items():
+        for name, size in sizes.items():
             sources[name] = slice(start, start + size)
             start += size
         return sources
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return the memory at the start of an episode."""
-        return self.core.initial_state(batch_size)
+        """Return the memory at the start of an episode: that of the core and that of sight."""
+        state = self.core.initial_state(batch_size)
+        return state if self.sight is None else state | self.sight.initial_state(batch_size)
 
     def instruction_code(self, language: Tensor) -> Tensor:
         """Return the condition of vision, (B, E), given embeddings of instructions, (B, L)."""
@@ -117,7 +126,7 @@ class Policy(nn.Module):
         return code
 
     def encode(self, inputs: PolicyInputs) -> Tensor:
-        """Return the input tokens of the core, (B, T, N, D); see `token_sources`."""
+        """Return the input tokens of the core, (B, T, N, D), without those of the sight memory."""
         code = self.instruction_code(inputs.language)
         vectors = self.normalizer.normalize_proprioception(inputs.proprioception)
         tokens = [
@@ -163,14 +172,17 @@ class Policy(nn.Module):
     ) -> tuple[Tensor, CoreState]:
         """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
         outputs: Tensor
-        outputs, state = self.core(self.encode(inputs), state, episode_start)
-        return outputs, state
+        tokens, sight = self._tokens(inputs, state, episode_start)
+        of_core = None if state is None else _without_sight(state)
+        outputs, of_core = self.core(tokens, of_core, episode_start)
+        return outputs, of_core | sight
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        outputs, state = self.core.step(self.encode(inputs)[:, 0], state)
+        tokens, sight = self._tokens(inputs, state)
+        outputs, of_core = self.core.step(tokens[:, 0], _without_sight(state))
         raw: Tensor = self.action_head(outputs.unsqueeze(1))
-        return raw, state
+        return raw, of_core | sight
 
     def decode(self, raw: Tensor) -> Tensor:
         """Return the actions, (B, T, A), in the units of the spec and within its limits.
@@ -196,6 +208,26 @@ class Policy(nn.Module):
         """
         targets = self.normalizer.normalize_actions(actions)
         return self.action_head.losses(raw, targets, valid=valid, weights=weights)
+
+    def _tokens(
+        self, inputs: PolicyInputs, state: CoreState | None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """Return all input tokens of the core, (B, T, N, D), and the new memory of sight."""
+        tokens = self.encode(inputs)
+        if self.sight is None:
+            return tokens, {}
+        seen = self._colours(inputs.images) if inputs.colours is None else inputs.colours
+        memory = self.sight.initial_state(len(tokens)) if state is None else state
+        more, memory = self.sight(seen.maps, seen.index, memory, episode_start)
+        return torch.cat([tokens, more], dim=2), memory
+
+    def _colours(self, images: Mapping[str, Tensor]) -> FeatureMaps:
+        """Return what the sight memory sees of the frames, (B, T, 3, H, W), of its camera."""
+        frames = images[self.spec.cameras[0].name]
+        index = torch.arange(frames.shape[0] * frames.shape[1], device=frames.device)
+        return FeatureMaps(
+            SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
+        )
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:
         """Return (B, T, K, D) for each camera. Cameras of equal size share one forward pass."""
@@ -245,6 +277,22 @@ def _camera_tokens(
         for camera in spec.cameras
         if vision is not None
     )
+
+
+def _sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
+    """Return the sight memory of the first camera, if the policy is to have one."""
+    if not config.sight_tokens:
+        return None
+    if not spec.cameras:
+        raise UserError(
+            "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
+        )
+    return SightMemory(config.width, config.sight_tokens)
+
+
+def _without_sight(state: CoreState) -> CoreState:
+    """Return the part of the state that is the core's."""
+    return {name: value for name, value in state.items() if name not in (MEAN, LOG_WEIGHT)}
 
 
 def _common_size(spec: PolicySpec) -> tuple[int, int] | None:

@@ -22,6 +22,9 @@ class PolicyConfig:
     """D, the width of all tokens."""
     tokens_per_camera: int = 6
     """K, the tokens to which the feature map of each camera is summarised."""
+    sight_tokens: int = 0
+    """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
+    tick; 0 for a policy without one."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64

@@ -124,7 +124,7 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
     loaded = load_checkpoint(checkpoint_path(options.init))[0]
     require_same_head(loaded.config, options.head_options, str(options.init))
     torch.manual_seed(options.seed)  # for the random weights of a new core
-    policy = with_chosen_core(loaded, options.core, options.core_options)
+    policy = with_chosen_core(loaded, options.core, options.core_options, options.sight_tokens)
     if policy is not loaded:
         console.print(f"note: {NEW_CORE.format(options.init)}", highlight=False, soft_wrap=True)
     return policy
@@ -139,7 +139,11 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
     policy = checkpoint
     if policy is None:
         network = chosen_network(
-            options.preset, options.core, options.core_options, options.head_options
+            options.preset,
+            options.core,
+            options.core_options,
+            options.head_options,
+            options.sight_tokens,
         )
         policy = Policy(data.spec, network)
     if checkpoint is None or (options.new_statistics and not options.resume):

@@ -65,7 +65,7 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """
     training = policy.training
     policy.eval()
-    _, memory = policy.core(policy.encode(batch.inputs), None, batch.memory_reset)
+    _, memory = policy.core_outputs(batch.inputs, None, batch.memory_reset)
     policy.train(training)
     # Autocast caches the weights that it casts. Older versions of PyTorch (issue 65766) would reuse
     # the ones cast here, which have no gradient, for the window itself.

@@ -21,14 +21,18 @@ from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.common.core_names import AUTO
 
-CORE, ACTION_HEAD = "core.", "action_head."
+CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
 """Prefixes of the parameters' names."""
 HEAD = "action head"
 """What error messages call the head."""
 
 
 def chosen_network(
-    preset: str, core: str, core_options: Sequence[str], head_options: Sequence[str] = ()
+    preset: str,
+    core: str,
+    core_options: Sequence[str],
+    head_options: Sequence[str] = (),
+    sight_tokens: int | None = None,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -37,6 +41,7 @@ def chosen_network(
         config,
         core=with_options(sized, core_options),
         head=with_head_options(config.head, head_options),
+        sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
     )
 
 
@@ -53,11 +58,14 @@ def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> Actio
     return changed
 
 
-def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Policy:
+def with_chosen_core(
+    policy: Policy, core: str, options: Sequence[str], sight_tokens: int | None = None
+) -> Policy:
     """Return `policy` if it has the core asked for, else a copy with a new core of random weights.
 
     The new core has the old one's sizes, changed by `options`. All other weights are kept, except
-    the action head's if the new core has another number of outputs.
+    the action head's if the new core has another number of outputs. With another number of
+    `sight_tokens` the core is new, too, and so is the sight memory; None keeps what there is.
     """
     config = (
         policy.config.core
@@ -65,18 +73,25 @@ def with_chosen_core(policy: Policy, core: str, options: Sequence[str]) -> Polic
         else sized_like(core, policy.config.core)
     )
     config = with_options(config, options)
-    return policy if config == policy.config.core else _with_new_core(policy, config)
+    wanted = policy.config.sight_tokens if sight_tokens is None else sight_tokens
+    if (config, wanted) == (policy.config.core, policy.config.sight_tokens):
+        return policy
+    return _with_new_core(policy, config, wanted)
 
 
-def with_vision_kept(policy: Policy, core: CoreConfig | None = None) -> Policy:
+def with_vision_kept(
+    policy: Policy, core: CoreConfig | None = None, sight_tokens: int | None = None
+) -> Policy:
     """Return a copy of `policy` with random weights in the temporal core and the action head.
 
     The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
 
-    core: the configuration of its core; None for that of `policy`.
+    core: the configuration of its core; None for that of `policy`. sight_tokens: as in
+    `with_chosen_core`.
     """
     config = policy.config.core if core is None else core
-    return _with_new_core(policy, config, fresh=(CORE, ACTION_HEAD))
+    wanted = policy.config.sight_tokens if sight_tokens is None else sight_tokens
+    return _with_new_core(policy, config, wanted, fresh=(CORE, ACTION_HEAD))
 
 
 def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:
@@ -124,13 +139,16 @@ def _is(config: CoreConfig, core: str) -> bool:
 
 
 def _with_new_core(
-    policy: Policy, config: CoreConfig, fresh: tuple[str, ...] | None = None
+    policy: Policy, config: CoreConfig, sight_tokens: int, fresh: tuple[str, ...] | None = None
 ) -> Policy:
     """Return a copy with the core of `config`; parameters whose names start with `fresh` are new."""
-    made = build_empty(policy.spec, replace(policy.config, core=config))
+    network = replace(policy.config, core=config, sight_tokens=sight_tokens)
+    made = build_empty(policy.spec, network)
     if fresh is None:
         same_outputs = made.core.num_outputs == policy.core.num_outputs
         fresh = (CORE,) if same_outputs else (CORE, ACTION_HEAD)
+    if sight_tokens != policy.config.sight_tokens:
+        fresh = (*fresh, SIGHT)
     kept = {
         name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
     }

@@ -155,6 +155,9 @@ class TrainOptions:
     processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
     default. An unknown field is answered with a list of all fields."""
     head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
+    sight_tokens: int | None = None
+    """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
+    6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""
@@ -163,7 +166,7 @@ class TrainOptions:
     init: Path | None = None
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
     that comes with the project. It must be for the robot of the data. With another --core or
-    --core-options only the core is new."""
+    --core-options, or other --sight-tokens, only these are new."""
     new_statistics: bool = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"
@@ -235,7 +238,7 @@ class TrainOptions:
         require_portion(given("--average-decay", "--augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
-        require_at_least(0, given("--recall-weight", "--workers", "--threads"))
+        require_at_least(0, given("--recall-weight", "--workers", "--threads", "--sight-tokens"))
         self._check_together()
 
     def _check_together(self) -> None:

@@ -1,5 +1,7 @@
 """The features of frozen vision for whole data sets, computed once and kept in memory.
 
+Beside them are the colours that a sight memory sees, which has weights of its own to train.
+
 What is kept are the feature maps before TokenLearner, so that the camera tokens, which choose where
 to look, can still be trained. Vision runs in evaluation mode, as it does on the robot. Its
 condition, the code of the instruction, is frozen with it, because the features depend on it.
@@ -23,6 +25,7 @@ from ttm.datasets.windows.resizing import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.policy import Policy
+from ttm.policy.network.sight import SightMemory
 from ttm.policy.spec import CameraSpec
 from ttm.training.cloning.augmentation import augment
 from ttm.training.cloning.frozen_vision.map_store import MapStore
@@ -57,6 +60,8 @@ class EpisodeFeatures:
     """Camera -> the maps of its distinct frames."""
     rows: Mapping[str, Tensor]
     """Camera -> (versions, num_ticks) int64: the map of each dataset tick."""
+    colours: tuple[MapStore, Tensor] | None = None
+    """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
 
     @property
     def versions(self) -> int:
@@ -71,22 +76,32 @@ class EpisodeFeatures:
         versions: (B,) int64, one for each window; None for the frames as recorded.
         """
         version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
-        features = {}
-        for name, rows in self.rows.items():
-            used, index = torch.unique(rows[version[:, None], ticks], return_inverse=True)
-            maps = self.stores[name].maps[used].permute(0, 3, 1, 2)  # (U, C, h, w)
-            features[name] = FeatureMaps(maps, index)
-        return replace(inputs, features=features)
+        features = {
+            name: _at(self.stores[name], rows[version[:, None], ticks])
+            for name, rows in self.rows.items()
+        }
+        if self.colours is None:
+            return replace(inputs, features=features)
+        store, rows = self.colours
+        colours = _at(store, rows[version[:, None], ticks])
+        return replace(inputs, features=features, colours=colours)
 
 
 class FeatureCache:
     """Computes the features of data sets and shares those of equal frames among them."""
 
-    def __init__(self, policy: Policy, cameras: tuple[CameraSpec, ...]) -> None:
-        """cameras: with the sizes of the frames that the network gets."""
+    def __init__(
+        self, policy: Policy, cameras: tuple[CameraSpec, ...], sight: bool | None = None
+    ) -> None:
+        """cameras: with the sizes of the frames that the network gets.
+
+        sight: whether to keep what a sight memory sees; None if `policy` has one.
+        """
         self._policy = policy
+        self._has_sight = policy.sight is not None if sight is None else sight
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
+        self._colours = MapStore()
         self._limit = MEMORY_PORTION * available_memory_bytes()
 
     def features(
@@ -103,18 +118,25 @@ class FeatureCache:
         """
         codes = embed_instructions(list(episodes))
         found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
+        sighted: list[Tensor] = []
         for number, episode in enumerate(track(list(episodes), "computing features")):
             condition = torch.from_numpy(codes[number : number + 1])
             for camera in self._cameras:
-                frames = _frames(episode, camera)
-                rows = [self._see(camera, frames, condition)]
+                recorded = _frames(episode, camera)
+                seen = [recorded]
                 for version in range(1, versions):
                     rng = np.random.default_rng([seed, number, version])
-                    changed = augment(frames[None], augmentation or AugmentationConfig(), rng)[0]
-                    rows.append(self._see(camera, changed, condition))
+                    seen.append(
+                        augment(recorded[None], augmentation or AugmentationConfig(), rng)[0]
+                    )
+                rows = [self._see(camera, frames, condition) for frames in seen]
                 found[camera.name].append(torch.stack(rows))
+                if self._has_sight and camera is self._cameras[0]:
+                    sighted.append(torch.stack([self._sight(frames) for frames in seen]))
         return EpisodeFeatures(
-            self._stores, {name: torch.cat(rows, dim=1) for name, rows in found.items()}
+            self._stores,
+            {name: torch.cat(rows, dim=1) for name, rows in found.items()},
+            (self._colours, torch.cat(sighted, dim=1)) if sighted else None,
         )
 
     def summary(self) -> str:
@@ -124,7 +146,7 @@ class FeatureCache:
 
     @property
     def _num_bytes(self) -> int:
-        return sum(store.num_bytes for store in self._stores.values())
+        return sum(store.num_bytes for store in (*self._stores.values(), self._colours))
 
     @torch.no_grad()
     def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
@@ -144,6 +166,16 @@ class FeatureCache:
                 "take fewer --augmented-versions or episodes, or train without --freeze-vision"
             )
         return rows
+
+    def _sight(self, frames: Tensor) -> Tensor:
+        """Return the rows of frames (T, 3, H, W) in the store of colours, (T,)."""
+        return self._colours.rows(frames, b"", SightMemory.colours)
+
+
+def _at(store: MapStore, rows: Tensor) -> FeatureMaps:
+    """Return the maps of ticks, whose rows in the store are (B, T), each distinct one once."""
+    used, index = torch.unique(rows, return_inverse=True)
+    return FeatureMaps(store.maps[used].permute(0, 3, 1, 2), index)  # maps (U, C, h, w)
 
 
 def _frames(episode: EpisodeReader, camera: CameraSpec) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +127,21 @@ def test_a_feature_beyond_the_range_of_the_cache_is_told(
         FeatureCache(policy, policy.spec.cameras).features(episodes)
     monkeypatch.setattr(map_store, "DTYPE", torch.float32)
     FeatureCache(policy, policy.spec.cameras).features(episodes)
+
+
+def test_a_sight_memory_sees_the_colours_of_the_frames(
+    spec: PolicySpec, episodes: EpisodeDataset
+) -> None:
+    torch.manual_seed(0)
+    policy = Policy(spec, replace(PRESETS["tiny"], sight_tokens=2)).eval()
+    features = FeatureCache(policy, policy.spec.cameras).features(episodes)
+    windows = WindowDataset(episodes, len(SCENES), pad="none")
+    batch = windows.gather([0, 1])
+    given = features.into(policy_inputs(batch), batch["dataset_tick"])
+    assert given.colours is not None
+    assert len(given.colours.maps) == 2  # scenes; the instruction does not count
+    with torch.no_grad():
+        expected, _ = policy(policy_inputs(batch))
+        torch.testing.assert_close(policy(given)[0], expected, rtol=0, atol=2e-3)
+        without = FeatureCache(policy, policy.spec.cameras, sight=False).features(episodes)
+    assert without.colours is None
