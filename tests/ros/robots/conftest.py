@@ -113,6 +113,8 @@ class FakeRobot(Node):
             if topic not in self.silent:
                 self._out[topic].publish(self._image(image, stamp))
         for publisher, names in zip(self._joints, self._description["joints"], strict=True):
+            if self.silent & set(names):
+                continue
             state = JointState(name=names, position=[self.positions[name] for name in names])
             state.header.stamp = stamp
             publisher.publish(state)

@@ -91,6 +91,15 @@ def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path)
     assert "6 of 7 topics do not fit" in output
 
 
+def test_joints_that_stay_away_are_not_hidden_by_others(start_robot: Any, config: Path) -> None:
+    robot = start_robot("turtlebot_arm")
+    robot.silent.add("joint1")  # the wheels' joints go on
+    code, output = _check(config / "turtlebot_arm.yaml", 2.0)
+    assert code == 1
+    assert "WRONG  joint_states" in output
+    assert "joint 'joint1' is not in joint_states, which has: wheel_left_joint" in output
+
+
 def test_old_stamps_and_a_second_publisher_are_told(start_robot: Any, config: Path) -> None:
     for _ in range(2):
         start_robot("turtlebot_arm").lag_s = 1000.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from itertools import pairwise
 from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import JointState
 
-from ttm.policy.errors import ObservationError
+from ttm.policy.errors import MalformedObservation, ObservationError
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.conversions import (
     MESSAGE_TYPES,
@@ -42,16 +44,18 @@ class LiveInput:
         node.create_subscription(MESSAGE_TYPES[source.type], source.topic, self._add, qos)
 
     def _add(self, message: Any) -> None:
-        now_ns, stamp_ns = (
-            self._node.get_clock().now().nanoseconds,
-            stamp_to_ns(message.header.stamp),
-        )
+        own_ns = stamp_ns = stamp_to_ns(message.header.stamp)
+        self._newest = message
+        if isinstance(self.source, VectorSource) and isinstance(message, JointState):
+            self._joints.add(message)
+            # As in the node, the slowest of the joints that the source needs says how old it is.
+            stamp_ns = self._joints.oldest_ns(self.source)
+            before_ns = self._stamps_ns[-1] if self._stamps_ns else 0
+            if stamp_ns == before_ns != own_ns:
+                return  # other joints
         self._arrivals_s.append(time.monotonic())
         self._stamps_ns.append(stamp_ns)
-        self._ages_s.append((now_ns - stamp_ns) * 1e-9)
-        self._newest = message
-        if self.source.type == "sensor_msgs/JointState":
-            self._joints.add(message)
+        self._ages_s.append((self._node.get_clock().now().nanoseconds - stamp_ns) * 1e-9)
 
     def finding(
         self, end_s: float, *, max_age_s: float, rate_hz: float, camera: CameraSpec | None
@@ -64,6 +68,8 @@ class LiveInput:
         problems = self._endpoints()
         if self._newest is None:
             return Finding(self.source.topic, "no message", tuple(problems or ["no message came"]))
+        if not self._stamps_ns:
+            return Finding(self.source.topic, "", tuple(problems + self._contents(camera)))
         problems += self._timing(end_s, max_age_s, rate_hz)
         problems += self._stamps(max_age_s) + self._contents(camera)
         seen = f"{self.rate_hz:.1f} Hz, {self._ages_s[-1]:.2f} s old"
@@ -142,12 +148,19 @@ class LiveInput:
             if isinstance(self.source, ImageSource):
                 self._require_frame(self.source, camera)
             else:
-                joints = self.source.type == "sensor_msgs/JointState"
-                message = self._joints.merged() if joints else self._newest
-                require_plausible(read_vector(message, self.source), self.source)
+                self._require_values(self.source)
         except ObservationError as error:
             return [str(error)]
         return []
+
+    def _require_values(self, source: VectorSource) -> None:
+        """Raise `ObservationError` if the newest values cannot be used."""
+        joints = source.type == "sensor_msgs/JointState"
+        values = read_vector(self._joints.merged() if joints else self._newest, source)
+        require_plausible(values, source)
+        for value, field in zip(values, source.fields, strict=True):
+            if not math.isfinite(value):
+                raise MalformedObservation(f"'{field.path}' is {value}; check the sensor")
 
     def _require_frame(self, source: ImageSource, camera: CameraSpec | None) -> None:
         """Raise `ObservationError` if the newest frame cannot be used."""

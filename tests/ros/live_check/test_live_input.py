@@ -1,0 +1,148 @@
+"""What is said about an input from the messages that came, with times that the test sets."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import rclpy
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from sensor_msgs.msg import Image, JointState
+
+from ttm.policy.spec import CameraSpec
+from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract.robot_contract import Field, ImageSource, VectorSource
+from ttm_policy.live_check.finding import Finding, report
+from ttm_policy.live_check.live_input import LiveInput
+
+ODOM = VectorSource("speed", "odom", "nav_msgs/Odometry", (Field("twist.twist.linear.x"),))
+JOINTS = VectorSource("joints", "joints", "sensor_msgs/JointState", (Field("a"), Field("b")))
+HEAD = ImageSource("head", "head", "sensor_msgs/Image")
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    rclpy.init()
+    node = Node("live_input_test")
+    yield node
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+def _problems(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    source: Any,
+    messages: Sequence[tuple[float, Any]],
+    **options: Any,
+) -> list[str]:
+    """messages: (arrival in s, message). The end of listening is at 2 s."""
+    live = LiveInput(node, source)
+    for arrival_s, message in messages:
+        monkeypatch.setattr(time, "monotonic", lambda s=arrival_s: s)
+        live._add(message)
+    monkeypatch.undo()
+    expected = {"max_age_s": 0.5, "rate_hz": 0.0, "camera": None} | options
+    finding = live.finding(2.0, **expected)
+    # The test itself publishes nothing, so that a missing publisher is always the first problem.
+    assert "nobody publishes it" in finding.problems[0]
+    return list(finding.problems[1:])
+
+
+def _stamped(node: Node, message: Any, age_s: float = 0.0) -> Any:
+    now_ns = node.get_clock().now().nanoseconds
+    message.header.stamp = ns_to_stamp(now_ns - round(age_s * 1e9))
+    return message
+
+
+def _odometry(node: Node, speed: float = 0.0, age_s: float = 0.0) -> Odometry:
+    message = Odometry()
+    message.twist.twist.linear.x = speed
+    return _stamped(node, message, age_s)
+
+
+TIMES = [i / 10 for i in range(21)]
+
+
+def test_a_steady_input_has_no_problem(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [(t, _odometry(node)) for t in TIMES]
+    assert _problems(node, monkeypatch, ODOM, messages, rate_hz=10.0) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "age_s", "rate_hz", "words"),
+    [
+        (TIMES[:10], 0.0, 0.0, "silent for 1.10 s, and the policy holds after 0.5 s"),
+        (TIMES, 0.0, 20.0, "slower than the 20 Hz of the policy"),
+        (TIMES, 3.0, 0.0, "s old, and the policy accepts 0.5 s; synchronise"),
+        (TIMES, -3.0, 0.0, "s ahead of the clock"),
+    ],
+)
+def test_times_and_stamps_are_judged(
+    node: Node, monkeypatch: pytest.MonkeyPatch, times: Any, age_s: Any, rate_hz: Any, words: str
+) -> None:
+    messages = [(t, _odometry(node, age_s=age_s)) for t in times]
+    problems = _problems(node, monkeypatch, ODOM, messages, rate_hz=rate_hz)
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_stamps_that_say_nothing_are_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = _problems(node, monkeypatch, ODOM, [(t, Odometry()) for t in TIMES])
+    assert problems == ["its stamps are 0; let the driver set header.stamp to the time of capture"]
+    frozen = _odometry(node)
+    problems = _problems(node, monkeypatch, ODOM, [(t, frozen) for t in TIMES])
+    assert "its stamp never changes" in problems[0]
+
+
+def test_the_slowest_joint_says_how_often_an_input_comes(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def joint(name: str) -> JointState:
+        return _stamped(node, JointState(name=[name], position=[0.0]))
+
+    messages = [(0.0, joint("b"))] + [(t, joint("a")) for t in TIMES]
+    assert "silent for" in _problems(node, monkeypatch, JOINTS, messages)[0]
+    both = [(t, joint(name)) for t in TIMES for name in ("other", "a", "b")]
+    assert _problems(node, monkeypatch, JOINTS, both) == []
+    alone = [(t, joint("other")) for t in TIMES]
+    assert (
+        "joint 'a' is not in joints, which has: other"
+        in _problems(node, monkeypatch, JOINTS, alone)[0]
+    )
+
+
+@pytest.mark.parametrize("speed", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    messages = [(t, _odometry(node, speed)) for t in TIMES]
+    assert f"'twist.twist.linear.x' is {speed}" in _problems(node, monkeypatch, ODOM, messages)[0]
+
+
+def test_frames_must_have_the_policys_size_unless_they_are_resized(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def image() -> Image:
+        frame = Image(height=4, width=6, encoding="rgb8", step=18, data=bytes(72))
+        return _stamped(node, frame)
+
+    messages = [(t, image()) for t in TIMES]
+    assert _problems(node, monkeypatch, HEAD, messages) == []
+    problems = _problems(node, monkeypatch, HEAD, messages, camera=CameraSpec("head", 8, 8))
+    assert "gives 6x4 frames" in problems[0]
+
+
+def test_the_report_counts_what_is_wrong() -> None:
+    fits, wrong = Finding("odom", "10 Hz"), Finding("cmd_vel", "", ("nobody listens to it",))
+    assert report([fits, wrong], "r.yaml").splitlines() == [
+        "ok     odom     10 Hz",
+        "WRONG  cmd_vel",
+        "       nobody listens to it",
+        "1 of 2 topics do not fit r.yaml; mend the robot or the contract",
+    ]
+    assert report([fits], "r.yaml").endswith("all 1 topics fit r.yaml")
