@@ -9,7 +9,6 @@ from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.serialization import serialize_message
 from rclpy.subscription import Subscription
 
 from ttm.policy.errors import ObservationError
@@ -36,20 +35,21 @@ class CommandEcho:
     def __init__(self, node: Node, types: Mapping[str, Any]):
         """types: the message class of each command topic."""
         self._node = node
-        self._own: dict[str, deque[bytes]] = {topic: deque(maxlen=REMEMBERED) for topic in types}
+        # Messages and not their bytes are compared, since bytes for padding are arbitrary.
+        self._own: dict[str, deque[Any]] = {topic: deque(maxlen=REMEMBERED) for topic in types}
         self._foreign_s: dict[str, float] = {}
         self._subscriptions = [self._listen(topic, kind) for topic, kind in types.items()]
 
     def _listen(self, topic: str, kind: Any) -> Subscription[Any]:
         def receive(message: Any) -> None:
-            if serialize_message(message) not in self._own[topic]:
+            if message not in self._own[topic]:
                 self._foreign_s[topic] = time.monotonic()
 
         return self._node.create_subscription(kind, topic, receive, ECHO)
 
     def sent(self, topic: str, message: Any) -> None:
         """Take note of an own message. Call this before it is published."""
-        self._own[topic].append(serialize_message(message))
+        self._own[topic].appendleft(message)
 
     def require_alone(self, wall_s: float) -> None:
         """Raise `ForeignCommand` if somebody else has commanded the robot within `CALM_S`."""
