@@ -8,6 +8,7 @@ from typing import Any
 
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
+from ttm.policy.network.sight import SightMemory
 from ttm.training.common.core_sizes import (
     has_free_size,
     num_parameters,
@@ -61,8 +62,12 @@ def suite_cores(
     Raises `UserError` for options that do not fit, and for a variant whose number of parameters
     differs from that of `ours` by more than `TOLERANCE`.
     """
-    cores = sized_cores(ours, (ours, *variants), width, num_inputs)
-    sizes = {label: num_parameters(core, width, num_inputs) for label, core in cores.items()}
+    each = (ours, *variants)
+    cores = sized_cores(ours, each, width, num_inputs)
+    sizes = {
+        variant.label: variant_parameters(variant, cores[variant.label], width, num_inputs)
+        for variant in each
+    }
     wanted = sizes[ours.label]
     for label, found in sizes.items():
         if abs(found - wanted) > TOLERANCE * wanted:
@@ -91,13 +96,38 @@ def sized_cores(
     width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit.
     """
     reference = num_parameters(study_core(REFERENCE, COMMON, OWN), width, num_inputs)
-    wanted = num_parameters(_sized(ours, reference, width, num_inputs), width, num_inputs)
+    own = _sized(ours, reference, width, num_inputs)
+    wanted = variant_parameters(ours, own, width, num_inputs)
     return {each.label: _sized(each, wanted, width, num_inputs) for each in variants}
+
+
+def variant_parameters(variant: Variant, config: CoreConfig, width: int, num_inputs: int) -> int:
+    """Return the number of parameters of the core and of the sight memory.
+
+    config: of the core. num_inputs: N without the tokens of the sight memory.
+    """
+    own, more = _sight(variant, width)
+    return num_parameters(config, width, num_inputs + more) + own
+
+
+def _sight(variant: Variant, width: int) -> tuple[int, int]:
+    """Return the parameters of the sight memory, and the tokens that it adds."""
+    if not variant.sight_tokens:
+        return 0, 0
+    sight = SightMemory(width, variant.sight_tokens)
+    return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
 
 
 def _sized(variant: Variant, wanted: int, width: int, num_inputs: int) -> CoreConfig:
     config = study_core(variant.core, COMMON, OWN, variant.options)
     if not has_free_size(config, variant.options):
         return config
-    advice = "give it smaller sizes"
-    return with_parameters(variant.label, config, wanted, width, num_inputs, advice=advice)
+    own, more = _sight(variant, width)
+    return with_parameters(
+        variant.label,
+        config,
+        wanted - own,
+        width,
+        num_inputs + more,
+        advice="give it smaller sizes",
+    )

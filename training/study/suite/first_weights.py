@@ -17,16 +17,22 @@ from ttm.training.cloning.network_choice import with_vision_kept
 
 
 def first_policy(
-    seen: Policy, config: CoreConfig, sources: Sequence[CoreConfig], seed: int
+    seen: Policy,
+    config: CoreConfig,
+    sources: Sequence[CoreConfig],
+    seed: int,
+    sight_tokens: int = 0,
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
     A drawn tensor whose name and shape one of `sources` has, too, is the one drawn there, the
     first of them first. What initialisation sets without chance, such as biases, stays as it is.
 
-    seen: gives all but core and action head. sources: the same for all policies that are compared.
+    seen: gives all but core, action head and sight memory. sources: the same for all policies that
+    are compared.
     """
-    policy, mine = _new(seen, config, seed), _drawn(seen, config, seed)
+    policy = _new(seen, config, seed, sight_tokens)
+    mine = _drawn(seen, config, seed, sight_tokens)
     shared: dict[str, Tensor] = {}
     for source in reversed(sources):
         shared |= {
@@ -38,17 +44,17 @@ def first_policy(
     return policy
 
 
-def _new(seen: Policy, config: CoreConfig, seed: int) -> Policy:
+def _new(seen: Policy, config: CoreConfig, seed: int, sight_tokens: int) -> Policy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return with_vision_kept(seen, config)
+        return with_vision_kept(seen, config, sight_tokens)
 
 
-def _drawn(seen: Policy, config: CoreConfig, seed: int) -> dict[str, Tensor]:
+def _drawn(seen: Policy, config: CoreConfig, seed: int, sight_tokens: int = 0) -> dict[str, Tensor]:
     """Return the tensors that depend on the seed."""
-    other = _new(seen, config, seed + 1).state_dict()
+    other = _new(seen, config, seed + 1, sight_tokens).state_dict()
     return {
         name: value
-        for name, value in _new(seen, config, seed).state_dict().items()
+        for name, value in _new(seen, config, seed, sight_tokens).state_dict().items()
         if not torch.equal(value, other[name])
     }

@@ -11,6 +11,7 @@ from typing import Any
 from ttm.policy.cores.configs import core_from_dict, core_to_dict
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
+from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, conditions_of
@@ -19,9 +20,8 @@ from ttm.sim.evaluation.result import RESULT_FILE, load_evaluation
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.cloning.assembly import train
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
-from ttm.training.common.core_sizes import num_parameters
 from ttm.training.common.progress import print_progress
-from ttm.training.study.suite.core_sizes import source_cores, suite_cores
+from ttm.training.study.suite.core_sizes import source_cores, suite_cores, variant_parameters
 from ttm.training.study.suite.first_weights import first_policy
 from ttm.training.study.suite.options import SuiteOptions
 from ttm.training.study.suite.run_folder import RunFacts, RunFolder
@@ -42,14 +42,15 @@ class Workshop:
         self._seen = load_checkpoint(init)[0]
         self._settings = _settings(options, hashlib.sha256(init.read_bytes()).hexdigest())
         ours = parse_variant(OURS, options.ours_options)
-        sizes = self._seen.config.width, self._seen.num_tokens
+        sizes = self._sizes = self._seen.config.width, _tokens_without_sight(self._seen)
         self._cores = suite_cores(ours, options.variants, *sizes)
         self._sources = source_cores(ours, *sizes)
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
         self._conditions = conditions_of(options.gap, probes, options.cue, NOISE)
-        self._features = FeatureCache(self._seen, self._seen.spec.cameras)
+        sight = any(variant.sight_tokens for variant in options.variants)
+        self._features = FeatureCache(self._seen, self._seen.spec.cameras, sight)
 
     def make_all(self) -> int:
         """Make what is missing; return the exit code, which is that of a signal if one came.
@@ -95,15 +96,16 @@ class Workshop:
         """Write first weights and facts; check them if a training has begun from them."""
         config = self._cores[variant.label]
         if folder.can_resume and (facts := folder.facts) is not None:
-            _require_same(folder, facts, config, self._settings)
+            _require_same(folder, facts, config, variant.sight_tokens, self._settings)
             return
-        policy = first_policy(self._seen, config, self._sources, seed)
+        policy = first_policy(self._seen, config, self._sources, seed, variant.sight_tokens)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
         facts = RunFacts(
             variant.label,
             seed,
             core_to_dict(config),
-            num_parameters(config, policy.config.width, policy.num_tokens),
+            variant.sight_tokens,
+            variant_parameters(variant, config, *self._sizes),
             sum(parameter.numel() for parameter in policy.parameters()),
             self._settings,
         )
@@ -157,12 +159,21 @@ def _settings(options: SuiteOptions, init_sha256: str) -> dict[str, Any]:
     }
 
 
+def _tokens_without_sight(policy: Policy) -> int:
+    """Return N without the tokens of a sight memory, which each variant has or has not."""
+    return policy.num_tokens - (0 if policy.sight is None else policy.sight.num_tokens)
+
+
 def _require_same(
-    folder: RunFolder, facts: RunFacts, config: CoreConfig, settings: Mapping[str, Any]
+    folder: RunFolder,
+    facts: RunFacts,
+    config: CoreConfig,
+    sight_tokens: int,
+    settings: Mapping[str, Any],
 ) -> None:
     """Raise `UserError` if the folder holds something else than what was asked for."""
     advice = "give the same options as before, another --out, or delete that folder"
-    if core_from_dict(facts.core) != config:
+    if (core_from_dict(facts.core), facts.sight_tokens) != (config, sight_tokens):
         raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
     for name, value in settings.items():
         if facts.settings.get(name) != value:

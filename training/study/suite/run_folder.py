@@ -34,8 +34,10 @@ class RunFacts:
     seed: int
     core: Mapping[str, Any]
     """The configuration of the core, as `core_to_dict` returns it."""
+    sight_tokens: int
+    """J of the sight memory; 0 for none."""
     parameters: int
-    """Number of parameters of the core."""
+    """Number of parameters of the core and the sight memory."""
     all_parameters: int
     """Number of parameters of the whole policy."""
     settings: Mapping[str, Any]

@@ -16,7 +16,17 @@ from ttm.policy.errors import UserError
 
 OURS = "ours"
 """The name of our Token Turing Machine. `TTM` is the published one."""
-OURS_OPTIONS = ("write=gated", "read=attend", "process_memory=true")
+SIGHT = "sight_tokens"
+"""The field of a variant that is no field of its core: the selectors of a sight memory."""
+OURS_OPTIONS = (
+    "write=ring",
+    "read=attend",
+    "process_memory=true",
+    "write_outputs=false",
+    "num_layers=1",
+    "gate_max_ticks=1000",
+    f"{SIGHT}=6",
+)
 """What ours differs in from the published machine."""
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
 """What is compared by default."""
@@ -24,11 +34,13 @@ VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame
 
 @dataclass(frozen=True)
 class Variant:
-    """A core with options, as it is named in the tables."""
+    """A core with options, and perhaps a sight memory, as it is named in the tables."""
 
     label: str
     core: str
     options: tuple[str, ...]
+    sight_tokens: int = 0
+    """J of its sight memory; 0 for none."""
 
     @property
     def folder(self) -> str:
@@ -39,8 +51,8 @@ class Variant:
 def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
     """Return the variant of "CORE FIELD=VALUE ...", in which the core may be `OURS`.
 
-    ours_options: what `OURS` stands for. Raises `UserError` if there is no such core. The fields are
-    checked where the core is built.
+    ours_options: what `OURS` stands for. Later options count. Raises `UserError` if there is no such
+    core. The fields of the core are checked where it is built.
     """
     try:
         name, *options = shlex.split(text)
@@ -51,6 +63,15 @@ def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
         ) from error
     require_choice("--core", name, (OURS, *NAMES))
     label = " ".join([name, *options])
-    if name == OURS:
-        return Variant(label, TTM, (*ours_options, *options))
-    return Variant(label, name, tuple(options))
+    wanted = (*ours_options, *options) if name == OURS else tuple(options)
+    of_core = tuple(option for option in wanted if not option.startswith(f"{SIGHT}="))
+    return Variant(label, TTM if name == OURS else name, of_core, _sight_tokens(wanted))
+
+
+def _sight_tokens(options: Sequence[str]) -> int:
+    """Return the value of the last option that names `SIGHT`, or 0."""
+    given = [option for option in options if option.startswith(f"{SIGHT}=")]
+    value = given[-1].partition("=")[2] if given else "0"
+    if not value.isdecimal():
+        raise UserError(f"{given[-1]} is no number of tokens; give a whole number, such as 6 or 0")
+    return int(value)

@@ -8,10 +8,16 @@ import pytest
 import torch
 
 from ttm.policy.cores.registry import NAMES
+from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.common.core_sizes import num_parameters
-from ttm.training.study.suite.core_sizes import TOLERANCE, source_cores, suite_cores
+from ttm.training.study.suite.core_sizes import (
+    TOLERANCE,
+    source_cores,
+    suite_cores,
+    variant_parameters,
+)
 from ttm.training.study.suite.first_weights import first_policy
 from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
 
@@ -22,7 +28,7 @@ VARIANTS = [parse_variant(text, OURS_OPTIONS) for text in (OURS, *NAMES)]
 @pytest.mark.parametrize(("width", "inputs"), [(32, 9), (128, 17)])
 def test_all_have_as_many_parameters_as_ours(width: int, inputs: int) -> None:
     cores = suite_cores(VARIANTS[0], VARIANTS, width, inputs)
-    sizes = {label: num_parameters(core, width, inputs) for label, core in cores.items()}
+    sizes = {v.label: variant_parameters(v, cores[v.label], width, inputs) for v in VARIANTS}
     assert all(abs(size - sizes[OURS]) <= TOLERANCE * sizes[OURS] for size in sizes.values()), sizes
 
 
@@ -30,10 +36,10 @@ def test_a_size_that_ours_is_given_holds_for_the_others() -> None:
     ours = parse_variant(OURS, (*OURS_OPTIONS, "mlp_size=200"))
     others = [each for each in VARIANTS if each.core == "ttm"]
     cores = suite_cores(ours, [ours, *others[1:]], 128, 17)
-    assert num_parameters(cores["ttm"], 128, 17) == pytest.approx(
-        num_parameters(cores[OURS], 128, 17), rel=TOLERANCE
-    )
-    assert num_parameters(cores[OURS], 128, 17) > 415_000
+    wanted = variant_parameters(ours, cores[OURS], 128, 17)
+    assert num_parameters(cores["ttm"], 128, 17) == pytest.approx(wanted, rel=TOLERANCE)
+    assert cores[OURS].mlp_size == 200  # type: ignore[attr-defined]
+    assert wanted < 390_000
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,8 @@ def first_weights(seen: Policy, label: str, seed: int, *, share: bool = True) ->
     sizes = seen.config.width, seen.num_tokens
     config = suite_cores(VARIANTS[0], VARIANTS, *sizes)[label]
     sources = source_cores(VARIANTS[0], *sizes) if share else []
-    return first_policy(seen, config, sources, seed).state_dict()
+    (sight_tokens,) = {each.sight_tokens for each in VARIANTS if each.label == label}
+    return first_policy(seen, config, sources, seed, sight_tokens).state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +69,12 @@ def common(one: Weights, other: Weights, prefix: str) -> set[str]:
     return {name for name in shared if one[name].shape == other[name].shape}
 
 
-def test_all_around_the_core_is_the_same_for_all(first: dict[str, Weights], seen: Policy) -> None:
+def test_all_around_the_memories_is_the_same_for_all(
+    first: dict[str, Weights], seen: Policy
+) -> None:
     around = {name for name in first["ttm"] if not name.startswith("core.")}
     for found in first.values():
-        assert {name for name in found if not name.startswith("core.")} == around
+        assert {name for name in found if not name.startswith(("core.", "sight."))} == around
         assert all(torch.equal(found[name], first["ttm"][name]) for name in around)
     kept = {name for name in around if not name.startswith("action_head.")}
     assert all(torch.equal(first[OURS][name], seen.state_dict()[name]) for name in kept)
@@ -96,3 +105,12 @@ def test_shared_weights_keep_the_spread_that_each_core_draws(
     for name, value in first_weights(seen, label, seed=3, share=False).items():
         if value.is_floating_point() and value.numel() >= 256 and value.std() > 0:
             assert 0.8 < float(first[label][name].std() / value.std()) < 1.25, name
+
+
+def test_a_sight_memory_can_be_given_and_taken() -> None:
+    with_it = parse_variant("ttm sight_tokens=3", OURS_OPTIONS)
+    without = parse_variant("ours sight_tokens=0", OURS_OPTIONS)
+    assert (with_it.sight_tokens, without.sight_tokens) == (3, 0)
+    assert "sight_tokens" not in " ".join((*with_it.options, *without.options))
+    with pytest.raises(UserError, match="whole number"):
+        parse_variant("ttm sight_tokens=few", OURS_OPTIONS)
