@@ -32,6 +32,7 @@ from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
+from ttm.training.bench.ros.command import BenchRosCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.sim.command import BenchSimCommand
 from ttm.training.bench.step.command import BenchStepCommand
@@ -103,6 +104,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "sequence": BenchSequenceCommand,
                 "drift": BenchDriftCommand,
                 "sim": BenchSimCommand,
+                "ros": BenchRosCommand,
             },
         ),
         "study": Group(
