@@ -1,0 +1,151 @@
+"""Made-up sensors for a policy: every input of a contract at a steady rate, all with fresh stamps.
+
+It counts what the policy makes of them: when its actions arrive, and what it says on `/diagnostics`.
+`ttm bench ros` starts it beside `policy_node`; nothing moves.
+
+    python -m ttm_policy.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import Float32MultiArray
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import (
+    MESSAGE_TYPES,
+    check_fields,
+    frame_to_image,
+    ns_to_stamp,
+    write_vector,
+)
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource, VectorSource
+from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.parameters import NodeParameters, Parameter
+from ttm_policy.qos import SENSOR
+from ttm_policy.stop_signals import StopSignals
+
+VALUE = 0.1
+"""Every value of proprioception."""
+
+
+@dataclass(frozen=True)
+class FakeSensorsParameters(NodeParameters):
+    """The parameters of `fake_sensors`."""
+
+    spec: Annotated[str, Parameter("The policy's spec as JSON, which has the sizes.")] = ""
+    contract: Annotated[
+        str, Parameter("YAML file of the robot's topics. By default that of the simulated robot.")
+    ] = ""
+    rate_hz: Annotated[
+        float, Parameter("Messages of each input per second.", unit="Hz", positive=True)
+    ] = 30.0
+    seconds: Annotated[
+        float, Parameter("How long to count, from the first action on.", unit="s", positive=True)
+    ] = 60.0
+    out: Annotated[str, Parameter("File for the times of all actions, as JSON.", is_path=True)] = ""
+
+
+class FakeSensors(Node):
+    """Publishes noise and constants, and keeps the arrival times of the actions."""
+
+    def __init__(self) -> None:
+        """Raises `UserError` if spec and contract do not fit together."""
+        super().__init__("fake_sensors")
+        declare_parameters(self, FakeSensorsParameters)
+        self.parameters = read_parameters(self, FakeSensorsParameters)
+        spec = PolicySpec.from_json(self.parameters.spec)
+        contract = load_contract(self.parameters.contract)
+        check_fields(contract)
+        contract.check(spec, whose="the spec")
+        self.arrivals_s: list[float] = []
+        self.diagnostics: dict[str, str] = {}
+        self._messages = [
+            (
+                self.create_publisher(MESSAGE_TYPES[s.type], s.topic, SENSOR),
+                _message(s, spec),
+            )
+            for s in contract.inputs
+        ]
+        self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 100)
+        self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
+        self.create_timer(1.0 / self.parameters.rate_hz, self._publish)
+
+    @property
+    def done(self) -> bool:
+        """Whether the time for counting is over."""
+        return (
+            bool(self.arrivals_s)
+            and time.monotonic() - self.arrivals_s[0] > self.parameters.seconds
+        )
+
+    def _publish(self) -> None:
+        stamp = ns_to_stamp(self.get_clock().now().nanoseconds)
+        for publisher, message in self._messages:
+            message.header.stamp = stamp
+            publisher.publish(message)
+
+    def _on_action(self, _: Float32MultiArray) -> None:
+        self.arrivals_s.append(time.monotonic())
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            if "policy_node: policy" in status.name:
+                self.diagnostics = {item.key: item.value for item in status.values}
+                self.diagnostics["message"] = status.message
+
+
+def _message(source: ImageSource | VectorSource, spec: PolicySpec) -> Any:
+    """Return the message of one input, whose stamp is set anew each time it is sent."""
+    if isinstance(source, ImageSource):
+        camera = spec.camera(source.name)
+        shape = (camera.height, camera.width, 3)
+        frame = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        message = frame_to_image(frame, source, ns_to_stamp(0))
+    else:
+        message = MESSAGE_TYPES[source.type]()
+        value = 0.0 if source.name == EXECUTED_ACTION else VALUE
+        write_vector(message, source, np.full(len(source.fields), value, np.float32))
+    message.header.frame_id = source.frame_id
+    return message
+
+
+def _count(node: FakeSensors, signals: StopSignals) -> None:
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while not node.done and not signals.requested:
+        executor.spin_once(timeout_sec=0.1)
+    if node.parameters.out:
+        figures = {"arrivals_s": node.arrivals_s, "diagnostics": node.diagnostics}
+        Path(node.parameters.out).write_text(json.dumps(figures))
+
+
+def main() -> int:
+    """Publish until the time is over or a signal comes. Return the exit code."""
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        _count(FakeSensors(), StopSignals())
+        return 0
+    except UserError as error:
+        print(f"fake_sensors: error: {error}", file=sys.stderr, flush=True)
+        return 2
+    finally:
+        rclpy.try_shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
