@@ -17,7 +17,7 @@ from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.sight import LOG_WEIGHT, MEAN, SightMemory
+from ttm.policy.network.sight import SightMemory, without_sight
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.network.vision_tokens import CameraTokens
 from ttm.policy.spec import CameraSpec, PolicySpec
@@ -173,14 +173,14 @@ class Policy(nn.Module):
         """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
         outputs: Tensor
         tokens, sight = self._tokens(inputs, state, episode_start)
-        of_core = None if state is None else _without_sight(state)
+        of_core = None if state is None else without_sight(state)
         outputs, of_core = self.core(tokens, of_core, episode_start)
         return outputs, of_core | sight
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
         tokens, sight = self._tokens(inputs, state)
-        outputs, of_core = self.core.step(tokens[:, 0], _without_sight(state))
+        outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         raw: Tensor = self.action_head(outputs.unsqueeze(1))
         return raw, of_core | sight
 
@@ -216,12 +216,12 @@ class Policy(nn.Module):
         tokens = self.encode(inputs)
         if self.sight is None:
             return tokens, {}
-        seen = self._colours(inputs.images) if inputs.colours is None else inputs.colours
+        seen = self.colours(inputs.images) if inputs.colours is None else inputs.colours
         memory = self.sight.initial_state(len(tokens)) if state is None else state
         more, memory = self.sight(seen.maps, seen.index, memory, episode_start)
         return torch.cat([tokens, more], dim=2), memory
 
-    def _colours(self, images: Mapping[str, Tensor]) -> FeatureMaps:
+    def colours(self, images: Mapping[str, Tensor]) -> FeatureMaps:
         """Return what the sight memory sees of the frames, (B, T, 3, H, W), of its camera."""
         frames = images[self.spec.cameras[0].name]
         index = torch.arange(frames.shape[0] * frames.shape[1], device=frames.device)
@@ -288,11 +288,6 @@ def _sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
             "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
         )
     return SightMemory(config.width, config.sight_tokens)
-
-
-def _without_sight(state: CoreState) -> CoreState:
-    """Return the part of the state that is the core's."""
-    return {name: value for name, value in state.items() if name not in (MEAN, LOG_WEIGHT)}
 
 
 def _common_size(spec: PolicySpec) -> tuple[int, int] | None:

@@ -125,6 +125,11 @@ class SightMemory(nn.Module):
         return self._sums(weights, embedded.index_select(0, ticks))
 
 
+def without_sight(state: CoreState) -> CoreState:
+    """Return the part of a policy's state that is the core's."""
+    return {name: value for name, value in state.items() if name not in (MEAN, LOG_WEIGHT)}
+
+
 def _accumulated(
     now: Tensor, log_weight: Tensor, state: CoreState, episode_start: Tensor | None
 ) -> tuple[Tensor, CoreState]:

@@ -20,6 +20,7 @@ from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.temporal_core import reset_where
 from ttm.policy.network.policy import PREVIOUS_ACTION, Policy
+from ttm.policy.network.sight import without_sight
 from ttm.training.bench.drift.bootstrap import Floats
 from ttm.training.bench.drift.chains import Bools, Chain, seams
 from ttm.training.common.recorded.action_errors import squared_errors
@@ -69,27 +70,42 @@ def measure(
     joined = torch.stack(
         [_carry_actions(policy, c, t, seen) for c, t in zip(chains, separate, strict=True)]
     )
+    colours = torch.stack(
+        [torch.cat([seen[s.episode].colours[s.first : s.stop] for s in c]) for c in chains]
+    )
 
     def run(tokens: Tensor, reset: Bools) -> ChainRun:
-        norms, predicted = run_core(policy, tokens, torch.from_numpy(reset))
+        norms, predicted = run_core(policy, tokens, colours, torch.from_numpy(reset))
         return ChainRun(norms, squared_errors(predicted, actions, statistics.std))
 
     return DriftRuns(run(joined, np.zeros_like(reset)), run(separate, reset), reset)
 
 
 @torch.no_grad()
-def run_core(policy: Policy, tokens: Tensor, reset: Tensor) -> tuple[Floats, Floats]:
-    """Run the core and the action head over C chains of T ticks.
+def run_core(
+    policy: Policy, tokens: Tensor, colours: Tensor, reset: Tensor
+) -> tuple[Floats, Floats]:
+    """Run the sight memory, the core and the action head over C chains of T ticks.
 
-    tokens: (C, T, N, D); reset: (C, T) bool, whether the state is reset before the tick.
+    tokens: (C, T, N, D) without those of the sight memory. colours: (C, T, 3, cells, cells), what that
+    sees, or (C, T) of nothing where there is none. reset: (C, T) bool, whether the state is reset
+    before the tick.
 
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
     """
     initial = policy.initial_state(len(tokens))
     state, norms, actions = initial, [], []
     reset = reset.to(tokens.device)
+    chain = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
     for tick, now in enumerate(tokens.unbind(dim=1)):
-        outputs, state = policy.core.step(now, reset_where(reset[:, tick], state, initial))
+        state = reset_where(reset[:, tick], state, initial)
+        more, sight = (
+            policy.sight(colours[:, tick], chain, state, None)
+            if policy.sight is not None
+            else (now[:, None, :0], {})
+        )
+        outputs, state = policy.core.step(torch.cat([now, more[:, 0]], dim=1), without_sight(state))
+        state = state | sight
         norms.append(policy.core.memory_norms(state).mean(dim=1))
         actions.append(policy.decode(policy.action_head(outputs.unsqueeze(1))))
     return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu().numpy()
@@ -99,7 +115,9 @@ class _EncodedEpisode(NamedTuple):
     """The inputs of the core for an episode of T ticks, and the demonstrator's actions."""
 
     tokens: Tensor
-    """(T, N, D)."""
+    """(T, N, D), without those of the sight memory."""
+    colours: Tensor
+    """(T, 3, cells, cells): what the sight memory sees, or (T,) where there is none."""
     actions: Floats
     """(T, A)."""
     last_action: Floats
@@ -114,8 +132,10 @@ def _encode(policy: Policy, episodes: WindowDataset, number: int) -> _EncodedEpi
     starts = range(0, length, TICKS_AT_ONCE)
     parts = (inputs.at_ticks(slice(start, min(start + TICKS_AT_ONCE, length))) for start in starts)
     tokens = torch.cat([policy.encode(part.to(device))[0] for part in parts])
+    colours = policy.colours(inputs.images).maps[:length] if policy.sight else torch.zeros(length)
     last = episodes.episodes[number].executed_actions[-1]
-    return _EncodedEpisode(tokens, batch["actions"][0, :length].cpu().numpy(), last)
+    actions = batch["actions"][0, :length].cpu().numpy()
+    return _EncodedEpisode(tokens, colours.to(device), actions, last)
 
 
 @torch.no_grad()

@@ -35,9 +35,11 @@ def windows(episodes: Path) -> WindowDataset:
 
 
 @pytest.fixture
-def policy(windows: WindowDataset) -> Policy:
+def policy(windows: WindowDataset, request: pytest.FixtureRequest) -> Policy:
+    """A policy without a sight memory, or with as many selectors as the test says."""
     torch.manual_seed(0)
-    policy = Policy(windows.spec, replace(PRESETS["tiny"], width=16))
+    sight = getattr(request, "param", 0)
+    policy = Policy(windows.spec, replace(PRESETS["tiny"], width=16, sight_tokens=sight))
     policy.normalizer.set_statistics(dataset_statistics(windows.episodes))
     with torch.no_grad():  # Actions away from the mean, so that errors depend on the memory.
         policy.action_head.mlp.out.weight.mul_(100)
@@ -57,6 +59,7 @@ def test_chains_have_their_length_and_enter_the_first_episode_anywhere() -> None
     assert lay_chains(lengths, 5, 25, seed=0) == chains[:5]
 
 
+@pytest.mark.parametrize("policy", [0, 2], indirect=True, ids=["core", "sight"])
 @pytest.mark.parametrize("keep", [True, False])
 def test_runs_are_those_of_the_runner(policy: Policy, windows: WindowDataset, keep: bool) -> None:
     """The previous action is the demonstrator's, which the runner gets after every tick."""
