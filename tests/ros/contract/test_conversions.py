@@ -182,8 +182,7 @@ def test_joint_states_may_come_in_parts() -> None:
     first.header.stamp, second.header.stamp = Time(sec=1), Time(sec=2)
     joints.add(first)
     with pytest.raises(MissingObservation, match=finger):
-        read_vector(joints.merged(source)[0], source)
+        read_vector(joints.merged(), source)
     joints.add(second)
-    message, stamp_ns = joints.merged(source)
-    assert read_vector(message, source)[-1] == 1.0
-    assert stamp_ns == 1_000_000_000  # the oldest of the joints that the source needs
+    assert read_vector(joints.merged(), source)[-1] == 1.0
+    assert joints.oldest_ns(source) == 1_000_000_000  # of the joints that the source needs
