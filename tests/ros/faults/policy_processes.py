@@ -1,0 +1,94 @@
+"""Policy nodes as processes that start quickly: children of one process that has imported everything.
+
+Each line on the standard input is a JSON object with the arguments of one `policy_node` and the name
+of a fault to build into it. Each line on the standard output is the number of a process, and later
+the number and its exit code.
+
+    python policy_processes.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ttm_policy import policy_node
+from ttm_policy.control.control_loop import ControlLoop
+
+CRASH_AT_TICK = 3
+SLOW_S = 3.0
+
+
+def _crash() -> None:
+    """Let the third tick of the policy raise an exception that nobody expects."""
+    think = ControlLoop.think
+
+    def broken(loop: ControlLoop, observation: Any) -> Any:
+        if loop.runner.tick + 1 == CRASH_AT_TICK:
+            raise RuntimeError("the third tick fails")
+        return think(loop, observation)
+
+    ControlLoop.think = broken  # type: ignore[method-assign]
+
+
+def _terminate() -> None:
+    """Let the policy say at every tick that its task is done."""
+    think = ControlLoop.think
+
+    def done(loop: ControlLoop, observation: Any) -> Any:
+        action = think(loop, observation).copy()
+        action[loop.runner.spec.action_slices["terminate"]] = 1.0
+        return action
+
+    ControlLoop.think = done  # type: ignore[method-assign]
+
+
+def _slow() -> None:
+    """Let loading the policy take seconds."""
+    load = policy_node.load_policy
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(SLOW_S)
+        return load(*arguments)
+
+    policy_node.load_policy = slow
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "": lambda: None,
+    "crash": _crash,
+    "terminate": _terminate,
+    "slow": _slow,
+}
+
+
+def _start(order: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    os.dup2(2, 1)  # the standard output belongs to the parent
+    FAULTS[order["fault"]]()
+    sys.argv = ["policy_node", *order["arguments"]]
+    os._exit(policy_node.main())
+
+
+def _tell_end(pid: int) -> None:
+    _, status = os.waitpid(pid, 0)
+    print(pid, os.waitstatus_to_exitcode(status), flush=True)
+
+
+def main() -> None:
+    """Start a process for each line."""
+    for line in sys.stdin:
+        pid = _start(json.loads(line))
+        print(pid, flush=True)
+        threading.Thread(target=_tell_end, args=(pid,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
