@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ttm.policy.cores.configs import sized_like, with_options
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
+from ttm.policy.network.sight import SightMemory
 from ttm.training.bench.torch_counter import counted_step
+from ttm.training.common.sight_option import SIGHT, split_sight
 
 LSTM = "lstm"
 TOLERANCE = 0.02
@@ -22,16 +24,19 @@ class Contender:
     name: str
     options: tuple[str, ...]
     parameters: int
-    """Number of weights of the core."""
+    """Number of weights of the core and the sight memory."""
     multiply_adds: int
-    """Multiply-adds of the matrix products of one tick, forward."""
+    """Multiply-adds of the matrix products of one tick of the core, forward."""
+    sight_tokens: int = 0
+    """J of its sight memory; 0 for none."""
     trains_vision: bool = False
     """Whether the step trains vision too, from frames instead of features."""
 
     @property
     def label(self) -> str:
         """Name and options, as the user gives them."""
-        core = " ".join((self.name, *self.options))
+        sight = (f"{SIGHT}={self.sight_tokens}",) if self.sight_tokens else ()
+        core = " ".join((self.name, *self.options, *sight))
         return f"{core} (vision trained, no recall loss)" if self.trains_vision else core
 
 
@@ -48,11 +53,22 @@ def parsed(cores: Sequence[str], policy: Policy) -> list[Contender]:
 
 
 def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
-    """Return a core with its size in `policy`, counted without making its weights."""
+    """Return a core with its size in `policy`, counted without making its weights.
+
+    options: of the core, each FIELD=VALUE, and perhaps the selectors of a sight memory.
+    """
     config = policy.config
-    core = with_options(sized_like(name, config.core), options)
-    counted = counted_step(core, config.width, policy.num_tokens)
-    return Contender(name, options, counted.parameters, counted.multiply_adds)
+    of_core, selectors = split_sight(options)
+    core = with_options(sized_like(name, config.core), of_core)
+    tokens, weights = policy.num_tokens, 0
+    if policy.sight is not None:
+        tokens -= policy.sight.num_tokens
+    if selectors:
+        sight = SightMemory(config.width, selectors)
+        tokens += sight.num_tokens
+        weights = sum(parameter.numel() for parameter in sight.parameters())
+    counted = counted_step(core, config.width, tokens)
+    return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, selectors)
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:

@@ -31,6 +31,7 @@ def trainer_of(
         out=Path(),
         core=core.name,
         core_options=core.options,
+        sight_tokens=core.sight_tokens,
         init=options.init,
         window="episode",
         batch_size=options.batch_size,

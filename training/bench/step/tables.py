@@ -20,7 +20,7 @@ PART_NAMES: Mapping[Part, str] = MappingProxyType(
         "batch": "batch: gathering",
         "vision": "vision",
         "cameras": "camera tokens",
-        "inputs": "other tokens",
+        "inputs": "other tokens, sight",
         "core": "core",
         "head": "head and losses",
         "recall": "recall loss",
@@ -29,7 +29,7 @@ PART_NAMES: Mapping[Part, str] = MappingProxyType(
 )
 
 NOTES = f"""\
-  weights     of the core; an LSTM "of as many weights" has as many within 2 %.
+  weights     of the core and of its sight memory; an LSTM "of as many weights" has as many within 2 %.
   products    millions of multiply-adds of the core in the matrix products of one tick. If nothing else
               took time, the ratio of the cores' times would be the ratio beside it.
   processor   seconds of all threads together; wall: seconds on the clock.

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from ttm.policy.checks import require_choice
 from ttm.policy.cores.registry import NAMES, TTM
 from ttm.policy.errors import UserError
+from ttm.training.common.sight_option import SIGHT, split_sight
 
 OURS = "ours"
 """The name of our Token Turing Machine. `TTM` is the published one."""
-SIGHT = "sight_tokens"
-"""The field of a variant that is no field of its core: the selectors of a sight memory."""
 OURS_OPTIONS = (
     "write=ring",
     "read=attend",
@@ -64,14 +63,4 @@ def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
     require_choice("--core", name, (OURS, *NAMES))
     label = " ".join([name, *options])
     wanted = (*ours_options, *options) if name == OURS else tuple(options)
-    of_core = tuple(option for option in wanted if not option.startswith(f"{SIGHT}="))
-    return Variant(label, TTM if name == OURS else name, of_core, _sight_tokens(wanted))
-
-
-def _sight_tokens(options: Sequence[str]) -> int:
-    """Return the value of the last option that names `SIGHT`, or 0."""
-    given = [option for option in options if option.startswith(f"{SIGHT}=")]
-    value = given[-1].partition("=")[2] if given else "0"
-    if not value.isdecimal():
-        raise UserError(f"{given[-1]} is no number of tokens; give a whole number, such as 6 or 0")
-    return int(value)
+    return Variant(label, TTM if name == OURS else name, *split_sight(wanted))

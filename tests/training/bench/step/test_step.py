@@ -208,7 +208,20 @@ def test_time_is_told_to_the_part_that_takes_it(
     }
 
 
-@pytest.mark.parametrize("core", [OURS, "ttm", "tlb", "lstm num_layers=3", "hourglass"])
+def test_a_sight_memory_is_trained_and_counted(
+    quick: BenchStepCommand, policy: Policy, uneven: Path
+) -> None:
+    with_it = contender("ttm", ("num_layers=1", "sight_tokens=2"), policy)
+    features = FeatureCache(policy, policy.spec.cameras, sight=True)
+    trained = trainer_of(with_it, quick, (str(uneven),), features).policy
+    parts = (trained.core, trained.sight)
+    assert with_it.parameters == sum(p.numel() for part in parts for p in part.parameters())
+    assert with_it.label == "ttm num_layers=1 sight_tokens=2"
+
+
+@pytest.mark.parametrize(
+    "core", [OURS, "ttm", "ttm sight_tokens=2", "tlb", "lstm num_layers=3", "hourglass"]
+)
 def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
     (found,) = parsed([core], policy)
     lstm = equal_lstm(found, policy)
