@@ -43,6 +43,7 @@ from ttm.training.demo.command import DemoCommand
 from ttm.training.robot.bags.command import DataBagsCommand
 from ttm.training.robot.command import RobotCommand
 from ttm.training.robot.contract.command import ContractCommand
+from ttm.training.robot.record.command import RecordCommand
 from ttm.training.show.command import ShowCommand
 from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
@@ -91,6 +92,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
         "train": TrainCommand,
         "evaluate": EvaluateCommand,
         "compare": CompareCommand,
+        "record": RecordCommand,
         "robot": RobotCommand,
         "contract": ContractCommand,
         "demo": DemoCommand,
@@ -126,6 +128,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
 
 The way from data to robot:
+  ttm record --contract robot.yaml --rate-hz 10 --out EPISODES
   ttm data show EPISODES                     what is in an HDF5 file, a folder or a glob
   ttm data convert FROM TO                   LeRobot, ALOHA, zarr and others to our episodes, and back
   ttm data check EPISODES                    every fault of every episode

@@ -20,14 +20,20 @@ from ttm_policy.parameters import (
     LIMITS,
     NodeParameters,
     PolicyParameters,
+    RecorderParameters,
     SimParameters,
     markdown_table,
     parameters_of,
 )
 from ttm_policy.policy_node import PolicyNode
+from ttm_policy.recorder_node import RecorderNode
 from ttm_policy.simulator.robot_node import SimNode
 
-NODES = {PolicyParameters: PolicyNode, SimParameters: SimNode}
+NODES = {
+    PolicyParameters: PolicyNode,
+    RecorderParameters: RecorderNode,
+    SimParameters: SimNode,
+}
 README = Path(__file__).parents[2] / "ros2_ws" / "README.md"
 
 

@@ -22,7 +22,10 @@ class _CommandOptions:
 
 
 _AllOptions: Any = make_dataclass(
-    "_AllOptions", parameter_options(), bases=(_CommandOptions,), frozen=True
+    "_AllOptions",
+    parameter_options(PolicyParameters, SimParameters),
+    bases=(_CommandOptions,),
+    frozen=True,
 )
 
 
@@ -42,7 +45,7 @@ class RobotCommand(_AllOptions):
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
-        check_options(self)
+        check_options(self, PolicyParameters, SimParameters)
         if self.contract is not None and not self.contract.is_file():
             raise UserError(f"no contract at {self.contract}; give the path of a YAML file")
         from ttm.training.robot.robot import drive_robot, drive_simulation

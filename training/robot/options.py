@@ -1,4 +1,4 @@
-"""Converts between the parameters of the ROS nodes and the options of `ttm robot`."""
+"""Converts between the parameters of the ROS nodes and the options of `ttm robot` and `ttm record`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ttm_policy.parameters import (
     DeclaredParameter,
     NodeParameters,
     PolicyParameters,
+    RecorderParameters,
     SimParameters,
     parameters_of,
 )
@@ -28,10 +29,14 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
         "lockstep": "--free-running decides it",
         "policy_node": "the command starts both nodes and knows their names",
     },
+    RecorderParameters: {
+        "autostart": "the command starts the node in order to run it",
+        "keys": "the command takes keys wherever there is a terminal",
+    },
 }
 """The parameters that no option is made for, and why."""
 
-RENAMED = {"first_seed": "seed"}
+RENAMED = {"first_seed": "seed", "folder": "out"}
 """Parameter -> option, where the names differ."""
 
 
@@ -40,12 +45,16 @@ def option_of(parameter: str) -> str:
     return RENAMED.get(parameter, parameter)
 
 
-def parameter_options() -> list[tuple[str, Any, Field[Any]]]:
+def parameter_options(
+    node_parameters: type[NodeParameters],
+    sim_parameters: type[NodeParameters] | None = None,
+) -> list[tuple[str, Any, Field[Any]]]:
     """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
 
-    A parameter that both nodes have becomes one option.
+    A parameter that both nodes have becomes one option. sim_parameters: of a node that only --sim starts.
     """
-    policy, sim = _with_option(PolicyParameters), _with_option(SimParameters)
+    policy = _with_option(node_parameters)
+    sim = {} if sim_parameters is None else _with_option(sim_parameters)
     options = []
     for name in {**policy, **sim}:
         parameter = policy.get(name) or sim[name]
@@ -56,9 +65,12 @@ def parameter_options() -> list[tuple[str, Any, Field[Any]]]:
     return options
 
 
-def check_options(command: object) -> None:
-    """Raise `UserError` that names the first option of `command` whose value is out of range."""
-    for node_parameters in WITHOUT_OPTION:
+def check_options(command: object, *kinds: type[NodeParameters]) -> None:
+    """Raise `UserError` that names the first option of `command` whose value is out of range.
+
+    kinds: the parameters that it has options for.
+    """
+    for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
             parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
 

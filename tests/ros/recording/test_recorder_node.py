@@ -26,7 +26,7 @@ from ttm.sim.environment import expert_of, make_env, reset_options
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
 from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.contract_file import default_contract, load_contract
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.qos import LATCHED
 from ttm_policy.reset_reply import ResetReply
@@ -196,7 +196,8 @@ def test_discard_undo_and_the_life_cycle(
 
 def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
     for parameters, message in (
-        ({}, "no control rate is known"),
+        ({"contract": str(default_contract())}, "no control rate is known"),
+        ({"contract": str(default_contract()), "rate_hz": 5.0}, "its values are 11"),
         ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),
         ({"rate_hz": 5.0, "contract": str(tmp_path / "none.yaml")}, "no contract at"),
         ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh is 2.0"),

@@ -1,4 +1,4 @@
-"""The parameters of both nodes: names, types, defaults, units, ranges and help, declared once.
+"""The parameters of the nodes: names, types, defaults, units, ranges and help, declared once.
 
 The nodes (`ttm_policy.declare`), the launch arguments (`ttm_policy.launch_arguments`), the options
 of `ttm robot` and the tables in `ros2_ws/README.md` are made from these dataclasses. This module
@@ -16,6 +16,7 @@ from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
+from ttm_policy.common_parameters import ContractPath, StampedBaseCommands
 from ttm_policy.declared_parameter import (
     DeclaredParameter,
     NodeParameters,
@@ -24,6 +25,7 @@ from ttm_policy.declared_parameter import (
     parameters_of,
 )
 from ttm_policy.limit_parameters import LIMITS, LimitParameters
+from ttm_policy.recorder_parameters import RecorderParameters
 
 __all__ = [
     "LIMITS",
@@ -31,6 +33,7 @@ __all__ = [
     "NodeParameters",
     "Parameter",
     "PolicyParameters",
+    "RecorderParameters",
     "SimParameters",
     "markdown_table",
     "parameters_of",
@@ -39,17 +42,6 @@ __all__ = [
 
 ProbeOverRos = Literal["live", "erase"]
 """The probes of `ttm evaluate --probe` that a robot over ROS 2 knows, too."""
-ContractPath = Annotated[
-    str,
-    Parameter(
-        "YAML file that maps topics to the policy's inputs and outputs. By default the contract of "
-        "the simulated robot is used.",
-        is_path=True,
-    ),
-]
-StampedBaseCommands = Annotated[
-    bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
-]
 
 
 @dataclass(frozen=True)
@@ -286,4 +278,5 @@ class SimParameters(NodeParameters):
 
 if __name__ == "__main__":
     print(f"`policy_node`:\n\n{markdown_table(PolicyParameters)}\n")
-    print(f"`sim_node`:\n\n{markdown_table(SimParameters)}")
+    print(f"`sim_node`:\n\n{markdown_table(SimParameters)}\n")
+    print(f"`recorder_node`:\n\n{markdown_table(RecorderParameters)}")

@@ -23,8 +23,8 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.parameters import RecorderParameters
 from ttm_policy.recording.keys import reading_keys
-from ttm_policy.recording.parameters import RecorderParameters
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.stop_signals import StopSignals
 

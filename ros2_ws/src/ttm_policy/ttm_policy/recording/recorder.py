@@ -18,11 +18,12 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm.policy.checks import require_portion
 from ttm.policy.errors import UserError
+from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
+from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
-from ttm_policy.recording.parameters import RecorderParameters
 from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
 from ttm_policy.recording.spec import read_given_spec
 from ttm_policy.recording.stamps import Stamper
@@ -45,7 +46,8 @@ class Recorder:
         self.active = False
         self._contract = load_contract(parameters.contract)
         check_fields(self._contract)
-        self._given = read_given_spec(parameters.spec, parameters.rate_hz)
+        like = parameters.spec or ("" if parameters.contract else SHIPPED)
+        self._given = read_given_spec(like, parameters.rate_hz)
         unknown = {source.name: (1, 1) for source in self._contract.images}
         values = self._values(unknown)
         observed = frozenset(source.topic for source in self._contract.inputs)

@@ -134,10 +134,9 @@ class RecordingSession:
         if topic in self.topics.observed:
             self.newest_ns[topic] = max(stamp_ns, self.newest_ns.get(topic, 0))
         self._newest_ns = max(stamp_ns, self._newest_ns)
+        self._keep(topic, stamp_ns, message)
         if self._matcher is None or (self._ending and stamp_ns > self._ending.stop_ns):
-            self._keep(topic, stamp_ns, message)
             return
-        self._pass(topic, stamp_ns, message)
         if not self._matcher.add(topic, stamp_ns, message):
             self._cadence.late[topic] += 1
         until_ns = max(self.newest_ns.values(), default=0) - round(self.timing.max_delay_s * 1e9)
@@ -239,23 +238,16 @@ class RecordingSession:
             self._matcher.add(topic, stamp_ns, message)
         for topic, stamp_ns, message in self._recent:
             self._matcher.add(topic, stamp_ns, message)
-            self._pass(topic, stamp_ns, message)
-        self._recent.clear()
         self.state = State.RECORDING
 
     def _keep(self, topic: str, stamp_ns: int, message: Any) -> None:
-        """Keep the message for the pre-roll of the next episode."""
+        """Keep what the next episode may need: its pre-roll, and the commands in force before that."""
         self._recent.append((topic, stamp_ns, message))
         oldest_ns = max(self.newest_ns.values(), default=0) - self.timing.preroll_s * 1e9
         while self._recent and self._recent[0][1] < oldest_ns:
-            self._pass(*self._recent.popleft())
-
-    def _pass(self, topic: str, stamp_ns: int, message: Any) -> None:
-        """Note a command that is in force for what is recorded later."""
-        if topic in self.topics.commands:
-            in_force_ns, _ = self._in_force.get(topic, (stamp_ns, None))
-            if stamp_ns >= in_force_ns:
-                self._in_force[topic] = stamp_ns, message
+            old, old_ns, old_message = self._recent.popleft()
+            if old in self.topics.commands and old_ns >= self._in_force.get(old, (old_ns,))[0]:
+                self._in_force[old] = old_ns, old_message
 
     def _give(self, ticks: Callable[[TickMatcher[Any]], Any]) -> None:
         """Hand over ticks of the matcher. What is wrong with them ends the episode."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from ttm_policy.common_parameters import ContractPath, StampedBaseCommands
 from ttm_policy.declared_parameter import NodeParameters, Parameter
-from ttm_policy.parameters import ContractPath, StampedBaseCommands
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class RecorderParameters(NodeParameters):
         Parameter(
             "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
             "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
-            "one, they have none. `shipped` is the policy that ships with the project.",
+            "one, they have none. `shipped` is the policy that ships with the project, and the default for "
+            "its own contract.",
             is_path=True,
         ),
     ] = ""

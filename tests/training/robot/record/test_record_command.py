@@ -1,0 +1,80 @@
+"""The options of `ttm record`, and the keys of its terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.training.cli import parse
+from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
+from ttm.training.robot.record.command import RecordCommand
+from ttm_policy.parameters import RecorderParameters, parameters_of
+
+WAIT_S = 180.0
+
+
+def test_every_parameter_is_an_option_or_has_a_reason_not_to_be() -> None:
+    options = {item.name for item in fields(RecordCommand)}
+    names = {parameter.name for parameter in parameters_of(RecorderParameters)}
+    left_out = set(WITHOUT_OPTION[RecorderParameters])
+    assert left_out <= names
+    assert {option_of(name) for name in names - left_out} == options
+
+
+def test_options_become_parameters() -> None:
+    command = parse(["record", "--out", "demos", "--rate-hz", "10", "--jpeg-quality", "90"])
+    assert read_options(command, RecorderParameters) == RecorderParameters(
+        folder="demos", rate_hz=10.0, jpeg_quality=90
+    )
+    assert read_options(parse(["record"]), RecorderParameters) == RecorderParameters()
+
+
+def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--countdown-s is -1"):
+        RecordCommand(countdown_s=-1.0).run()
+    with pytest.raises(UserError, match="no contract at"):
+        RecordCommand(contract=tmp_path / "none.yaml").run()
+
+
+def test_keys_of_a_terminal_are_answered(tmp_path: Path) -> None:
+    pytest.importorskip("rclpy", reason="ROS 2 is not here")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "ttm.training.cli", "record", "--rate-hz", "5"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path), "--instruction", "wave"],
+        stdin=theirs, stdout=theirs, stderr=theirs,
+        env={**os.environ, "ROS_DOMAIN_ID": str(1 + os.getpid() % 100),
+             "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"},
+    )  # fmt: skip
+    os.close(theirs)
+    _read_until(ours, "space: start")
+    for key, answer in (
+        (b" ", "nothing received yet from: "),
+        (b"f", "it is ready, not recording"),
+        (b"d", "there is no episode to discard"),
+        (b"u", "no episode was recorded since the start"),
+        (b"x", "u: undo the last"),
+    ):
+        os.write(ours, key)
+        _read_until(ours, answer)
+    os.write(ours, b"q")
+    assert process.wait(WAIT_S) == 0
+    os.close(ours)
+
+
+def _read_until(terminal: int, text: str) -> None:
+    """Read from the terminal until it shows `text`."""
+    shown, deadline_s = "", time.monotonic() + WAIT_S
+    while text not in " ".join(shown.split()):
+        assert time.monotonic() < deadline_s, shown
+        if select.select([terminal], [], [], 0.1)[0]:
+            shown += os.read(terminal, 4096).decode("utf-8", "replace")
