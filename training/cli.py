@@ -33,6 +33,7 @@ from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.ros.command import BenchRosCommand
+from ttm.training.bench.loader.command import BenchLoaderCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.sim.command import BenchSimCommand
 from ttm.training.bench.step.command import BenchStepCommand
@@ -106,6 +107,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "sequence": BenchSequenceCommand,
                 "drift": BenchDriftCommand,
                 "sim": BenchSimCommand,
+                "loader": BenchLoaderCommand,
                 "ros": BenchRosCommand,
             },
         ),

@@ -27,6 +27,8 @@ READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryErr
 
 MOST_OPEN = 64
 """So many files are kept open for reading; an open file takes about half a megabyte of memory."""
+MOST_MEMBERS = 256
+"""So many datasets of each open file are kept at hand."""
 
 
 @contextmanager
@@ -51,41 +53,58 @@ class OpenFiles:
         """most: the number of files that are open at a time."""
         self._most = most
         self._files: OrderedDict[Path, Any] = OrderedDict()
+        self._members: dict[Path, dict[str, Any]] = {}
         self._lock = RLock()
         self._process = os.getpid()
 
     @contextmanager
-    def open(self, path: Path) -> Iterator[Any]:
-        """Give `path` as an open `h5py.File`, as `open_file` does. Other threads wait meanwhile."""
+    def open(self, path: Path, member: str | None = None) -> Iterator[Any]:
+        """Give `path` as an open `h5py.File`, as `open_file` does. Other threads wait meanwhile.
+
+        member: gives this group or dataset of it instead, which is looked up once.
+        """
         if self._process != os.getpid():  # after a fork, the lock may belong to nobody
             self.__init__(self._most)  # type: ignore[misc]
         with self._lock, _damage_told(path):
-            yield self._file(path)
+            file = self._file(path)
+            known = self._members[path]
+            if member is not None and member not in known:
+                if len(known) >= MOST_MEMBERS:
+                    known.clear()
+                known[member] = file[member]
+            yield file if member is None else known[member]
 
     def close(self) -> None:
         """Close all files; what is read afterwards is opened again."""
         with self._lock:
             while self._files:
-                self._files.popitem()[1].close()
+                self._close_oldest()
 
     def _file(self, path: Path) -> Any:
         if path in self._files:
             self._files.move_to_end(path)
         else:
             while len(self._files) >= self._most:
-                self._files.popitem(last=False)[1].close()
-            self._files[path] = _opened(path)
+                self._close_oldest()
+            # Without a cache of chunks, of which every dataset would have its own.
+            self._files[path] = _opened(path, rdcc_nbytes=0)
+            self._members[path] = {}
         return self._files[path]
+
+    def _close_oldest(self) -> None:
+        path, file = self._files.popitem(last=False)
+        del self._members[path]
+        file.close()
 
     def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
         return OpenFiles, (self._most,)
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path, **options: int) -> Any:
     if what := no_file(path):
         raise UserError(f"{path} is {what}")
     try:
-        return h5py.File(path, "r")
+        return h5py.File(path, "r", **options)
     except READ_ERRORS as error:
         raise damaged(path, *why_unreadable(path, error)) from error
 

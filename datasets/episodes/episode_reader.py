@@ -178,8 +178,9 @@ class EpisodeReader:
         None opens and closes it. Raises `UserError` for an unknown camera.
         """
         self.spec.camera(camera)
-        with self._demo(files) as demo:
-            return self._decode(demo, camera, *slice(start, stop).indices(self.num_samples)[:2])
+        ticks = slice(start, stop).indices(self.num_samples)[:2]
+        with self._demo(files, f"/obs/{camera}") as stored:
+            return self._decode(stored, camera, *ticks)
 
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was seen before `actions[tick]` was taken, as `PolicyRunner` takes it."""
@@ -189,7 +190,9 @@ class EpisodeReader:
             )
         with self._demo() as demo:
             frames = {
-                camera.name: self._decode(demo, camera.name, tick, tick + 1)[0]
+                camera.name: self._decode(demo[f"obs/{camera.name}"], camera.name, tick, tick + 1)[
+                    0
+                ]
                 for camera in self.spec.cameras
             }
             vectors = {
@@ -221,17 +224,20 @@ class EpisodeReader:
             return np.asarray(demo[key], dtype=np.float32)
 
     @contextmanager
-    def _demo(self, files: OpenFiles | None = None) -> Iterator[Any]:
-        with open_file(self.path) if files is None else files.open(self.path) as file:
+    def _demo(self, files: OpenFiles | None = None, member: str = "") -> Iterator[Any]:
+        """Open the demo, or a member of it."""
+        name = f"data/{self.name}{member}"
+        opening = open_file(self.path) if files is None else files.open(self.path, name)
+        with opening as opened:
             try:
-                yield file["data"][self.name]
+                yield opened[name] if files is None else opened
             except (KeyError, OSError) as error:
                 raise damaged(self.path, f"data/{self.name}: {one_line(error)}") from error
 
-    def _decode(self, demo: Any, camera: str, start: int, stop: int) -> Frames:
+    def _decode(self, dataset: Any, camera: str, start: int, stop: int) -> Frames:
         stored = dict(self.stored).get(camera, StoredCamera())
         try:
-            frames = read_frames(demo[f"obs/{camera}"], start, stop, stored)
+            frames = read_frames(dataset, start, stop, stored)
         except (OSError, ValueError) as error:
             what = (
                 f"data/{self.name}/obs/{camera} in ticks {start} to {stop - 1}: {one_line(error)}"

@@ -8,6 +8,7 @@ import pickle
 import h5py
 import pytest
 
+from ttm.datasets import episode_file
 from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.policy.errors import UserError
@@ -94,3 +95,18 @@ def test_a_copy_in_another_process_opens_its_own(paths):
     assert process.exitcode == 0
     assert queue.get() == [0, 1, 2, 3]
     assert queue.get() is False
+
+
+def test_datasets_are_looked_up_once_and_not_kept_without_end(paths, monkeypatch):
+    monkeypatch.setattr(episode_file, "MOST_MEMBERS", 2)
+    files, seen = OpenFiles(), []
+    for key in ("actions", "obs/head", "actions", "obs/joints", "actions"):
+        with files.open(paths[0], f"data/demo_0/{key}") as dataset:
+            assert dataset.name == f"/data/demo_0/{key}"
+            seen.append(dataset)
+        assert len(files._members[paths[0]]) <= 2
+    assert seen[2] is seen[0]
+    assert seen[4] is not seen[0]
+    missing = files.open(paths[0], "data/demo_0/nothing")
+    with pytest.raises(UserError, match=r"0\.hdf5: HDF5 cannot read it"), missing:
+        pass

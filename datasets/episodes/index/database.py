@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -183,8 +184,9 @@ class EpisodeIndex:
                 if (
                     type(error) is sqlite3.DatabaseError
                 ):  # damaged: the next opening makes a new one
-                    for ending in ("", "-wal", "-shm"):
-                        Path(f"{self._path}{ending}").unlink(missing_ok=True)
+                    with suppress(OSError):
+                        for ending in ("", "-wal", "-shm"):
+                            Path(f"{self._path}{ending}").unlink(missing_ok=True)
                 return otherwise
 
 

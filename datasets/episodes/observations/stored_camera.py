@@ -53,7 +53,7 @@ def file_orientation(file: Any) -> Orientation:
 
 def is_encoded(dataset: Any) -> bool:
     """Return whether each row of a dataset is an encoded image, (n,) uint8."""
-    return bool(
+    return dataset.ndim < 3 and bool(
         dataset.attrs.get("encoding") == JPEG
         or h5py.check_vlen_dtype(dataset.dtype) == np.uint8
         or (dataset.ndim == 2 and dataset.dtype == np.uint8)

@@ -60,6 +60,10 @@ class FrameStore:
         if self._cached is not None:
             self._cached = {name: frames.to(device) for name, frames in self._cached.items()}
 
+    def close(self) -> None:
+        """Close the files that are open; what is read afterwards opens them again."""
+        self._files.close()
+
     def gather(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the frames at dataset ticks (B, T), by camera: (B, T, H, W, 3) uint8.
 

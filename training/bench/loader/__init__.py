@@ -1,0 +1,1 @@
+"""`ttm bench loader`: how fast batches of training windows are made on this machine."""
