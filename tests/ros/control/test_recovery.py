@@ -1,0 +1,150 @@
+"""The file from which a respawned policy goes on: when it is written, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.control.control_loop import ControlLoop, LoopState, StampedObservation
+from ttm_policy.control.recovery import Recovery
+from ttm_policy.parameters import LIMITS, PolicyParameters
+
+CAN = "pick up the red can"
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.info = self.warning = self.lines.append
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def _loop(checkpoint: Path, instruction: str = CAN) -> ControlLoop:
+    runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
+    if instruction:
+        runner.reset(instruction)
+    limits = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 100.0))
+    return ControlLoop(runner, limits, max_age_s=0.5, stop_after_s=2.0)
+
+
+def _parameters(path: Path, **others: Any) -> PolicyParameters:
+    return PolicyParameters(recovery_path=str(path), **others)
+
+
+def _tick(loop: ControlLoop, recovery: Recovery, observation: Any, stamp_s: float) -> np.ndarray:
+    """One tick as the node runs it. Return the policy's own action (A,)."""
+    seen = StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
+    action = loop.think(seen)
+    recovery.acted(loop.finish(action, stamp_s, seen).command)
+    return action
+
+
+def test_a_respawned_process_takes_the_next_action_bit_by_bit(
+    checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log
+) -> None:
+    parameters = _parameters(tmp_path / "memory.npz")
+    first = _loop(checkpoint)
+    recovery = Recovery(first, parameters, log)
+    for index in range(3):
+        _tick(first, recovery, observations[index], 1.0 + index)
+    respawned = _loop(checkpoint, instruction="")
+    Recovery(respawned, parameters, log).restore()
+    assert respawned.state is LoopState.WAITING
+    assert (respawned.runner.tick, respawned.runner.instruction) == (3, CAN)
+    assert respawned.last_stamp_ns == first.last_stamp_ns
+    expected = _tick(first, recovery, observations[3], 4.0)
+    assert np.array_equal(_tick(respawned, recovery, observations[3], 4.0), expected)
+    assert log.lines == [f"goes on at tick 3 of: {CAN}"]
+
+
+def test_the_period_counts_in_the_time_of_the_stamps(
+    checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log
+) -> None:
+    path = tmp_path / "memory.npz"
+    loop = _loop(checkpoint)
+    recovery = Recovery(loop, _parameters(path, recovery_period_s=1.0), log)
+    saved = []
+    for stamp_s in (10.0, 10.5, 11.0, 11.5, 3.0):  # the clock is set back in the end
+        path.unlink(missing_ok=True)
+        _tick(loop, recovery, observations[0], stamp_s)
+        saved.append(path.exists())
+    assert saved == [True, False, True, False, True]
+
+
+def test_an_old_file_is_not_gone_on_with(checkpoint: Path, tmp_path: Path, log: Log) -> None:
+    path = tmp_path / "memory.npz"
+    parameters = _parameters(path, recovery_max_age_s=30.0)
+    Recovery(_loop(checkpoint), parameters, log).save()
+    an_age_ago = time.time() - 60
+    os.utime(path, (an_age_ago, an_age_ago))
+    respawned = _loop(checkpoint, instruction="")
+    Recovery(respawned, parameters, log).restore()
+    assert respawned.state is LoopState.NO_INSTRUCTION
+    assert "recovery_max_age_s is 30" in log.lines[0]
+
+
+def test_a_damaged_file_is_told_and_the_memory_is_empty(
+    checkpoint: Path, tmp_path: Path, log: Log
+) -> None:
+    path = tmp_path / "memory.npz"
+    Recovery(_loop(checkpoint), _parameters(path), log).save()
+    path.write_bytes(path.read_bytes()[:-50])
+    respawned = _loop(checkpoint, instruction="")
+    Recovery(respawned, _parameters(path), log).restore()
+    assert respawned.runner.tick == 0
+    assert f"cannot go on from {path}" in log.lines[0]
+
+
+def test_a_full_disk_is_told_once_and_stops_nothing(
+    checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log
+) -> None:
+    (tmp_path / "file").write_text("")
+    loop = _loop(checkpoint)
+    recovery = Recovery(loop, _parameters(tmp_path / "file" / "memory.npz"), log)
+    for stamp_s in (1.0, 2.0):
+        _tick(loop, recovery, observations[0], stamp_s)
+    assert loop.runner.tick == 2
+    assert len(log.lines) == 1
+    assert "set recovery_path" in log.lines[0].lower()
+
+
+def test_an_orderly_end_leaves_nothing_and_a_cleanup_only_the_mark(
+    checkpoint: Path, tmp_path: Path, log: Log
+) -> None:
+    parameters = _parameters(tmp_path / "folder" / "memory.npz")
+    recovery = Recovery(_loop(checkpoint), parameters, log)
+    recovery.save()
+    recovery.mark(active=False)
+    assert Recovery(_loop(checkpoint), parameters, log).was_deactivated
+    recovery.drop()
+    recovery.save()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["memory.npz.inactive"]
+    recovery.end()
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_without_the_parameter_nothing_is_kept(
+    checkpoint: Path, tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recovery = Recovery(_loop(checkpoint), PolicyParameters(), log)
+    recovery.restore()
+    recovery.save()
+    recovery.mark(active=False)
+    recovery.mark(active=True)
+    assert not recovery.was_deactivated
+    recovery.end()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,75 @@
+"""A policy process that is killed and started again, as a launch file with respawn:=true does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lifecycle_msgs.msg import Transition
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from std_msgs.msg import String
+
+from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.run.snapshot import snapshot_from_bytes
+
+CAN = "pick up the red can"
+BOX = "pick up the blue box"
+
+
+def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
+    robot: Any, start_node: Any, checkpoint: Path, observations: list[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.npz"
+    parameters = {"checkpoint": str(checkpoint), "lockstep": True, "recovery_path": str(path)}
+    runner = PolicyRunner.from_checkpoint(checkpoint)
+    runner.reset(CAN)
+    expected = [runner.step(observation).values for observation in observations[:4]]
+
+    first = start_node("policy_node", **parameters)
+    robot.begin_episode(CAN)
+    for observation in observations[:3]:
+        robot.step(observation)
+    robot.wait(lambda: _saved_tick(path) == 3, "the file")
+    first.kill()
+    first.wait()
+    second = start_node("policy_node", **parameters)
+    robot.wait(lambda: robot.diagnosis == "waiting for the first observation", "the second process")
+    robot.executed = expected[2]  # the robot stood still afterwards, for want of commands
+    assert np.array_equal(robot.step(observations[3]), expected[3])
+    assert robot.memories[-1][0] == 4
+
+    assert robot.transition(Transition.TRANSITION_DEACTIVATE)
+    second.kill()
+    second.wait()
+    robot.diagnosis = ""
+    third = start_node("policy_node", **parameters)
+    robot.wait(lambda: robot.diagnosis.startswith("inactive"), "the third process, inactive")
+    assert robot.transition(Transition.TRANSITION_ACTIVATE)
+    third.terminate()
+    assert third.wait(timeout=60) == 0
+    assert not list(tmp_path.glob("memory*")), "an orderly end leaves nothing to go on with"
+
+
+def _saved_tick(path: Path) -> int:
+    return int(snapshot_from_bytes(path.read_bytes())["tick"])
+
+
+def test_an_instruction_is_heard_from_ros2_topic_pub(
+    robot: Any, start_node: Any, checkpoint: Path, observations: list[Any]
+) -> None:
+    """`ros2 topic pub` keeps nothing for late subscribers, unlike planners."""
+    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    for reliability, text in (
+        (ReliabilityPolicy.RELIABLE, CAN),
+        (ReliabilityPolicy.BEST_EFFORT, BOX),
+    ):
+        typed = robot.create_publisher(
+            String, "instruction", QoSProfile(depth=10, reliability=reliability)
+        )
+        robot.wait(lambda typed=typed: typed.get_subscription_count() >= 1, "the policy")
+        robot.memories.clear()
+        typed.publish(String(data=text))
+        robot.wait(lambda: robot.memories and robot.memories[-1][0] == 0, "the reset")
+        robot.step(observations[0])
+        assert robot.memories[-1][0] == 1, "the second copy of the message resets nothing"
