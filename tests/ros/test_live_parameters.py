@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,37 @@ def test_limits_hold_on_cmd_vel_from_the_next_tick_or_are_refused_with_the_reaso
     assert _set(robot, {"max_forward_m_s": 5}) == [(True, "")]  # an integer for a double
     robot.step(observations[0])
     assert _forward(robot) == _wanted(robot) > SLOW
+
+
+def test_the_accepted_age_can_be_changed_while_the_robot_is_held(
+    free_robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
+) -> None:
+    robot = free_robot
+    start_node(
+        "policy_node",
+        checkpoint=str(checkpoint),
+        instruction=CAN,
+        use_sim_time=True,
+        max_age_s=0.5,
+        stop_after_s=10_000.0,
+    )
+    robot.wait(lambda: bool(robot.memories), "the policy")
+
+    def until(done: Callable[[], bool], age_s: float, what: str) -> None:
+        def let_pass() -> bool:
+            robot.run_freely(observations[0], age_ns=round(age_s * 1e9))
+            return done()
+
+        robot.wait(let_pass, what)
+
+    until(lambda: len(robot.actions) >= 2, 0.0, "ticks")
+    until(lambda: "holding" in robot.diagnosis, 1.0, "the hold")
+    assert _set(robot, {"max_age_s": 3}) == [(True, "")]
+    acted = len(robot.actions)
+    until(lambda: len(robot.actions) > acted, 1.0, "ticks")
+    until(lambda: "running" in robot.diagnosis, 1.0, "the diagnosis of that")
+    assert _set(robot, {"max_age_s": 0.5}) == [(True, "")]
+    until(lambda: "holding" in robot.diagnosis, 1.0, "the hold")
 
 
 def test_acceleration_is_limited_from_tick_to_tick_of_cmd_vel(
