@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.layers.linear import Linear
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.network.vision_tokens import position_waves
 
@@ -49,14 +50,14 @@ class SightMemory(nn.Module):
         """width: D of the tokens. num_selectors: J."""
         super().__init__()
         self.num_selectors = num_selectors
-        self.colour = nn.Linear(3, EMBEDDING, bias=False)
+        self.colour = Linear(3, EMBEDDING, bias=False)
         nn.init.orthogonal_(self.colour.weight)
         self.shade = Mlp(3, HIDDEN, EMBEDDING)
         positions = position_waves((CELLS, CELLS), POSITION)
         self.register_buffer("positions", positions, persistent=False)
-        self.of_embedding = nn.Linear(EMBEDDING, HIDDEN)
+        self.of_embedding = Linear(EMBEDDING, HIDDEN)
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
-        self.select = nn.Linear(HIDDEN, num_selectors)
+        self.select = Linear(HIDDEN, num_selectors)
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior = nn.Linear(EMBEDDING + POSITION, 1, bias=False)
         self.tokens = nn.ModuleList(nn.Linear(EMBEDDING + POSITION, width) for _ in range(3))
@@ -112,17 +113,18 @@ class SightMemory(nn.Module):
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
     def _found(self, seen: Tensor, embedded: Tensor, ticks: Tensor) -> Tensor:
-        """Return where the remembered embeddings are now: seen (B * T, J, C) to (B * T, J, C)."""
+        """Return where the remembered embeddings are now: seen (B * T, J, C) to (B * T, J, C).
+
+        <q, e> and the constant of b are the same for all cells, so that no weight depends on them.
+        """
+        prior = self.prior.weight[0]
+        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
         mean = embedded.mean(dim=1, keepdim=True)  # (U, 1, E)
-        prior = self.prior.weight
-        bias = (
-            embedded @ prior[0, :EMBEDDING] + self.positions @ prior[0, EMBEDDING:]
-        )  # (U, P), up to a constant, which changes no weight
         query = seen[..., :EMBEDDING] - mean.index_select(0, ticks)
         query = F.normalize(query, dim=-1, eps=1e-3) * self.sharpness.exp()
-        logits = query @ (embedded - mean).index_select(0, ticks).transpose(1, 2)
-        weights = (logits + bias.index_select(0, ticks).unsqueeze(1)).softmax(dim=-1)
-        return self._sums(weights, embedded.index_select(0, ticks))
+        cells = embedded.index_select(0, ticks)  # (B * T, P, E)
+        logits = query @ cells.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
+        return self._sums(logits.softmax(dim=-1), cells)
 
 
 def without_sight(state: CoreState) -> CoreState:
