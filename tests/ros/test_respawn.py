@@ -21,7 +21,12 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     robot: Any, start_node: Any, checkpoint: Path, observations: list[Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "memory.npz"
-    parameters = {"checkpoint": str(checkpoint), "lockstep": True, "recovery_path": str(path)}
+    parameters: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "lockstep": True,
+        "recovery_path": str(path),
+    }
+    parameters["recovery_max_age_s"] = 600.0  # a busy machine takes long to start a process
     runner = PolicyRunner.from_checkpoint(checkpoint)
     runner.reset(CAN)
     expected = [runner.step(observation).values for observation in observations[:4]]
