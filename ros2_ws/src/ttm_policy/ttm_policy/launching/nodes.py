@@ -29,8 +29,8 @@ Given = Mapping[str, Mapping[str, Any]]
 """The arguments that were given, by the name of the class that declares them."""
 
 RESPAWN_DELAY_S = 0.5
-SIGTERM_AFTER_S, SIGKILL_AFTER_S = "4", "1"
-"""Ctrl-C ends everything within the sum of both: a node that ignores SIGINT is sent these signals."""
+SIGTERM_AFTER_S, SIGKILL_AFTER_S = "2.5", "1"
+"""Ctrl-C ends everything within 5 s: a node that does not end after SIGINT is sent these signals."""
 _SIMULATED = ("/clock", "/tf", "/tf_static")
 """Topics that all nodes of a machine share, unless two simulated robots each have their own."""
 
