@@ -11,6 +11,7 @@ import pytest
 import rclpy
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 
 from ttm.policy.spec import CameraSpec
@@ -97,6 +98,16 @@ def test_stamps_that_say_nothing_are_told(node: Node, monkeypatch: pytest.Monkey
     frozen = _odometry(node)
     problems = _problems(node, monkeypatch, ODOM, [(t, frozen) for t in TIMES])
     assert "its stamp never changes" in problems[0]
+
+
+def test_ages_begin_with_the_first_clock_of_a_simulator(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [(t, _odometry(node)) for t in TIMES]
+    simulated = Node("simulated", parameter_overrides=[Parameter("use_sim_time", value=True)])
+    assert "nobody publishes /clock" in _problems(simulated, monkeypatch, ODOM, messages)[0]
+    simulated.destroy_node()
+    assert _problems(node, monkeypatch, ODOM, messages) == []
 
 
 def test_the_slowest_joint_says_how_often_an_input_comes(

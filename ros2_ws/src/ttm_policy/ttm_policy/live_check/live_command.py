@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from rclpy.node import Node
-from rclpy.qos import QoSCompatibility, qos_check_compatible
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 
 from ttm_policy.live_check.finding import Finding
 from ttm_policy.live_check.graph import full_type, names_of, nobody, wrong_types
 from ttm_policy.qos import COMMAND
 
 OURS = "policy_node"
-"""The node that may already publish commands."""
+"""The node that sends the commands, and hears them in order to notice other senders."""
 
 
 def command_finding(node: Node, topic: str, kind: str) -> Finding:
     """Return whether somebody listens to a command, and nobody else sends it."""
     resolved = node.resolve_topic_name(topic)
-    listeners = node.get_subscriptions_info_by_topic(resolved)
-    senders = [
-        info for info in node.get_publishers_info_by_topic(resolved) if info.node_name != OURS
-    ]
+    listeners = _others(node.get_subscriptions_info_by_topic(resolved))
+    senders = _others(node.get_publishers_info_by_topic(resolved))
     problems = wrong_types(listeners, kind, "taken")
     if not listeners:
         taken = [
@@ -27,11 +28,11 @@ def command_finding(node: Node, topic: str, kind: str) -> Finding:
         ]
         problems.append(nobody(node, kind, "listens to", taken))
     for info in listeners:
-        verdict, reason = qos_check_compatible(COMMAND, info.qos_profile)
-        if verdict is QoSCompatibility.ERROR and info.topic_type == full_type(kind):
+        reason = _mismatch(info.qos_profile)
+        if reason and info.topic_type == full_type(kind):
             problems.append(
-                f"{info.node_name} would not receive it ({reason.strip().rstrip(';')}); let it listen "
-                "with the default quality of service"
+                f"{info.node_name} would not receive it ({reason}); let it listen with the default "
+                "quality of service"
             )
     if senders:
         problems.append(
@@ -39,3 +40,19 @@ def command_finding(node: Node, topic: str, kind: str) -> Finding:
         )
     heard = f"heard by {names_of(listeners)}" if listeners else "no listener"
     return Finding(topic, f"{kind}, {heard}", tuple(problems))
+
+
+def _others(infos: Collection[Any]) -> list[Any]:
+    return [info for info in infos if info.node_name != OURS]
+
+
+def _mismatch(listener: QoSProfile) -> str:
+    """Return why a listener would not receive our commands, or an empty string.
+
+    Deadlines are left out: the graph tells an endless one in another way than a profile has it.
+    """
+    asked = QoSProfile(depth=1, reliability=listener.reliability, durability=listener.durability)
+    verdict, reason = qos_check_compatible(COMMAND, asked)
+    if verdict != QoSCompatibility.ERROR:
+        return ""
+    return reason.strip().rstrip(";").removeprefix("ERROR: ").lower()

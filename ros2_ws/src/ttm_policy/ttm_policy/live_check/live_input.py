@@ -55,7 +55,9 @@ class LiveInput:
                 return  # other joints
         self._arrivals_s.append(time.monotonic())
         self._stamps_ns.append(stamp_ns)
-        self._ages_s.append((self._node.get_clock().now().nanoseconds - stamp_ns) * 1e-9)
+        now_ns = self._node.get_clock().now().nanoseconds
+        if now_ns:  # simulated time is 0 until the first /clock
+            self._ages_s.append((now_ns - stamp_ns) * 1e-9)
 
     def finding(
         self, end_s: float, *, max_age_s: float, rate_hz: float, camera: CameraSpec | None
@@ -72,7 +74,8 @@ class LiveInput:
             return Finding(self.source.topic, "", tuple(problems + self._contents(camera)))
         problems += self._timing(end_s, max_age_s, rate_hz)
         problems += self._stamps(max_age_s) + self._contents(camera)
-        seen = f"{self.rate_hz:.1f} Hz, {self._ages_s[-1]:.2f} s old"
+        age = f", {self._ages_s[-1]:.2f} s old" if self._ages_s else ""
+        seen = f"{self.rate_hz:.1f} Hz{age}"
         return Finding(self.source.topic, f"{seen}{self._size()}", tuple(problems))
 
     @property
@@ -133,6 +136,8 @@ class LiveInput:
             return ["its stamps are 0; let the driver set header.stamp to the time of capture"]
         if len(self._stamps_ns) > 1 and len(set(self._stamps_ns)) == 1:
             return ["its stamp never changes; let the driver set it to the time of capture"]
+        if not self._ages_s:
+            return ["nobody publishes /clock; start the simulator, or leave --use-sim-time out"]
         age_s = max(self._ages_s, key=abs)
         if abs(age_s) > max_age_s:
             side = "old" if age_s > 0 else "ahead of the clock"
