@@ -1,0 +1,127 @@
+"""The emergency stop of a policy node in a process of its own: new processes, re-arming, heartbeat."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from std_msgs.msg import Bool
+
+from ttm_policy.qos import LATCHED
+
+CAN = "pick up the red can"
+AWHILE_S = 1.0
+TIMEOUT_S, SLACK_S = 0.5, 1.0
+BEST_EFFORT = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+Robot = Any
+
+
+class Button:
+    """Publishes the state of an emergency stop: once, or at 10 Hz."""
+
+    def __init__(self, robot: Robot, qos: QoSProfile, *, pressed: bool, repeated: bool = True):
+        self._robot, self._pressed = robot, pressed
+        self._publisher = robot.create_publisher(Bool, "e_stop", qos)
+        self._timer = robot.create_timer(0.1, self._send) if repeated else None
+        self._send()
+
+    def _send(self) -> None:
+        self._publisher.publish(Bool(data=self._pressed))
+
+    def press(self, pressed: bool) -> None:
+        """Press or release the button."""
+        self._pressed = pressed
+        self._send()
+
+    def end(self) -> None:
+        """Fall silent, as a button whose cable is cut."""
+        if self._timer is not None:
+            self._robot.destroy_timer(self._timer)
+        self._robot.destroy_publisher(self._publisher)
+
+
+@pytest.fixture
+def button(robot: Robot) -> Iterator[Callable[..., Button]]:
+    made: list[Button] = []
+
+    def make(qos: QoSProfile, **how: bool) -> Button:
+        made.append(Button(robot, qos, **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def start(robot: Robot, start_policy: Any) -> Iterator[Callable[..., Any]]:
+    started: list[Any] = []
+    robot.message = ""
+
+    def begin(**parameters: Any) -> Any:
+        started.append(start_policy(instruction=CAN, use_sim_time=True, **parameters))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.send(signal.SIGTERM)
+        robot.wait(lambda p=process: p.exit_code is not None, "the end of the process")
+
+
+def _rearm(robot: Robot) -> None:
+    robot.wait(lambda: "call the service rearm" in robot.message, "the release")
+    time.sleep(AWHILE_S)
+    assert "call the service rearm" in robot.message
+    assert robot.call("rearm").success
+    robot.wait_for_motion()
+
+
+@pytest.mark.parametrize(("qos", "repeated"), [(LATCHED, False), (BEST_EFFORT, True)])
+def test_a_process_that_starts_under_a_pressed_button_does_not_move(
+    qos: QoSProfile, repeated: bool, robot: Robot, start: Any, button: Any
+) -> None:
+    one, moved_at_s = button(qos, pressed=True, repeated=repeated), robot.moved_at_s
+    start()
+    robot.wait(lambda: "it is pressed" in robot.message, "the stop")
+    time.sleep(AWHILE_S)
+    assert not robot.call("rearm").success
+    assert robot.moved_at_s == moved_at_s
+    one.press(False)
+    _rearm(robot)
+
+
+def test_a_released_button_waits_to_be_armed_whatever_else_happens(
+    robot: Robot, start: Any, button: Any
+) -> None:
+    start()
+    robot.wait_for_motion()
+    one = button(BEST_EFFORT, pressed=True)
+    robot.wait(lambda: "it is pressed" in robot.message, "the stop")
+    robot.wait(lambda: robot.stands, "zero on all motion topics")
+    one.press(False)
+    robot.wait(lambda: "call the service rearm" in robot.message, "the release")
+    robot.instruct("pick up the blue box")
+    assert robot.call("reset_memory").success
+    _rearm(robot)
+
+
+def test_a_silent_heartbeat_stops_the_robot(robot: Robot, start: Any, button: Any) -> None:
+    moved_at_s = robot.moved_at_s
+    start(e_stop_timeout_s=TIMEOUT_S)
+    robot.wait(lambda: "its topic is silent" in robot.message, "the missing heartbeat")
+    time.sleep(AWHILE_S)
+    assert robot.moved_at_s == moved_at_s
+    one = button(BEST_EFFORT, pressed=False)
+    robot.wait_for_motion()
+    silent_s = time.time()
+    one.end()
+    robot.wait(lambda: "its topic is silent" in robot.message, "the lost heartbeat")
+    robot.wait(lambda: robot.stands, "zero on all motion topics")
+    assert robot.moved_at_s - silent_s <= TIMEOUT_S + SLACK_S
+    button(BEST_EFFORT, pressed=False)
+    _rearm(robot)

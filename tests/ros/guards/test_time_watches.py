@@ -1,0 +1,51 @@
+"""Stamps and the clock of ROS are compared with wall time."""
+
+from __future__ import annotations
+
+import pytest
+
+from ttm.policy.errors import StaleObservation
+from ttm_policy.guards.arrivals import Arrivals
+from ttm_policy.guards.clock_watch import ClockWatch
+
+
+def test_a_stamp_that_stays_the_same_is_no_sign_of_life() -> None:
+    arrivals = Arrivals()
+    arrivals.add("head", 7, 1.0)
+    arrivals.add("wrist", 7, 1.0)
+    for wall_s in (1.2, 1.4, 1.6):
+        arrivals.add("head", 7, wall_s)
+        arrivals.add("wrist", round(wall_s * 10), wall_s)
+    arrivals.require_alive(1.5, 0.5)
+    with pytest.raises(StaleObservation, match=r"head has sent no new stamp for 0\.600 s"):
+        arrivals.require_alive(1.6, 0.5)
+    arrivals.add("head", 8, 1.7)
+    arrivals.require_alive(1.8, 0.5)
+
+
+def test_a_stamp_that_goes_back_is_a_sign_of_life() -> None:
+    """Else a simulator that starts again would look dead for as long as it ran before."""
+    arrivals = Arrivals()
+    arrivals.add("head", 7, 1.0)
+    arrivals.add("head", 3, 2.0)
+    arrivals.require_alive(2.4, 0.5)
+
+
+def test_forgotten_inputs_are_not_silent() -> None:
+    arrivals = Arrivals()
+    arrivals.add("head", 7, 1.0)
+    arrivals.clear()
+    arrivals.require_alive(100.0, 0.5)
+    arrivals.add("head", 7, 100.0)
+    arrivals.require_alive(100.4, 0.5)
+
+
+def test_a_clock_that_stands_still_is_told() -> None:
+    watch = ClockWatch()
+    watch.require_running(5, 1.0, 0.5)
+    watch.require_running(5, 1.4, 0.5)
+    with pytest.raises(StaleObservation, match=r"stood still for 0\.600 s of wall time"):
+        watch.require_running(5, 1.6, 0.5)
+    watch.require_running(6, 1.7, 0.5)
+    watch.require_running(2, 2.1, 0.5)  # set back, but running
+    watch.require_running(2, 2.6, 0.5)
