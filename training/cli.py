@@ -25,6 +25,7 @@ from ttm.datasets.edit.command import (
     DataTrimCommand,
     DataUndoCommand,
 )
+from ttm.datasets.play.command import DataPlayCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -78,6 +79,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
             "Look at episodes, check, convert and change them, or put them into other files.",
             {
                 "show": DataShowCommand,
+                "play": DataPlayCommand,
                 "check": DataCheckCommand,
                 "convert": DataConvertCommand,
                 "bags": DataBagsCommand,
