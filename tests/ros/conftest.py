@@ -46,6 +46,26 @@ from ttm_policy.reset_reply import ResetReply, read_reset_reply
 WAIT_S = 180.0
 """Far more than anything takes; a test that waits this long has failed."""
 TICK_NS = 200_000_000
+STAND_IN = """
+import pathlib, sys, time, types
+import numpy
+quiet = dict(is_progress_bar_enabled=bool, disable_progress_bar=bool, enable_progress_bar=bool)
+sys.modules["transformers.utils.logging"] = types.SimpleNamespace(**quiet)
+folder = pathlib.Path("FOLDER")
+while (folder / "wait").exists():
+    time.sleep(0.02)
+if (folder / "fail").exists():
+    sys.exit("the language model is broken")
+
+class SentenceTransformer:
+    def __init__(self, *args, **kwargs): pass
+
+    def encode(self, text, **kwargs):
+        with open(folder / "calls", "a") as file:
+            file.write(text + "\\n")
+        return numpy.full(384, 0.5, numpy.float32)
+"""
+"""The code of the fixture `language_model`."""
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +95,21 @@ def observations() -> list[dict[str, np.ndarray]]:
         | {name: rng.normal(0, 1, size).astype(np.float32) for name, size in sizes.items()}
         for _ in range(12)
     ]
+
+
+@pytest.fixture
+def language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in of `sentence_transformers` for processes that the test starts, in a folder of its own.
+
+    Its embeddings are 0.5 throughout, and `calls` lists the texts. While the folder has a file `wait`,
+    it takes as long as a language model may; with a file `fail` it is broken.
+    """
+    folder = tmp_path / "language"
+    package = folder / "sentence_transformers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(STAND_IN.replace("FOLDER", str(folder)))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+    return folder
 
 
 StartNode = Callable[..., subprocess.Popen[bytes]]
