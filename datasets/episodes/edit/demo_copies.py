@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ EMBEDDING = "language_embedding"
 
 BLOCK_BYTES = 2**25
 """About as much of a dataset is in memory at a time."""
+
+MARGIN_BYTES = 2**22
+"""So much more space than a file takes must be free to write it anew."""
 
 CopyDemo = Callable[[Any, Any, str], None]
 """Called with the demo, the target's group `data` and the demo's name; makes the demo there."""
@@ -79,6 +83,12 @@ def changed_in_place(path: Path) -> Iterator[Any]:
 def _replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary file that becomes `path` in the end. An exception leaves `path` as it is."""
     partial = partial_path(path)
+    free, needed = shutil.disk_usage(path.parent).free, path.stat().st_size + MARGIN_BYTES
+    if free < needed:  # HDF5 crashes if the disk becomes full while it copies
+        raise UserError(
+            f"{path}: writing it anew takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
+            "free; make space"
+        )
     try:
         yield partial
         publish_partial(path)

@@ -11,7 +11,7 @@ import pytest
 
 from ttm.datasets.arrange.arrange import merge_episodes
 from ttm.datasets.check.check import check_dataset
-from ttm.datasets.edit import edit
+from ttm.datasets.edit import demo_copies, edit
 from ttm.datasets.edit.edit import (
     Labels,
     delete_episodes,
@@ -140,6 +140,19 @@ def test_a_failure_in_the_middle_puts_all_back(folder, monkeypatch):
         label_episodes(folder, Labels(task="new"))
     assert contents(folder) == old
     assert not list(folder.glob(".*.partial"))
+    assert History(folder).count() == 0
+
+
+def test_without_space_nothing_is_changed(folder, monkeypatch):
+    old = contents(folder)
+    monkeypatch.setattr(demo_copies, "MARGIN_BYTES", 2**62)
+    for change in (
+        lambda: trim_episode(folder / "episode_00000.hdf5", 0, 3),
+        lambda: label_episodes(folder, Labels(task="new")),
+    ):
+        with pytest.raises(UserError, match="MiB are free; make space"):
+            change()
+    assert contents(folder) == old
     assert History(folder).count() == 0
 
 
