@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
@@ -25,7 +26,11 @@ would wait."""
 TRANSFORMS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 """What tf2 takes for `/tf`."""
 
-_EVENTS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+_LISTENING = (
+    QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE),
+    LATCHED,
+    QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT),
+)
 
 
 def listen(
@@ -33,8 +38,13 @@ def listen(
 ) -> list[Subscription[Any]]:
     """Subscribe to a topic of rare messages, whatever the QoS of its publishers.
 
-    A subscription either gets what was published before it (transient local) or hears publishers
-    that keep nothing, such as `ros2 topic pub`. Therefore there are two, and `callback` gets most
-    messages twice: it must change nothing at the second one.
+    No single subscription will do. One gets what was published before it (transient local); one hears
+    publishers that keep nothing, such as `ros2 topic pub --once`, whose only message a best-effort
+    subscription loses if it has not discovered the publisher yet; and one hears best-effort publishers.
+    `callback` gets most messages several times: it must change nothing when they are repeated.
     """
-    return [node.create_subscription(kind, topic, callback, qos) for qos in (LATCHED, _EVENTS)]
+    quiet = SubscriptionEventCallbacks(incompatible_qos=lambda _: None)  # for the other two
+    return [
+        node.create_subscription(kind, topic, callback, qos, event_callbacks=quiet)
+        for qos in _LISTENING
+    ]
