@@ -1,0 +1,107 @@
+"""The simulated robot in real time, as a process behind its topics, with a policy of one command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import rclpy
+from geometry_msgs.msg import TwistStamped
+from nav_msgs.msg import Odometry
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import CameraInfo, Image
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from ttm_policy.contract.conversions import stamp_to_ns
+from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.reset_reply import ResetReply
+
+WAIT_S = 180.0
+PERIOD_S = 0.2
+
+
+class OneCommand(Node):
+    """Confirms each reset as a policy does, and keeps what the simulated robot publishes."""
+
+    def __init__(self) -> None:
+        super().__init__("policy_node")
+        self.instruction = ""
+        self.odometry: list[Odometry] = []
+        self.newest: dict[str, Any] = {}
+        self.commands = self.create_publisher(TwistStamped, "cmd_vel", COMMAND)
+        self.create_service(Trigger, "~/reset_memory", self._reset)
+        self.create_subscription(String, "instruction", self._instruct, LATCHED)
+        self.create_subscription(Odometry, "odom", self.odometry.append, LATCHED)
+        for kind, topic in (
+            (Image, "head/image_raw"),
+            (CameraInfo, "head/camera_info"),
+            (String, "robot_description"),
+        ):
+            self.create_subscription(kind, topic, self._keep(topic), LATCHED)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+
+    def _keep(self, topic: str) -> Callable[[Any], None]:
+        return lambda message: self.newest.__setitem__(topic, message)
+
+    def _instruct(self, message: String) -> None:
+        self.instruction = message.data
+
+    def _reset(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success, response.message = True, ResetReply(self.instruction, 0).to_json()
+        return response
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+            self._executor.spin_once(timeout_sec=0.02)
+
+
+@pytest.fixture
+def policy() -> Iterator[OneCommand]:
+    rclpy.init()
+    node = OneCommand()
+    yield node
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+def _stamp_s(odometry: Odometry) -> float:
+    return stamp_to_ns(odometry.header.stamp) * 1e-9
+
+
+def test_the_robot_lives_in_real_time_shows_itself_and_stops_without_commands(
+    policy: OneCommand, start_node: Any
+) -> None:
+    start_node("sim_node", max_ticks=100_000)
+    policy.wait(lambda: len(policy.odometry) > 2, "odometry")
+    assert abs(_stamp_s(policy.odometry[-1]) - time.time()) < 30, "stamps are the system's time"
+    policy.wait(lambda: len(policy.newest) == 3, "images, their parameters and the description")
+    image, info = policy.newest["head/image_raw"], policy.newest["head/camera_info"]
+    assert image.header.frame_id == info.header.frame_id == "head_optical_frame"
+    assert ElementTree.fromstring(policy.newest["robot_description"].data).tag == "robot"
+
+    x_m = policy.odometry[-1].pose.pose.position.x
+    command = TwistStamped()
+    command.twist.linear.x = 0.4
+    policy.wait(lambda: policy.commands.get_subscription_count() == 1, "the base")
+    sent_s = time.time()
+    policy.commands.publish(command)
+    policy.odometry.clear()
+    policy.wait(lambda: any(_speed(o) > 0.1 for o in policy.odometry), "motion")
+    policy.wait(lambda: abs(_speed(policy.odometry[-1])) < 0.05, "the stop")
+    assert policy.odometry[-1].pose.pose.position.x != x_m
+    stamps_s = [sent_s, *(s for s in map(_stamp_s, policy.odometry) if s > sent_s)]
+    late_s = sum(max(0.0, b - a - PERIOD_S) for a, b in pairwise(stamps_s))
+    assert stamps_s[-1] - sent_s <= 0.5 + late_s + 0.02, "without a tick that was late"
+
+
+def _speed(odometry: Odometry) -> float:
+    return float(odometry.twist.twist.linear.x)
