@@ -26,6 +26,7 @@ from ttm.datasets.edit.command import (
     DataUndoCommand,
 )
 from ttm.datasets.play.command import DataPlayCommand
+from ttm.datasets.pack.command import DataPackCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -86,6 +87,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "merge": DataMergeCommand,
                 "split": DataSplitCommand,
                 "filter": DataFilterCommand,
+                "pack": DataPackCommand,
                 "trim": DataTrimCommand,
                 "label": DataLabelCommand,
                 "delete": DataDeleteCommand,

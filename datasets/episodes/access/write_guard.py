@@ -9,8 +9,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
+
+ROOM = 2**18
+"""Bytes that HDF5 may take beside the values that are written at a time."""
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Any]:
+    """Open the new file `path` as an `h5py.File` for writing.
+
+    After any error the file is closed without further writes, and is of no use. Raises `OSError` if a
+    write fails, also the last one.
+    """
+    guard = WriteGuard(path)
+    file = h5py.File(path, "w")
+    try:
+        yield file
+        file.flush()
+        end = file.id.get_filesize()
+    except BaseException as error:
+        guard.failed = True
+        if isinstance(error, RuntimeError) and "write" in str(error):  # as HDF5 tells it at times
+            raise OSError(one_line(error)) from error
+        raise
+    finally:
+        guard.close(file)
+    os.truncate(path, end)  # of what was reserved, the last bit may be left
+
+
+def reserve(file: Any, num_bytes: int) -> None:
+    """Let a file of `new_file` have so many more bytes of the disk, and some for HDF5 beside them.
+
+    HDF5 crashes the process at times if the disk becomes full while it writes. Raises `OSError` if
+    there is no space. What is not needed is given back when the file is closed.
+    """
+    file.flush()
+    os.posix_fallocate(file.id.get_vfd_handle(), file.id.get_filesize(), num_bytes + ROOM)
 
 
 class WriteGuard:

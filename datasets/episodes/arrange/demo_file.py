@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ttm.datasets.access.write_guard import new_file, reserve
 from ttm.datasets.episode_file import open_file
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.progress import track
@@ -21,6 +22,9 @@ MEANING = ("macros_image_convention", "ttm_spec")
 OWN = ("total", "problem_info")
 """Attributes of `data` that are not taken over: the new file counts its own ticks, and LIBERO's
 instruction, which stands once a file, becomes that of each demo."""
+
+ROOM_A_MEMBER, ROOM_A_ROW = 2**14, 2**8
+"""Bytes that HDF5 may take beside the values of a member, and of a row of varying length."""
 
 Masks = Mapping[EpisodeReader, Iterable[str]]
 
@@ -35,10 +39,14 @@ def write_demos(path: Path, episodes: Sequence[EpisodeReader], masks: Masks | No
     """
     attributes = shared_attributes({episode.path for episode in episodes})
     members: dict[str, list[bytes]] = defaultdict(list)
-    with h5py.File(path, "w") as target:
+    with new_file(path) as target:
         data = target.create_group("data")
         for number, episode in enumerate(track(episodes, "copying")):
             name = f"demo_{number}"
+            with open_file(episode.path) as source:
+                demo = source["data"][episode.name]
+                size = most_bytes(demo)
+            reserve(target, size)
             with open_file(episode.path) as source:
                 source.copy(source["data"][episode.name], data, name)
             if episode.instruction and "language_instruction" not in data[name].attrs:
@@ -48,6 +56,24 @@ def write_demos(path: Path, episodes: Sequence[EpisodeReader], masks: Masks | No
         data.attrs.update({**attributes, "total": sum(each.num_samples for each in episodes)})
         for key, names in members.items():
             target.create_dataset(f"mask/{key}", data=np.array(names))
+
+
+def most_bytes(demo: h5py.Group) -> int:
+    """Return how much space a copy of a demo takes at most."""
+    file = demo.file
+    if len(file["data"]) == 1:
+        return int(file.id.get_filesize())
+    sizes = [0]
+
+    def add(name: str, member: Any) -> None:
+        if not isinstance(member, h5py.Dataset):
+            return
+        sizes.append(member.id.get_storage_size() + ROOM_A_MEMBER)
+        if h5py.check_vlen_dtype(member.dtype) is not None:  # values lie elsewhere in the file
+            sizes.extend(row.nbytes + ROOM_A_ROW for row in member[()].ravel())
+
+    demo.visititems(add)
+    return min(sum(sizes), int(file.id.get_filesize()))
 
 
 def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
@@ -102,7 +103,7 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
         )
     target.mkdir()
     for number, recording in enumerate(source.recordings()):
-        with h5py.File(target / f"episode_{number}.hdf5", "w") as file:
+        with new_file(target / f"episode_{number}.hdf5") as file:
             _write(file, recording, source, options.jpeg_quality, order)
 
 

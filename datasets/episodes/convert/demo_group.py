@@ -10,12 +10,16 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ttm.datasets.access.write_guard import reserve
 from ttm.datasets.action_checks import outside_limits
 from ttm.datasets.convert.recording import Recording, Source
 from ttm.datasets.episode_writer import GZIP_PIXELS, ROBOMIMIC_GYM_TYPE
 from ttm.datasets.frames import Frames, encode_jpeg
 from ttm.datasets.layout import FORMAT_VERSION, JPEG
 from ttm.policy.spec import PolicySpec
+
+ROOM_A_FRAME = 2**8
+"""Bytes that HDF5 may take beside the values of a frame."""
 
 
 def write_file_attributes(file: h5py.File, spec: PolicySpec, *, with_spec: bool) -> None:
@@ -38,14 +42,18 @@ def write_demo(
     *,
     jpeg_quality: int | None = None,
     keep_jpegs: bool = True,
+    compressed: bool = True,
 ) -> h5py.Group:
     """Write a recording as `data/<name>`, frame by frame, and return the group.
 
     keep_jpegs: frames that were recorded as JPEGs stay the same bytes; False decodes them.
     jpeg_quality: other frames become JPEGs of this quality; None stores them losslessly.
+    compressed: False stores them as they are, one after another.
     """
+    columns = _columns(recording)
+    reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
     demo = file.create_group(f"data/{name}")
-    for key, values in _columns(recording).items():
+    for key, values in columns.items():
         demo.create_dataset(key, data=values)
     for camera, stream in recording.cameras.items():
         key = f"obs/{camera}"
@@ -55,15 +63,24 @@ def write_demo(
             jpegs = (encode_jpeg(frame, jpeg_quality) for frame in recording.each_frame(camera))
             _write_jpegs(demo, key, jpegs, len(recording.actions))
         else:
-            write_frames(demo, key, recording.each_frame(camera), len(recording.actions))
+            frames = recording.each_frame(camera)
+            write_frames(demo, key, frames, len(recording.actions), compressed=compressed)
     _write_facts(demo, recording)
     file["data"].attrs["total"] = int(file["data"].attrs["total"]) + len(recording.actions)
     return demo
 
 
-def write_frames(demo: h5py.Group, key: str, frames: Iterator[Frames], count: int) -> None:
-    """Write `count` frames (H, W, 3), one chunk each, with lossless compression."""
+def write_frames(
+    demo: h5py.Group, key: str, frames: Iterator[Frames], count: int, *, compressed: bool = True
+) -> None:
+    """Write `count` frames (H, W, 3): one chunk each, with lossless compression, or as they are."""
     first = next(frames)
+    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
+    if not compressed:
+        plain = demo.create_dataset(key, (count, *first.shape), np.uint8)
+        for tick, frame in enumerate(chain([first], frames)):
+            plain[tick] = frame
+        return
     small = first.shape[0] * first.shape[1] <= GZIP_PIXELS
     stored = demo.create_dataset(
         key,
@@ -116,7 +133,12 @@ def _columns(recording: Recording) -> dict[str, Any]:
 def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int) -> None:
     stored = demo.create_dataset(key, (count,), h5py.vlen_dtype(np.uint8))
     stored.attrs["encoding"] = JPEG
+    left = 0
     for tick, data in enumerate(jpegs):
+        if left < data.nbytes + ROOM_A_FRAME:
+            left = 2 * (count - tick) * (data.nbytes + ROOM_A_FRAME)
+            reserve(demo.file, left)
+        left -= data.nbytes + ROOM_A_FRAME
         stored[tick] = data
 
 

@@ -65,6 +65,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             "ours: a folder with one HDF5 file for each episode, or one file *.hdf5 with all",
             layouts=("ours",),
             reader=f"{_CONVERT}.hdf5",
+            read_choices=("choices",),
             writer=f"{_CONVERT}.hdf5",
             write_choices=("jpeg_quality",),
             contents=("episode_*.hdf5",),
@@ -73,6 +74,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
             "one HDF5 file as robomimic, robosuite, MimicGen, LIBERO and RoboCasa have it",
             layouts=("robomimic", "mimicgen", "libero", "robocasa", "isaaclab"),
             reader=f"{_CONVERT}.hdf5",
+            read_choices=("choices",),
             writer=f"{_CONVERT}.robomimic",
             is_file=True,
         ),
@@ -121,9 +123,13 @@ def writable() -> list[str]:
 def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
     """Raise `UserError` if a choice was made that neither format heeds."""
     heeded = {"instruction", *FORMATS[source].read_choices, *FORMATS[target].write_choices}
-    for field in fields(options):
-        if getattr(options, field.name) is not None and field.name not in heeded:
-            flag = f"--{field.name.replace('_', '-')}"
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    choices = given.pop("choices")
+    if "choices" not in FORMATS[source].read_choices:
+        given |= {f.name: getattr(choices, f.name) or None for f in fields(choices)}
+    for name, value in given.items():
+        if value is not None and name not in heeded:
+            flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} has no effect from {source} to {target}; leave it out")
 
 

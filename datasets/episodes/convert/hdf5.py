@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
+from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.demo_group import (
     fits_spec,
     write_demo,
@@ -36,13 +36,13 @@ FRAMES_A_READ = 16
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open a file, a folder of files, or a glob, as `open_dataset` does."""
-    episodes = open_dataset(path)
+    episodes = open_dataset(path, choices=options.choices)
     rounding = survey_actions((_stored_actions(episode) for episode in episodes), str(path))[1]
     return Source(
         spec=episodes.spec,
         num_episodes=len(episodes),
-        recordings=lambda: (_recording(episode) for episode in episodes),
-        has_own_spec=_has_own_spec(episodes),
+        recordings=lambda: (recording_of(episode) for episode in episodes),
+        has_own_spec=has_own_spec(episodes) or options.choices.changes_spec,
         notes=tuple(filter(None, [episodes.note, *rounding, _left_out(episodes)])),
     )
 
@@ -64,7 +64,7 @@ def _write_file(
     path: Path, source: Source, numbered: Any, options: ConvertOptions, with_spec: bool
 ) -> None:
     masks: dict[str, list[str]] = defaultdict(list)
-    with h5py.File(path, "w") as file:
+    with new_file(path) as file:
         write_file_attributes(file, source.spec, with_spec=with_spec)
         for number, recording in numbered:
             name = f"demo_{number}"
@@ -74,7 +74,8 @@ def _write_file(
         write_masks(file, masks)
 
 
-def _recording(episode: EpisodeReader) -> Recording:
+def recording_of(episode: EpisodeReader) -> Recording:
+    """Return an episode that can be written in another format; its frames are read one by one."""
     with open_file(episode.path) as file:
         demo = file["data"][episode.name]
         columns = {key: demo[key][()] for key in ("rewards", "dones") if key in demo}
@@ -128,7 +129,8 @@ def _jpegs(episode: EpisodeReader, camera: str) -> Iterator[Frames]:
         yield from file["data"][episode.name][f"obs/{camera}"]
 
 
-def _has_own_spec(episodes: EpisodeDataset) -> bool:
+def has_own_spec(episodes: EpisodeDataset) -> bool:
+    """Return whether the files of a data set carry a spec."""
     with open_file(episodes[0].path) as file:
         return read_stored_spec(file) is not None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from tyro.conf import OmitArgPrefixes
+
+from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0
 from ttm.policy.errors import UserError
 
@@ -28,6 +31,7 @@ class ConvertOptions:
     """How LeRobot's frames are written; "none" writes PNGs, which are lossless."""
     robot: str | None = None
     """The name of the robot of data that carry none."""
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 
     def validate(self) -> None:
         """Raise `UserError` for a number that makes no sense."""

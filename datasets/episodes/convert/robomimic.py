@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.demo_group import (
     fits_spec,
     write_demo,
@@ -32,7 +33,7 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
     masks: dict[str, list[str]] = defaultdict(list)
     instructions = set()
     with_spec = fits_spec(source)
-    with h5py.File(target, "w") as file:
+    with new_file(target) as file:
         write_file_attributes(file, source.spec, with_spec=with_spec)
         for number, recording in enumerate(source.recordings()):
             name = f"demo_{number}"

@@ -14,6 +14,7 @@ from ttm.datasets.convert import demo_group
 from ttm.datasets.convert.formats import FORMATS
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.layout import JPEG
+from ttm.datasets.observations.choices import Choices
 from ttm.policy.errors import UserError
 
 
@@ -151,3 +152,35 @@ def test_instruction_fills_in(tmp_path, record, convert):
 def test_the_readme_names_every_format(name):
     page = Path(__file__).resolve().parents[3] / "datasets" / "README.md"
     assert f"`{name}`" in page.read_text()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("to", "name"), [("ttm", "copy"), ("ttm", "one.hdf5"), ("robomimic", "r.hdf5")]
+)
+def test_nothing_is_left_beside_what_was_written(demos, convert, tmp_path, to, name, overwrite):
+    for _ in range(1 + overwrite):
+        target, _ = convert(demos, f"out/{name}", to, overwrite=overwrite)
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_choices_select_and_change_what_is_converted(demos, convert, tmp_path):
+    given = tmp_path / "spec.yaml"
+    given.write_text("robot: renamed\nrate_hz: 4\ncameras: {wrist: {orientation: upside-down}}\n")
+    target, _ = convert(demos, "chosen", choices=Choices(spec=given))
+    copy = open_dataset(target)
+    assert (copy.spec.robot, copy.spec.rate_hz) == ("renamed", 4.0)
+    assert [camera.name for camera in copy.spec.cameras] == ["wrist"]
+    assert np.array_equal(copy[0].frames("wrist"), demos[0].frames("wrist")[:, ::-1])
+    target, _ = convert(demos, "head", choices=Choices(cameras=("head",)))
+    assert [camera.name for camera in open_dataset(target).spec.cameras] == ["head"]
+
+
+def test_choices_that_a_format_does_not_heed_are_refused(demos, convert):
+    target, _ = convert(demos, "aloha", "aloha", colour_order="rgb")
+    for choices, flag in (
+        (Choices(cameras=("head",)), "--cameras"),
+        (Choices(spec=Path("spec.yaml")), "--spec"),
+    ):
+        with pytest.raises(UserError, match=rf"{flag} has no effect from aloha to ttm"):
+            convert(target, "back", colour_order="rgb", choices=choices)

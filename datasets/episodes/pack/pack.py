@@ -1,0 +1,152 @@
+"""Packing of data sets: frames are decoded and resized once, and written uncompressed to large files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ttm.datasets.access.write_guard import new_file
+from ttm.datasets.convert.demo_group import (
+    fits_spec,
+    write_demo,
+    write_file_attributes,
+    write_masks,
+)
+from ttm.datasets.convert.hdf5 import FRAMES_A_READ, has_own_spec, recording_of
+from ttm.datasets.convert.output import require_apart, write_whole
+from ttm.datasets.convert.recording import FrameStream, Recording, Source
+from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.frames import Frames
+from ttm.datasets.observations.choices import Choices
+from ttm.datasets.pack.command import DataPackCommand
+from ttm.datasets.progress import track
+from ttm.datasets.windows.resizing import resized_frames
+from ttm.datasets.windows.window_dataset import resized_spec
+from ttm.policy.errors import UserError
+from ttm.policy.spec import CameraSpec, PolicySpec
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was written."""
+
+    num_episodes: int
+    num_ticks: int
+    num_files: int
+    num_bytes: int
+
+
+def pack_dataset(
+    source: str | Path,
+    out: Path,
+    image_size: int,
+    *,
+    jpeg_quality: int | None = None,
+    file_gib: float = 4.0,
+    choices: Choices | None = None,
+    overwrite: bool = False,
+) -> Packed:
+    """Write the episodes of `source` to files in the folder `out`, with square frames of `image_size`.
+
+    jpeg_quality: None for frames as they are, uncompressed. file_gib: a new file is begun at so many
+    GiB. Raises `UserError` if there is no camera, or the folder may not be written.
+    """
+    choices = choices or Choices()
+    require_apart(source, out)
+    episodes = open_dataset(source, choices=choices)
+    if not episodes.spec.cameras:
+        raise UserError(
+            f"{source} has no camera whose frames could be packed; train on it as it is"
+        )
+    sizes = {camera.name: (image_size, image_size) for camera in episodes.spec.cameras}
+    spec = resized_spec(episodes.spec, sizes)
+    opened = Source(
+        spec,
+        len(episodes),
+        recordings=lambda: (_recording(episode, spec) for episode in episodes),
+        has_own_spec=has_own_spec(episodes) or choices.changes_spec,
+    )
+    with_spec = fits_spec(opened)
+    parts = list(_parts(episodes, spec, file_gib * 2**30))
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        done = track(episodes, "packing")
+        for number, part in enumerate(parts):
+            recordings = (_recording(next(done), spec) for _ in part)
+            path = folder / f"part_{number:05d}.hdf5"
+            _write_part(path, spec, recordings, jpeg_quality, with_spec=with_spec)
+
+    write_whole(out, write, contents=["part_*.hdf5"], overwrite=overwrite)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    return Packed(len(episodes), episodes.num_ticks, len(parts), size)
+
+
+def pack_and_report(options: DataPackCommand) -> int:
+    """Pack, print what was written, and return the exit code."""
+    done = pack_dataset(
+        options.source,
+        options.out,
+        options.image_size,
+        jpeg_quality=options.jpeg_quality,
+        file_gib=options.file_gib,
+        choices=options.choices,
+        overwrite=options.overwrite,
+    )
+    side, size = options.image_size, done.num_bytes / 2**30
+    print(
+        f"{options.out}: {done.num_episodes} episodes ({done.num_ticks} ticks) with frames of "
+        f"{side}x{side}, {size:.2f} GiB in {done.num_files} files"
+    )
+    return 0
+
+
+def _parts(
+    episodes: Sequence[EpisodeReader], spec: PolicySpec, limit: float
+) -> Iterator[list[EpisodeReader]]:
+    """Cut the episodes into runs whose frames take about `limit` bytes."""
+    tick = sum(camera.height * camera.width * 3 for camera in spec.cameras)
+    part: list[EpisodeReader] = []
+    for episode in episodes:
+        part.append(episode)
+        if sum(each.num_samples for each in part) * tick >= limit:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _write_part(
+    path: Path,
+    spec: PolicySpec,
+    recordings: Iterator[Recording],
+    jpeg_quality: int | None,
+    *,
+    with_spec: bool,
+) -> None:
+    masks: dict[str, list[str]] = defaultdict(list)
+    with new_file(path) as file:
+        write_file_attributes(file, spec, with_spec=with_spec)
+        for number, recording in enumerate(recordings):
+            name = f"demo_{number}"
+            write_demo(file, name, recording, jpeg_quality=jpeg_quality, compressed=False)
+            for key in sorted(recording.masks):
+                masks[key].append(name)
+        write_masks(file, masks)
+
+
+def _recording(episode: EpisodeReader, spec: PolicySpec) -> Recording:
+    cameras = {
+        camera.name: FrameStream(partial(_frames, episode, camera)) for camera in spec.cameras
+    }
+    return replace(recording_of(episode), cameras=cameras)
+
+
+def _frames(episode: EpisodeReader, camera: CameraSpec) -> Iterator[Frames]:
+    for start in range(0, episode.num_samples, FRAMES_A_READ):
+        frames = episode.frames(camera.name, start, start + FRAMES_A_READ)
+        yield from resized_frames(frames, camera)
