@@ -12,15 +12,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ttm.datasets.episode_reader import EpisodeReader, Floats
+from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.frames import Frames
+from ttm.datasets.play.ticks import Series, action_series, camera_frames, vector_series
 
 DPI = 100
 WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
 """The width of a picture, and the heights of its title, the row of cameras, each chart, and the axis."""
-
-BLOCK = 32
-"""So many frames of each camera are read at a time."""
 
 FEW_LABELS, MOST_LABELS = 4, 10
 """Legends of more values have two columns; vectors of still more get none."""
@@ -42,7 +40,7 @@ def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     page = _Page(figure, episode, charts)
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
-    for tick, frames in enumerate(_ticks(episode)):
+    for tick, frames in enumerate(camera_frames(episode)):
         page.show(tick, frames)
         canvas.restore_region(still)
         for artist in page.changing:
@@ -84,30 +82,27 @@ class _Page:
 
 
 class _Chart:
-    """The values of one vector over the ticks.
+    """A chart of one series over the ticks."""
 
-    values: (T, K); executed: (T, K), drawn dashed, or None.
-    """
-
-    def __init__(
-        self, name: str, labels: Sequence[str], values: Floats, executed: Floats | None = None
-    ) -> None:
-        self.name, self.labels, self.values, self.executed = name, labels, values, executed
+    def __init__(self, title: str, series: Series) -> None:
+        self._title = f"{title} ({series.unit})" if series.unit else title
+        self._series = series
 
     def draw(self, axes: Axes) -> None:
         """Draw all lines, and their labels at the right."""
-        few = len(self.labels) <= FEW_LABELS
-        for place, label in enumerate(self.labels):
+        series = self._series
+        few = len(series.labels) <= FEW_LABELS
+        for place, label in enumerate(series.labels):
             short = label[: LABEL if few else LABEL // 2]
-            (line,) = axes.plot(self.values[:, place], lw=1.2, label=short)
-            if self.executed is not None:
-                axes.plot(self.executed[:, place], lw=1, ls="--", color=line.get_color())
-        axes.set_xlim(-0.5, len(self.values) - 0.5)
-        axes.set_title(self.name, loc="left", size=8, weight="bold", pad=2)
+            (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
+            if series.executed is not None:
+                axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
+        axes.set_xlim(-0.5, len(series.values) - 0.5)
+        axes.set_title(self._title, loc="left", size=8, weight="bold", pad=2)
         axes.tick_params(labelsize=7)
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        if len(self.labels) <= MOST_LABELS:
+        if len(series.labels) <= MOST_LABELS:
             axes.legend(
                 loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
                 ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
@@ -117,28 +112,8 @@ class _Chart:
 
 def _charts(episode: EpisodeReader) -> list[_Chart]:
     """Return a chart for each part of the action and each vector."""
-    spec, actions, executed = episode.spec, episode.actions, episode.executed_actions
-    charts = []
-    for part in spec.actions:
-        where = spec.action_slices[part.name]
-        values, done = actions[:, where], executed[:, where]
-        unit = f" ({part.unit})" if part.unit else ""
-        labels = [str(place) for place in range(part.size)] if part.size > 1 else [part.name]
-        different = done if (done != values).any() else None
-        charts.append(_Chart(f"action: {part.name}{unit}", labels, values, different))
-    for vector in spec.proprioception:
-        charts.append(_Chart(vector.name, vector.labels, episode.proprioception(vector.name)))
-    return charts
-
-
-def _ticks(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
-    """Yield the frame of each camera, (H, W, 3) uint8, for each tick."""
-    names = [camera.name for camera in episode.spec.cameras]
-    for start in range(0, episode.num_samples, BLOCK):
-        stop = min(start + BLOCK, episode.num_samples)
-        frames = {name: episode.frames(name, start, stop) for name in names}
-        for place in range(stop - start):
-            yield {name: frames[name][place] for name in names}
+    actions = [_Chart(f"action: {each.name}", each) for each in action_series(episode)]
+    return actions + [_Chart(each.name, each) for each in vector_series(episode)]
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""Episodes in the formats of rerun and Foxglove, read again by their own libraries."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.play import report
+from ttm.policy.errors import UserError
+from ttm.training.cli import main
+
+
+@pytest.fixture
+def episode(tmp_path, spec, observation, action) -> EpisodeReader:
+    """Three ticks, in which the robot did half of what it was told."""
+    with EpisodeWriter(tmp_path / "a.hdf5", spec) as writer:
+        for tick in range(3):
+            told = action(tick)
+            writer.append(
+                observation(tick),
+                told,
+                timestamp_s=100 + tick / 5,
+                executed_action=told / 2,
+            )
+        return EpisodeReader.open(writer.finish(instruction="wave"))
+
+
+def test_rerun_has_every_frame_and_value(episode, tmp_path):
+    chunk = pytest.importorskip("rerun.chunk")
+    assert main(["data", "play", str(episode.path), "--out", str(tmp_path / "a.rrd")]) == 0
+    columns: dict[str, list[tuple[int, list[float]]]] = {}
+    for part in chunk.RrdReader(tmp_path / "a.rrd").stream():
+        batch = part.to_record_batch()
+        for name in {"Scalars:scalars", "Image:buffer"} & set(batch.schema.names):
+            ticks, values = (batch[each].to_pylist() for each in ("tick", name))
+            columns.setdefault(part.entity_path, []).extend(zip(ticks, values, strict=True))
+    arm = [values for _, values in sorted(columns["/action/arm"])]
+    np.testing.assert_array_equal(np.array(arm, np.float32), episode.actions[:, :3])
+    done = [values for _, values in sorted(columns["/executed_action/arm"])]
+    np.testing.assert_array_equal(np.array(done, np.float32), episode.executed_actions[:, :3])
+    joints = [values for _, values in sorted(columns["/proprioception/joints"])]
+    np.testing.assert_array_equal(np.array(joints, np.float32), episode.proprioception("joints"))
+    frames = [np.array(values[0], np.uint8) for _, values in sorted(columns["/cameras/head"])]
+    np.testing.assert_array_equal(np.stack(frames).reshape(3, 12, 16, 3), episode.frames("head"))
+
+
+def test_mcap_has_every_frame_and_value(episode, tmp_path):
+    pytest.importorskip("foxglove")
+    reader = pytest.importorskip("mcap.reader")
+    assert main(["data", "play", str(episode.path), "--out", str(tmp_path / "a.mcap")]) == 0
+    with (tmp_path / "a.mcap").open("rb") as file:
+        messages = [(c.topic, m) for _, c, m in reader.make_reader(file).iter_messages()]
+    by_topic: dict[str, list[bytes]] = {}
+    for topic, message in messages:
+        by_topic.setdefault(topic, []).append(message.data)
+    arm = [json.loads(data) for data in by_topic["/action/arm"]]
+    values = np.array([[row[str(place)] for place in range(3)] for row in arm], np.float32)
+    np.testing.assert_array_equal(values, episode.actions[:, :3])
+    done = np.array([row["executed"] for row in arm], np.float32)
+    np.testing.assert_array_equal(done, episode.executed_actions[:, :3])
+    assert json.loads(by_topic["/action/gripper"][0])["value"] == 0
+    joints = [list(json.loads(data).values()) for data in by_topic["/proprioception/joints"]]
+    np.testing.assert_array_equal(np.array(joints, np.float32), episode.proprioception("joints"))
+    for tick, data in enumerate(by_topic["/cameras/head"]):
+        assert episode.frames("head", tick, tick + 1).tobytes() in data
+    assert json.loads(by_topic["/instruction"][0]) == {"text": "wave"}
+    times_s = [message.log_time / 1e9 for topic, message in messages if topic == "/action/arm"]
+    assert times_s == pytest.approx([100, 100.2, 100.4])
+
+
+@pytest.mark.parametrize("suffix", report.EXPORTS)
+def test_without_the_package_one_is_told_what_to_install(episode, tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[look\]"'):
+        report.play_and_report(episode.path, None, tmp_path / f"a{suffix}")
+    assert [item.name for item in tmp_path.iterdir()] == ["a.hdf5"]
+
+
+@pytest.mark.parametrize("suffix", report.EXPORTS)
+def test_a_failure_leaves_no_file(episode, tmp_path, suffix, monkeypatch):
+    pytest.importorskip(report.EXPORTS[suffix][1])
+
+    def damaged(self, camera, start=0, stop=None):
+        raise UserError("the frames are damaged")
+
+    monkeypatch.setattr(EpisodeReader, "frames", damaged)
+    with pytest.raises(UserError, match="the frames are damaged"):
+        report.play_and_report(episode.path, None, tmp_path / f"a{suffix}")
+    assert [item.name for item in tmp_path.iterdir()] == ["a.hdf5"]
