@@ -117,15 +117,15 @@ class PolicyParameters(LimitParameters):
     e_stop_rearm: Annotated[
         bool,
         Parameter(
-            "Whether the robot waits for the service rearm after an emergency stop. If false, it "
-            "goes on by itself as soon as the emergency stop is released."
+            "Whether an emergency stop ends only with the service rearm. If false, the robot goes on "
+            "by itself as soon as the emergency stop is released."
         ),
     ] = True
     e_stop_timeout_s: Annotated[
         float,
         Parameter(
-            "Longest silence of the topic e_stop before the robot stops; 0 to accept any. With a "
-            "value above 0 the robot does not move before the first message, either.",
+            "Longest silence of e_stop without a stop; 0 to accept any. With a value above 0 "
+            "the robot does not move before the first message, either.",
             unit="s",
             minimum=0,
         ),
@@ -159,15 +159,16 @@ class PolicyParameters(LimitParameters):
     recovery_path: Annotated[
         str,
         Parameter(
-            "File that keeps the memory while an episode runs, for a process that is started again "
-            "after a crash. By default nothing is kept. It is removed when the process ends in order.",
+            "File that keeps the memory while an episode runs. A process that is started again after "
+            "a crash goes on with it. By default nothing is kept. It is removed when the process ends "
+            "in order.",
             is_path=True,
         ),
     ] = ""
     recovery_period_s: Annotated[
         float,
         Parameter(
-            "Time between two writes of the file recovery_path; 0 to write it at every tick.",
+            "Time between two writes of recovery_path; 0 for every tick.",
             unit="s",
             minimum=0,
         ),
@@ -175,8 +176,7 @@ class PolicyParameters(LimitParameters):
     recovery_max_age_s: Annotated[
         float,
         Parameter(
-            "Largest age of the file recovery_path with which a process goes on. With an older one "
-            "the memory is empty.",
+            "Largest age of a recovery_path that is used. With an older one the memory is empty.",
             unit="s",
             positive=True,
         ),
@@ -247,8 +247,8 @@ class SimParameters(NodeParameters):
     lockstep: Annotated[
         bool,
         Parameter(
-            "Wait for the command of each observation, as policy_node must with its own lockstep. If "
-            "false, time runs on as on a robot."
+            "Wait for the command of each observation. The parameter lockstep of policy_node must be "
+            "the same. If false, time runs on as on a robot."
         ),
     ] = False
     rate: Annotated[
