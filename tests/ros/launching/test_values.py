@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.launching.values import check_name, read_value, read_values, require_known
+from ttm_policy.launching.values import check_name, read_value, read_values
 from ttm_policy.parameters import PolicyParameters, SimParameters, parameters_of
 
 POLICY = {parameter.name: parameter for parameter in parameters_of(PolicyParameters)}
@@ -47,13 +47,6 @@ def test_a_shared_argument_counts_for_both_nodes() -> None:
         "PolicyParameters": {"lockstep": True},
         "SimParameters": {"lockstep": True, "episodes": 3},
     }
-
-
-def test_a_typing_error_is_refused_and_a_stranger_returned() -> None:
-    known = ["max_forward_m_s", "max_age_s"]
-    assert require_known(["max_age_s", "rviz"], known) == ["rviz"]
-    with pytest.raises(UserError, match="did you mean max_age_s"):
-        require_known(["max_ages"], known)
 
 
 @pytest.mark.parametrize("name", ["left", "/left", "lab/left", "~/cmd_vel", "a_1/b2"])

@@ -17,6 +17,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ttm.policy.errors import UserError
+from ttm_policy.known_names import require_known
 from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_of
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
@@ -39,6 +40,8 @@ def declare_parameters(
     From then on ROS refuses such values when somebody sets them, and says why.
     """
     declared = {parameter.name: parameter for parameter in parameters_of(node_parameters)}
+    for name in require_known("parameter", _given_names(node), declared):
+        node.get_logger().warning(f"there is no parameter {name}; see `ros2 param list`")
 
     def check(values: list[Parameter[Any]]) -> SetParametersResult:
         try:
@@ -59,6 +62,15 @@ def declare_parameters(
         node.add_post_set_parameters_callback(
             lambda values: on_change() if any(v.name in declared for v in values) else None
         )
+
+
+def _given_names(node: Node) -> list[str]:
+    """Return the names of all parameters that were given at the start, without those of ROS itself."""
+    return [
+        name
+        for name in node._parameter_overrides
+        if not node.has_parameter(name) and not name.startswith("qos_overrides.")
+    ]
 
 
 def _given_integers(node: Node, doubles: Collection[str]) -> dict[str, float]:

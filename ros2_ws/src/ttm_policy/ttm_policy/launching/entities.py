@@ -15,7 +15,8 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.logging import get_logger
 
 from ttm_policy.declared_parameter import DeclaredParameter, NodeParameters, parameters_of
-from ttm_policy.launching.values import read_values, require_known
+from ttm_policy.known_names import require_known
+from ttm_policy.launching.values import read_values
 
 Start = Callable[[Mapping[str, Mapping[str, Any]]], list[LaunchDescriptionEntity]]
 """Returns what to start. It gets the arguments that were given, by the class that declares them."""
@@ -38,7 +39,7 @@ def launch_description(
     def note_given(context: LaunchContext) -> None:
         given.update({n: t for n, t in context.launch_configurations.items() if n in declared})
         typed = [text.partition(":=")[0] for text in context.argv]
-        for name in require_known(typed, declared):
+        for name in require_known("argument", typed, declared):
             get_logger().warning(f"{file} has no argument {name}; see --show-args")
 
     def begin(context: LaunchContext) -> list[LaunchDescriptionEntity]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ttm.policy.errors import UserError
@@ -45,20 +44,6 @@ def read_values(
         }
         for kind in kinds
     }
-
-
-def require_known(typed: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names in `typed` that are not in `known`.
-
-    Raises `UserError` if one of them looks like a known name with a typing error, since the robot
-    would otherwise move with the default of what was meant.
-    """
-    names = list(known)
-    strangers = [name for name in typed if name not in names]
-    for name in strangers:
-        if close := get_close_matches(name, names, n=1, cutoff=0.75):
-            raise UserError(f"there is no argument {name}; did you mean {close[0]}?")
-    return strangers
 
 
 def check_name(argument: str, text: str) -> str:
