@@ -168,7 +168,7 @@ class PolicyParameters(LimitParameters):
     recovery_period_s: Annotated[
         float,
         Parameter(
-            "Time between two writes of recovery_path; 0 for every tick.",
+            "Time between writes of recovery_path; 0 for every tick.",
             unit="s",
             minimum=0,
         ),
