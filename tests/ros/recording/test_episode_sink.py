@@ -139,7 +139,7 @@ def test_a_folder_without_space_is_told(sink, values, monkeypatch):
 
 
 PROGRAM = """
-import itertools, sys
+import itertools, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_episode_sink import EpisodeSink, TickValues, SPEC, load_contract, tick_at
@@ -158,7 +158,7 @@ for _ in itertools.count():
     sink.begin(values)
     for number in range(20):
         while sink.waiting > 50:
-            pass
+            time.sleep(0.001)
         sink.put(tick_at(number))
     sink.finish(20, "wave", True)
 """

@@ -28,7 +28,11 @@ from ttm_policy.recording.keys import reading_keys
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.stop_signals import StopSignals
 
-SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+SUCCESS, FAILURE, ERROR = (
+    TransitionCallbackReturn.SUCCESS,
+    TransitionCallbackReturn.FAILURE,
+    TransitionCallbackReturn.ERROR,
+)
 
 
 class RecorderNode(LifecycleNode):
@@ -53,6 +57,10 @@ class RecorderNode(LifecycleNode):
             self._problem = " ".join(str(error).split())
             self.get_logger().error(self._problem)
             return FAILURE
+        except Exception:  # rclpy would drop the traceback
+            self._problem = "configure failed; see the log"
+            self.get_logger().error(traceback.format_exc())
+            return ERROR
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
