@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,7 +30,10 @@ class FrameStore:
     """
 
     def __init__(
-        self, episodes: EpisodeDataset, spec: PolicySpec, cache: Literal["auto", "ram", "none"]
+        self,
+        episodes: EpisodeDataset,
+        spec: PolicySpec,
+        cache: Literal["auto", "ram", "none"],
     ) -> None:
         self._episodes = episodes
         self._spec = spec
@@ -73,24 +77,27 @@ class FrameStore:
             return {name: frames[rows] for name, frames in self._cached.items()}
         wanted = rows.cpu().numpy()
         return {
-            camera.name: torch.from_numpy(np.stack([self._read(camera, row) for row in wanted])).to(
-                self._device
-            )
+            camera.name: torch.from_numpy(self._read(camera, wanted)).to(self._device)
             for camera in self._spec.cameras
         }
 
-    def _read(self, camera: CameraSpec, row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Frames:
-        index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
-        ticks = row - self._offsets[index]
-        first, stop = int(ticks.min()), int(ticks.max()) + 1
-        frames = self._episodes[index].frames(camera.name, first, stop, files=self._files)
-        window: Frames = resized_frames(frames, camera)[ticks - first]
-        return window
+    def _read(self, camera: CameraSpec, rows: npt.NDArray[np.int64]) -> Frames:
+        """Read the frames at dataset ticks (B, T) from the files, (B, T, H, W, 3)."""
+        found = np.empty((*rows.shape, camera.height, camera.width, 3), np.uint8)
+        for row, window in zip(rows, found, strict=True):
+            index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
+            ticks = row - self._offsets[index]
+            first, stop = int(ticks.min()), int(ticks.max()) + 1
+            frames = self._episodes[index].frames(camera.name, first, stop, files=self._files)
+            resized = resized_frames(frames, camera)
+            np.take(resized, ticks - first, axis=0, out=window, mode="clip")
+        return found
 
     def _decode_all(self) -> dict[str, Tensor]:
         cached = {
             camera.name: torch.empty(
-                (self._episodes.num_ticks, camera.height, camera.width, 3), dtype=torch.uint8
+                (self._episodes.num_ticks, camera.height, camera.width, 3),
+                dtype=torch.uint8,
             )
             for camera in self._spec.cameras
         }
