@@ -1,10 +1,11 @@
 """A simulated robot behind the same topics as a real one, with /clock.
 
-In lockstep (the default) it publishes an observation, waits for the complete command for it, and
-steps. However slow either process is, every episode equals the one that `ttm evaluate` runs.
-Otherwise time runs on, as on a robot.
+Time runs on, as on a robot. In lockstep the node instead publishes an observation, waits for the
+complete command for it, and steps: however slow either process is, every episode equals the one that
+`ttm evaluate` runs.
 
-    python -m ttm_policy.sim_node --ros-args -p task:=pick -p episodes:=20 -p out:=results
+    ros2 run ttm_policy sim_node --ros-args -p instruction:="open the top drawer"
+    python -m ttm_policy.sim_node --ros-args -p task:=pick            (the same without a ROS install)
 """
 
 from __future__ import annotations
