@@ -180,6 +180,26 @@ def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
         convert_bags(options(tmp_path, contract, spec=str(spec)))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("robot: another", "is for the robot 'another', but the contract for"),
+        ("cameras: {tail: {}}", "has the cameras tail, but the contract"),
+        ("cameras: {}", "has the cameras none, but the contract"),
+        ("cameras: {CAMERA: {orientation: rotated}}", "is rotated and rgb, but images of bags"),
+        ("cameras: {CAMERA: {colours: bgr}}", "is upright and bgr, but images of bags"),
+    ],
+)
+def test_a_spec_file_of_another_robot_or_other_cameras_is_refused(
+    tmp_path, contract, text, message
+):
+    record(tmp_path / "bags" / "one", "MCAP")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text.replace("CAMERA", load_contract(contract).images[0].name))
+    with pytest.raises(UserError, match=message):
+        convert_bags(options(tmp_path, contract, spec=str(spec)))
+
+
 def test_a_spec_file_gives_limits(tmp_path, contract):
     record(tmp_path / "bags" / "one", "MCAP")
     spec = tmp_path / "spec.yaml"

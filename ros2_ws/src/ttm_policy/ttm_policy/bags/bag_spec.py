@@ -18,7 +18,8 @@ def spec_of_bag(
 ) -> PolicySpec:
     """Return the spec of the episodes that bags of a contract become.
 
-    Cameras have the size of their first image. Parts of the action are those of the spec file, or
+    Cameras have the size of their first image. What a spec file says of robot and cameras must be what
+    the contract says, and images are taken as they are. Parts of the action are those of the spec file, or
     else one for each entry of the contract, with a value for each field; a `std_msgs/Bool` is binary.
     """
     given = SpecFile() if spec_file is None else read_spec_file(Path(spec_file))
@@ -26,6 +27,7 @@ def spec_of_bag(
         raise UserError(
             f"{spec_file} says {given.rate_hz:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
         )
+    _require_fit(given, contract, spec_file)
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
     for source in contract.images:
         if source.topic not in first:
@@ -34,3 +36,25 @@ def spec_of_bag(
             )
     sizes = {source.name: image_size(first[source.topic]) for source in contract.images}
     return spec_of_contract(contract, given, rate_hz, sizes)
+
+
+def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str | None) -> None:
+    """Raise `UserError` if a spec file says of robot or cameras what a bag is not converted to."""
+    if given.robot not in (None, contract.robot):
+        raise UserError(
+            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'; "
+            "give the same name in both"
+        )
+    names = [source.name for source in contract.images]
+    if given.cameras is not None and set(given.cameras) != set(names):
+        raise UserError(
+            f"{spec_file} has the cameras {', '.join(given.cameras) or 'none'}, but the contract "
+            f"{', '.join(names) or 'none'}; give the same in both"
+        )
+    for name, stored in (given.cameras or {}).items():
+        if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
+            raise UserError(
+                f"{spec_file}: camera {name} is {stored.orientation or 'upright'} and {stored.colours}, but "
+                "images of bags are taken as their messages say; turn them in the camera's driver, or "
+                "give this spec to ttm train"
+            )
