@@ -57,4 +57,12 @@ class DataPackCommand:
             )
         from ttm.datasets.pack.pack import pack_and_report
 
-        return pack_and_report(self)
+        return pack_and_report(
+            self.source,
+            self.out,
+            self.image_size,
+            jpeg_quality=self.jpeg_quality,
+            file_gib=self.file_gib,
+            choices=self.choices,
+            overwrite=self.overwrite,
+        )

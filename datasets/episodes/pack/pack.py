@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.demo_group import (
@@ -22,7 +23,6 @@ from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.frames import Frames
 from ttm.datasets.observations.choices import Choices
-from ttm.datasets.pack.command import DataPackCommand
 from ttm.datasets.progress import track
 from ttm.datasets.windows.resizing import resized_frames
 from ttm.datasets.windows.window_dataset import resized_spec
@@ -86,21 +86,12 @@ def pack_dataset(
     return Packed(len(episodes), episodes.num_ticks, len(parts), size)
 
 
-def pack_and_report(options: DataPackCommand) -> int:
-    """Pack, print what was written, and return the exit code."""
-    done = pack_dataset(
-        options.source,
-        options.out,
-        options.image_size,
-        jpeg_quality=options.jpeg_quality,
-        file_gib=options.file_gib,
-        choices=options.choices,
-        overwrite=options.overwrite,
-    )
-    side, size = options.image_size, done.num_bytes / 2**30
+def pack_and_report(source: str, out: Path, image_size: int, **options: Any) -> int:
+    """Pack with the options of `pack_dataset`, print what was written, and return the exit code."""
+    done = pack_dataset(source, out, image_size, **options)
     print(
-        f"{options.out}: {done.num_episodes} episodes ({done.num_ticks} ticks) with frames of "
-        f"{side}x{side}, {size:.2f} GiB in {done.num_files} files"
+        f"{out}: {done.num_episodes} episodes ({done.num_ticks} ticks) with frames of "
+        f"{image_size}x{image_size}, {done.num_bytes / 2**30:.2f} GiB in {done.num_files} files"
     )
     return 0
 
