@@ -27,7 +27,7 @@ from ttm.policy.network.vision_tokens import position_waves
 
 MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 """The names of the two tensors of the memory, (B, J, C) and (B, J)."""
-CELLS = 32
+CELLS = 16
 """Cells along each side of a frame."""
 SOURCES = ("sight: now", "sight: seen", "sight: found")
 """The names of the three groups of J tokens, as sources of the core's inputs."""
