@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,6 @@ from torch.utils.data import default_collate
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.bench.loader.material import CAMERA, VECTOR
 from ttm.training.bench.loader.options import FrameSize, LoaderOptions, Storage
-
-try:
-    import robomimic.utils.dataset as robomimic_dataset
-    import robomimic.utils.obs_utils as robomimic_obs
-except ImportError:  # as on most machines
-    robomimic_dataset = robomimic_obs = None
 
 ROUNDS = 5
 """Turns that both readers take."""
@@ -47,7 +43,7 @@ class ReadingRow:
 
 def is_installed() -> bool:
     """Return whether robomimic can be imported."""
-    return robomimic_dataset is not None
+    return find_spec("robomimic") is not None
 
 
 def measure_reading(
@@ -75,10 +71,10 @@ def measure_reading(
 
 
 def _sequence_dataset(path: Path, storage: Storage, window: int) -> Any:
-    robomimic_obs.initialize_obs_utils_with_obs_specs(
+    import_module("robomimic.utils.obs_utils").initialize_obs_utils_with_obs_specs(
         {"obs": {"low_dim": [VECTOR], "rgb": [CAMERA]}}
     )
-    return robomimic_dataset.SequenceDataset(
+    return import_module("robomimic.utils.dataset").SequenceDataset(
         hdf5_path=str(path),
         obs_keys=(CAMERA, VECTOR),
         dataset_keys=("actions",),
