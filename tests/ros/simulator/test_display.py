@@ -56,7 +56,7 @@ def env() -> Iterator[KitchenEnv]:
 
 @pytest.fixture
 def shown(env: KitchenEnv, monkeypatch: pytest.MonkeyPatch) -> Publishers:
-    monkeypatch.setattr(display, "TFMessage", Transforms)
+    monkeypatch.setattr(display, "transform_message", lambda: Transforms)
     node = Publishers()
     robot = RobotDisplay(node, env, SPEC, load_contract())  # type: ignore[arg-type]
     robot.begin_tick()

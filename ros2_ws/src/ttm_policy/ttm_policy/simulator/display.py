@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -20,10 +22,13 @@ from ttm.sim.robot_view import ODOMETRY_FRAME, Pose, RobotView, camera_frame, ro
 from ttm_policy.contract.robot_contract import ImageSource, RobotContract, VectorSource
 from ttm_policy.qos import LATCHED, TRANSFORMS
 
-try:
-    from tf2_msgs.msg import TFMessage
-except ImportError:  # a part of every ROS 2 install, but not of its wheels
-    TFMessage = None
+TF2_MSGS = "tf2_msgs"
+"""The package of the messages on `/tf`, a part of every ROS 2 install, but not of its wheels."""
+
+
+def transform_message() -> Any:
+    """Return the type of the messages on `/tf`, or None if its package is not installed."""
+    return import_module(f"{TF2_MSGS}.msg").TFMessage if find_spec(TF2_MSGS) is not None else None
 
 
 class RobotDisplay:
@@ -48,9 +53,10 @@ class RobotDisplay:
             image.name: node.create_publisher(CameraInfo, info_topic(image.topic), LATCHED)
             for image in self._images
         }
-        if TFMessage is not None:
-            self._moving = node.create_publisher(TFMessage, "/tf", TRANSFORMS)
-            self._static = node.create_publisher(TFMessage, "/tf_static", LATCHED)
+        self._transforms = transform_message()
+        if self._transforms is not None:
+            self._moving = node.create_publisher(self._transforms, "/tf", TRANSFORMS)
+            self._static = node.create_publisher(self._transforms, "/tf_static", LATCHED)
 
     def frame_of(self, source: ImageSource | VectorSource) -> str:
         """Return the frame of an input's header: the contract's, or else the simulator's own."""
@@ -85,8 +91,8 @@ class RobotDisplay:
             self._info[image.name].publish(info)
         if self._moving is not None and self._static is not None:
             transforms = self.transforms(self._view, stamp)
-            self._moving.publish(TFMessage(transforms=transforms[True]))
-            self._static.publish(TFMessage(transforms=transforms[False]))
+            self._moving.publish(self._transforms(transforms=transforms[True]))
+            self._static.publish(self._transforms(transforms=transforms[False]))
 
     def transforms(self, view: RobotView, stamp: Time) -> dict[bool, list[TransformStamped]]:
         """Return the transforms of moving frames (True) and of fixed ones (False)."""
