@@ -25,8 +25,8 @@ from ttm.datasets.edit.command import (
     DataTrimCommand,
     DataUndoCommand,
 )
-from ttm.datasets.play.command import DataPlayCommand
 from ttm.datasets.pack.command import DataPackCommand
+from ttm.datasets.play.command import DataPlayCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -34,8 +34,8 @@ from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
-from ttm.training.bench.ros.command import BenchRosCommand
 from ttm.training.bench.loader.command import BenchLoaderCommand
+from ttm.training.bench.ros.command import BenchRosCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.sim.command import BenchSimCommand
 from ttm.training.bench.step.command import BenchStepCommand
@@ -111,8 +111,8 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "sequence": BenchSequenceCommand,
                 "drift": BenchDriftCommand,
                 "sim": BenchSimCommand,
-                "loader": BenchLoaderCommand,
                 "ros": BenchRosCommand,
+                "loader": BenchLoaderCommand,
             },
         ),
         "study": Group(

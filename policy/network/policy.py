@@ -17,8 +17,8 @@ from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.sight import SightMemory, without_sight
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
+from ttm.policy.network.sight import SightMemory, without_sight
 from ttm.policy.network.vision_tokens import CameraTokens
 from ttm.policy.spec import CameraSpec, PolicySpec
 

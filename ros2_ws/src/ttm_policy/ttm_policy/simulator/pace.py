@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 LEAST_WAIT = 0.25
 """The portion of a period that is always left for messages."""
 
