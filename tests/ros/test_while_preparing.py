@@ -59,8 +59,9 @@ def test_an_instruction_without_an_embedding_stands_still_and_says_why(
     _tick_freely(robot, observations[0])
     (language_model / "fail").touch()
     robot.instruct(UNKNOWN)
-    robot.wait(lambda: "waiting for an instruction" in robot.diagnosis, "the refusal")
-    assert f"no embedding of the instruction '{UNKNOWN}'" in robot.diagnosis
+    refusal = f"no embedding of the instruction '{UNKNOWN}'"
+    robot.wait(lambda: refusal in robot.diagnosis, "the refusal")
+    assert "waiting for an instruction" in robot.diagnosis
     acted = len(robot.actions)
     for _ in range(3):
         robot.run_freely(observations[0])

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,8 @@ from ttm_policy import policy_node
 from ttm_policy.control.control_loop import ControlLoop
 
 CRASH_AT_TICK = 3
-SLOW_S = 3.0
+SLOW_S = 30.0
+POLL_S = 0.02
 
 
 def _crash() -> None:
@@ -77,17 +78,31 @@ def _start(order: dict[str, Any]) -> int:
     os._exit(policy_node.main())
 
 
-def _tell_end(pid: int) -> None:
-    _, status = os.waitpid(pid, 0)
-    print(pid, os.waitstatus_to_exitcode(status), flush=True)
+def _tell_ends(running: set[int]) -> None:
+    """Write the exit codes of those processes that have ended, and forget them."""
+    for pid in sorted(running):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            running.remove(pid)
+            print(pid, os.waitstatus_to_exitcode(status), flush=True)
 
 
 def main() -> None:
-    """Start a process for each line."""
-    for line in sys.stdin:
-        pid = _start(json.loads(line))
-        print(pid, flush=True)
-        threading.Thread(target=_tell_end, args=(pid,), daemon=True).start()
+    """Start a process for each line.
+
+    There is one thread alone: a child would keep for ever the locks that other threads hold when it is
+    made.
+    """
+    running: set[int] = set()
+    with open(0, "rb", buffering=0) as orders:
+        while True:
+            if select.select([orders], [], [], POLL_S)[0]:
+                if not (line := orders.readline()):
+                    return
+                pid = _start(json.loads(line))
+                running.add(pid)
+                print(pid, flush=True)
+            _tell_ends(running)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 import rclpy
 import torch
 import yaml
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
@@ -67,7 +68,13 @@ class FakeRobot(Node):
             self._listen(kind, topic, self._twist_fault, twist)
         for topic, joints in description["trajectories"].items():
             self._listen(JointTrajectory, topic, self._trajectory_fault, joints)
+        self.diagnosis = "none"
+        self.create_subscription(DiagnosticArray, "/diagnostics", self._diagnose, 10)
         self.create_timer(PERIOD_S, self.publish)
+
+    def _diagnose(self, message: DiagnosticArray) -> None:
+        """Keep what the policy says of itself, for the errors of these tests."""
+        self.diagnosis = message.status[0].message
 
     def _listen(self, kind: Any, topic: str, fault: Callable[[Any, Any], str], about: Any) -> None:
         self.obeyed[topic] = []
@@ -138,10 +145,12 @@ class FakeRobot(Node):
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
         """Wait until something that another thread brings about."""
-        deadline_s = time.monotonic() + 180.0
+        deadline_s = time.monotonic() + 120.0
         while not done():
             assert time.monotonic() < deadline_s, (
-                f"waited in vain for {what}; rejected: {self.rejected[:3]}"
+                f"waited in vain for {what}; the policy says: {self.diagnosis}; obeyed: "
+                f"{ {topic: len(got) for topic, got in self.obeyed.items()} }; "
+                f"rejected: {self.rejected[:3]}"
             )
             time.sleep(0.02)
 

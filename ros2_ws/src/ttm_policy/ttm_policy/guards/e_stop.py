@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FIRST_STATE_S = 1.0
+FIRST_STATE_S = 5.0
 """How long the robot waits for the first message of a publisher of the emergency stop.
 
 A process that is started while the button is pressed does not move before it has heard so.
