@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 
 RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 """From RGB to luminance and two colour axes. Saturation scales the two axes, hue rotates them."""

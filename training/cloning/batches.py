@@ -16,8 +16,8 @@ from ttm.training.cloning.augmentation import augment
 from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures
 from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
-from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.recall.targets import RecallTargets
+from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.worker_processes import made_by_workers
 from ttm.training.common.recorded.window_inputs import policy_inputs
 

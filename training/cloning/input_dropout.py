@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ttm.policy.network.inputs import PolicyInputs
-from ttm.training.cloning.options import InputDropoutConfig
+from ttm.training.cloning.settings.groups import InputDropoutConfig
 
 
 def drop_inputs(

@@ -22,7 +22,7 @@ from ttm.datasets.windows.lane_sampler import LaneSampler
 from ttm.datasets.windows.sampler import WindowSampler
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.temporal_core import CoreState
-from ttm.training.cloning.options import Memory, MemoryStartConfig, Window
+from ttm.training.cloning.settings.groups import Memory, MemoryStartConfig, Window
 
 
 class Pick(NamedTuple):

@@ -17,11 +17,17 @@ from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, PresetName
+from ttm.training.cloning.settings.groups import (
+    AugmentationConfig,
+    FrozenVisionConfig,
+    InputDropoutConfig,
+    LossConfig,
+    MemoryStartConfig,
+    OptimizationConfig,
+    Window,
+)
 from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
 from ttm.training.common.schedule import Budget
-
-Memory = Literal["zero", "carry", "burn-in"]
-Window = int | Literal["episode"]
 
 LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
     {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
@@ -29,94 +35,6 @@ LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
-
-
-@dataclass(frozen=True)
-class MemoryStartConfig:
-    """What the memory holds at the first tick of a training window."""
-
-    memory: Memory = "zero"
-    """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
-    same episode left. burn-in: the memory after the --burn-in ticks before the window, which run
-    without gradient."""
-    burn_in: int = 8
-    """With --memory burn-in: number of ticks that run before each window (fewer near the start of
-    an episode)."""
-
-
-@dataclass(frozen=True)
-class InputDropoutConfig:
-    """Inputs that are hidden from the network, for whole windows drawn at random."""
-
-    previous_action_dropout: float = 0.5
-    """Portion of windows without previous actions, so that the policy does not learn to repeat
-    itself."""
-    proprioception_dropout: float = 0.1
-    """Portion of windows without proprioception."""
-
-
-@dataclass(frozen=True)
-class FrozenVisionConfig:
-    """Training on features of vision that are computed once."""
-
-    freeze_vision: bool = False
-    """With --init: keep the checkpoint's vision (EfficientNet, FiLM and the code of the instruction
-    that FiLM gets). Its features are computed once for each distinct frame and kept in memory, so
-    that a step takes a fraction of the time. TokenLearner and all else is trained."""
-    augmented_versions: int = 1
-    """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
-    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
-    Time at the start and memory grow with it."""
-
-
-@dataclass(frozen=True)
-class LossConfig:
-    """Weights of ticks in the loss, and the recall loss.
-
-    The first three multiply each other and the `loss_weights` of the episodes.
-    """
-
-    transition_weight: float = 5.0
-    """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
-    elsewhere."""
-    weigh_changes: float = 1.0
-    """Weight of the ticks at which the action changes: a dimension differs from the tick before by
-    more than its standard deviation in the data."""
-    weigh_starts: float = 1.0
-    """Weight of the first three ticks after a stand-still, which is three ticks or more in which no
-    proprioception moves by more than 0.02 of its standard deviations."""
-    recall_weight: float = 0.0
-    """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
-    been seen and is not seen now, without labels. 0: none; 2 is a good value."""
-
-
-@dataclass(frozen=True)
-class AugmentationConfig:
-    """Limits of the image augmentation; every change is drawn uniformly in both directions."""
-
-    shift: float = 0.06
-    """Largest shift, as a portion of the image's side."""
-    brightness: float = 0.2
-    """Largest relative change of all values."""
-    contrast: float = 0.2
-    """Largest relative change of the distance from the window's mean grey."""
-    saturation: float = 0.2
-    """Largest relative change of the colourfulness."""
-    hue_rad: float = 0.15
-    """Largest rotation of the colour circle, in radians."""
-
-
-@dataclass(frozen=True)
-class OptimizationConfig:
-    """The optimiser (AdamW) and the average of the weights."""
-
-    learning_rate: float | None = None
-    """Peak learning rate. Default: 1e-3 for tiny, 3e-4 for base and paper; a third of that with
-    --init."""
-    weight_decay: float = 0.05
-    """Weight decay of AdamW; normalisations and biases have none."""
-    average_decay: float = 0.999
-    """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
 
 
 def _fields_in_words(config: object) -> str:
@@ -182,16 +100,16 @@ class TrainOptions:
     window: Window = 8
     """Ticks in a training window, over which gradients flow through the memory; or `episode` for
     whole episodes from their first tick, in batches of similar length."""
-    memory_start: OmitArgPrefixes[MemoryStartConfig] = MemoryStartConfig()
+    memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
     batch_size: int = 16
     """Windows in a batch."""
-    vision: OmitArgPrefixes[FrozenVisionConfig] = FrozenVisionConfig()
-    optimization: OmitArgPrefixes[OptimizationConfig] = OptimizationConfig()
-    input_dropout: OmitArgPrefixes[InputDropoutConfig] = InputDropoutConfig()
-    loss: OmitArgPrefixes[LossConfig] = LossConfig()
+    vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
+    optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
+    loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
     augment: bool = True
     """Shift images by a few pixels and change their colours, differently for each window."""
-    augmentation: AugmentationConfig = AugmentationConfig()
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     validations: int = 20
     """Number of evaluations on the held-out episodes, each followed by writing the checkpoints,
     over the whole training."""

@@ -23,7 +23,8 @@ from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.tasks.table import SKILL_NAMES
 from ttm.training.cloning.assembly import train
 from ttm.training.cloning.network_choice import with_vision_kept
-from ttm.training.cloning.options import InputDropoutConfig, OptimizationConfig, TrainOptions
+from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.settings.groups import InputDropoutConfig, OptimizationConfig
 from ttm.training.common.schedule import Budget
 from ttm.training.demo.memory import STEPS as MEMORY_STEPS
 from ttm.training.demo.memory import MemoryDemo

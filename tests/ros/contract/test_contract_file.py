@@ -98,10 +98,27 @@ def test_a_robot_need_not_report_what_it_executed(data: dict[str, Any], tmp_path
     assert len(contract.inputs) == len(data["observations"])
 
 
-def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no contract at"):
         load_contract(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: [1, 2", "? [a, b]\n: 1", "robot: 2026-13-45", "robot: !!int seven", "a: " + "[" * 3000],
+)
+def test_broken_files_are_named(text: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
-    broken.write_text("a: [1, 2")
-    with pytest.raises(UserError, match="is not YAML"):
+    broken.write_text(text)
+    with pytest.raises(UserError, match=r"broken\.yaml is not YAML") as raised:
         load_contract(broken)
+    assert "\n" not in str(raised.value)
+
+
+def test_entries_may_share_keys_by_a_merge_of_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "robot.yaml"
+    text = default_contract().read_text().replace("  head:\n", "  head: &camera\n", 1)
+    wrist = "    topic: wrist/image_raw\n    type: sensor_msgs/Image\n    resize: false\n"
+    assert text.count(wrist) == 1
+    path.write_text(text.replace(wrist, "    <<: *camera\n    topic: wrist/image_raw\n"))
+    assert load_contract(path).images == load_contract().images

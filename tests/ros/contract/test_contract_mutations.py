@@ -107,6 +107,8 @@ MUTATIONS: list[tuple[Change, str, str, str]] = [
      "field 'r_gripper_finger_joint'", "scale 0", "a finite number that is not 0"),
     (put(FINGERS, [FINGER | {"scale": math.nan}]),
      "'r_gripper_finger_joint'", "scale nan", "give a number"),
+    (put(FINGERS, [FINGER | {"scale": 10**400}]),
+     "'r_gripper_finger_joint'", "scale 1000", "give a number"),
     (put(FINGERS, [FINGER | {"scale": math.inf}]),
      "'r_gripper_finger_joint'", "scale inf", "a finite number"),
     (put(FINGERS, [FINGER | {"scale": "5 %"}]), "'r_gripper_finger_joint'", "scale '5 %'", "give a number"),
@@ -181,9 +183,13 @@ def test_a_key_that_comes_twice_is_refused(repeated: str, tmp_path: Path) -> Non
     assert "\n" not in str(raised.value)
 
 
-def test_a_valid_workspace_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [TWIST, "geometry_msgs/Twist"])
+def test_a_valid_workspace_is_read(kind: str, tmp_path: Path) -> None:
     data = yaml.safe_load(default_contract().read_text())
     workspace()(data)
+    fields = [f"linear.{axis}" for axis in "xyz"]
+    fields = [f"twist.{field}" for field in fields] if kind == TWIST else fields
+    data["actions"]["arm_translation"].update(topic="arm", type=kind, fields=fields)
     path = tmp_path / "robot.yaml"
     path.write_text(yaml.safe_dump(data))
     box = load_contract(path).workspace

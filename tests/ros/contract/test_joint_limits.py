@@ -35,6 +35,7 @@ def test_ranges_and_speeds_are_read() -> None:
         (URDF.replace('"-1.5"', '"low"'), "lower='low' for joint 'elbow'; give a number"),
         (URDF.replace('"-1.5"', '"nan"'), "lower='nan' for joint 'elbow'; give a number"),
         (URDF.replace('"-1.5"', '"3"'), "lower 3 above upper 2 for joint 'elbow'"),
+        (URDF.replace('"0.7"', '"-0.7"'), "velocity -0.7 for joint 'elbow'; give 0 or more"),
     ],
 )
 def test_mistakes_are_told_in_one_line(text: str, words: str) -> None:

@@ -69,7 +69,7 @@ def test_a_file_for_another_node_is_refused(name: str, tmp_path: Path) -> None:
         require_section(str(path), "/left/policy_node")
 
 
-@pytest.mark.parametrize("content", ["a: [", "- 1\n", "", "max_age_s: 1\n"])
+@pytest.mark.parametrize("content", ["a: [", "a: 2026-13-45", "- 1\n", "", "max_age_s: 1\n"])
 def test_a_file_without_parameters_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(content)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ttm.training.cloning.augmentation import augment, jitter_colours, shift_images
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 
 STILL = AugmentationConfig(shift=0, brightness=0, contrast=0, saturation=0, hue_rad=0)
 

@@ -7,7 +7,7 @@ import torch
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 from ttm.training.common.recorded.episodes import open_all, split
 
 

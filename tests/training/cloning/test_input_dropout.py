@@ -5,7 +5,7 @@ import torch
 
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.training.cloning.input_dropout import drop_inputs
-from ttm.training.cloning.options import InputDropoutConfig
+from ttm.training.cloning.settings.groups import InputDropoutConfig
 
 
 def inputs(batch: int, ticks: int = 3) -> PolicyInputs:

@@ -23,7 +23,7 @@ from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.trainer import resume_path
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
-from ttm.training.cloning.options import AugmentationConfig, InputDropoutConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig
 from ttm.training.common.recorded.episodes import open_all, split
 
 Make = Callable[..., TrainCommand]

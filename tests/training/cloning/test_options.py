@@ -14,13 +14,13 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.resume import MAY_CHANGE, comparable
-from ttm.training.cloning.options import (
+from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.settings.groups import (
     AugmentationConfig,
     InputDropoutConfig,
     LossConfig,
     MemoryStartConfig,
     OptimizationConfig,
-    TrainOptions,
 )
 from ttm.training.common.schedule import Budget
 

@@ -19,7 +19,7 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning import worker_processes
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 from ttm.training.cloning.worker_processes import default_workers, made_by_workers, require_room
 from ttm.training.common.recorded.episodes import open_all, split
 

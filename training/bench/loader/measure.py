@@ -14,7 +14,7 @@ from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.bench.loader.material import CAMERA
 from ttm.training.bench.loader.options import FrameSize, LoaderOptions, Storage
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 
 WARM_UP = 2
 """Batches that are not counted."""

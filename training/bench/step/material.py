@@ -16,7 +16,8 @@ from ttm.training.bench.step.options import StepOptions
 from ttm.training.cloning.assembly import assembled
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
 from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.cloning.options import FrozenVisionConfig, LossConfig, TrainOptions
+from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.settings.groups import FrozenVisionConfig, LossConfig
 
 
 def trainer_of(

@@ -29,7 +29,7 @@ from ttm.policy.network.sight import SightMemory
 from ttm.policy.spec import CameraSpec
 from ttm.training.cloning.augmentation import augment
 from ttm.training.cloning.frozen_vision.map_store import MapStore
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 
 MEMORY_PORTION = 0.8
 """The portion of the free memory that the features may fill."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ttm.policy.checks import options, require_above_0, require_at_least, require_some
-from ttm.training.cloning.options import MemoryStartConfig
+from ttm.training.cloning.settings.groups import MemoryStartConfig
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 from ttm.policy.files import write_json
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import checkpoint_path
-from ttm.training.cloning.options import Memory
+from ttm.training.cloning.settings.groups import Memory
 from ttm.training.common.folders import make_folder
 from ttm.training.study.memory_start.examination import Examination, Found
 from ttm.training.study.memory_start.material import Material

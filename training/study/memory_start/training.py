@@ -15,7 +15,7 @@ from ttm.policy.network.policy import Policy
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.loop.trainer import Trainer, TrainerConfig
 from ttm.training.cloning.memory_start import memory_start
-from ttm.training.cloning.options import Memory, MemoryStartConfig, OptimizationConfig
+from ttm.training.cloning.settings.groups import Memory, MemoryStartConfig, OptimizationConfig
 from ttm.training.common.schedule import Budget, WarmupCosine
 from ttm.training.study.memory_start.material import Material, TokenPolicy
 from ttm.training.study.memory_start.options import MemoryStartOptions

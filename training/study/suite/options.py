@@ -12,12 +12,12 @@ from ttm.policy.checks import options, require_above_0, require_at_least, requir
 from ttm.policy.errors import UserError
 from ttm.sim.environment import KITCHEN, CueName
 from ttm.sim.evaluation.condition import LIVE, PROBE_DESCRIPTIONS, ProbeName
-from ttm.training.cloning.options import (
+from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.settings.groups import (
     FrozenVisionConfig,
     InputDropoutConfig,
     LossConfig,
     OptimizationConfig,
-    TrainOptions,
 )
 from ttm.training.common.schedule import Budget
 from ttm.training.study.suite.variants import OURS_OPTIONS, VARIANTS, Variant, parse_variant

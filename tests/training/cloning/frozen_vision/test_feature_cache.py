@@ -18,7 +18,7 @@ from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning.frozen_vision import feature_cache, map_store
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache, freeze_vision
-from ttm.training.cloning.options import AugmentationConfig
+from ttm.training.cloning.settings.groups import AugmentationConfig
 from ttm.training.common.recorded.window_inputs import policy_inputs
 
 SCENES = (0, 0, 1, 1, 1, 0)

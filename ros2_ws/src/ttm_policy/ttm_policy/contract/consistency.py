@@ -68,7 +68,7 @@ def _require_measured_joints(contract: RobotContract) -> None:
 def _require_workspace(contract: RobotContract, box: Workspace) -> None:
     where = f"{contract.path}: workspace"
     sink = next((sink for sink in contract.actions if sink.name == box.action), None)
-    axes = [] if sink is None else sorted(field.path[-9:] for field in sink.fields)
+    axes = [] if sink is None else sorted(f".{field.path}"[-9:] for field in sink.fields)
     if (
         sink is None
         or sink.type not in MOTION_TYPES

@@ -60,7 +60,7 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
         raise UserError(
             f"no contract at {file} ({reason}); give the path of a YAML file"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise UserError(
@@ -74,19 +74,15 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
 class _NoRepeats(yaml.SafeLoader):
     """Refuses a key that comes twice in a mapping; YAML itself keeps the last one silently."""
 
-
-def _mapping(loader: _NoRepeats, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if str(key.value) in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key '{key.value}' comes twice; remove one", key.start_mark
-            )
-        seen.add(str(key.value))
-    return dict(loader.construct_pairs(node, deep=True))
-
-
-_NoRepeats.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key.value}' comes twice; remove one", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def _parse(data: Mapping[str, Any], file: str) -> RobotContract:

@@ -73,9 +73,13 @@ def boolean(entry: Mapping[str, Any], key: str, where: str) -> bool:
 
 def number(value: Any, what: str) -> float:
     """Return a number that is not NaN. what: the beginning of the error's sentence."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    try:
+        found = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:  # a whole number of more than 308 digits
+        found = math.nan
+    if math.isnan(found):
         raise UserError(f"{what} {value!r}; give a number")
-    return float(value)
+    return found
 
 
 def entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str, Any]]:

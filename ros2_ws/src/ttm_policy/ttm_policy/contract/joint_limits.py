@@ -46,6 +46,10 @@ def _limit(joint: ElementTree.Element) -> JointLimit:
         return JointLimit()
     name = joint.get("name")
     velocity = _number(limit, "velocity", math.inf, name)
+    if velocity < 0:
+        raise UserError(
+            f"robot_description has velocity {velocity:g} for joint '{name}'; give 0 or more in the URDF"
+        )
     if joint.get("type") == "continuous":
         return JointLimit(velocity=velocity or math.inf)
     lower, upper = (_number(limit, key, 0.0, name) for key in ("lower", "upper"))

@@ -43,7 +43,7 @@ def require_section(path: str, node: str) -> None:
     """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"params_file {path} cannot be read ({reason}); give a YAML file"

@@ -1,0 +1,1 @@
+"""The options of `ttm train` in groups, and the file that holds them."""
