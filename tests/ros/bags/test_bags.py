@@ -172,6 +172,39 @@ def test_damaged_messages_and_clocks_that_differ_are_refused(tmp_path, contract,
     assert not (tmp_path / "out").exists()
 
 
+def _cut(file: Path) -> None:
+    """Leave out the last page of a database, as an interrupted copy does."""
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def _overwrite(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3 : len(data) // 2] = b"\xff" * (len(data) // 2 - len(data) // 3)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("storage", ["SQLITE3", "MCAP"])
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("one.*", _cut),
+        ("one.*", _overwrite),
+        ("one.*", lambda file: file.write_bytes(b"")),
+        ("metadata.yaml", lambda file: file.write_text("a: 2026-13-45")),
+        ("metadata.yaml", lambda file: file.write_text("")),
+    ],
+)
+def test_a_damaged_bag_is_named(tmp_path, contract, storage, file, damage):
+    bag = record(tmp_path / "bags" / "one", storage)
+    damage(next(bag.glob(file)))
+    with pytest.raises(
+        UserError, match=r"bags/one cannot be read \(.+\); copy the bag again"
+    ) as raised:
+        convert_bags(options(tmp_path, contract))
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
     record(tmp_path / "bags" / "one", "MCAP")
     spec = tmp_path / "spec.yaml"

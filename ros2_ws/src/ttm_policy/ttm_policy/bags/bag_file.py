@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
 from ttm_policy.contract.conversions import MESSAGE_TYPES
 from ttm_policy.recording.stamps import header_ns
@@ -31,8 +33,9 @@ class BagFile:
 
     def __init__(self, path: Path, types: Mapping[str, tuple[str, ...]]) -> None:
         self.path = path
-        self._reader = Reader(path)
-        self._reader.open()
+        with _damage_told(path):
+            self._reader = Reader(path)
+            self._reader.open()
         found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
         self._names = {topic: _find(topic, found, path) for topic in types}
         self.types = {topic: found[name] for topic, name in self._names.items()}
@@ -80,8 +83,25 @@ class BagFile:
     def _raw(self) -> Iterator[tuple[str, int, Any]]:
         topics = {name: topic for topic, name in self._names.items()}
         connections = [c for c in self._reader.connections if c.topic in topics]
-        for connection, recorded_ns, data in self._reader.messages(connections=connections):
-            yield topics[connection.topic], recorded_ns, data
+        with _damage_told(self.path):
+            for connection, recorded_ns, data in self._reader.messages(connections=connections):
+                yield topics[connection.topic], recorded_ns, data
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Raise `UserError` with the bag's path for whatever its reader raises.
+
+    Damage shows as errors of SQLite, of MCAP's compression and of YAML, or as numbers that are too
+    large to be true.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{path} cannot be read ({one_line(error) or type(error).__name__}); copy the bag again, "
+            "or leave it out"
+        ) from error
 
 
 def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:

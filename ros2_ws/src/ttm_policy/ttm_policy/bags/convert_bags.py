@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rosbags.rosbag2 import ReaderError
-
 from ttm.datasets.convert.output import write_whole
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.layout import natural_key
@@ -140,7 +138,7 @@ def main(arguments: str) -> int:
     options = BagOptions(**json.loads(arguments))
     try:
         count = convert_bags(options)
-    except (UserError, ReaderError) as error:
+    except UserError as error:
         print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # `ttm`, which gets Ctrl-C too, says so
