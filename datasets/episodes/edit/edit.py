@@ -28,6 +28,16 @@ Success = Literal["true", "false", "unknown"]
 
 
 @dataclass(frozen=True)
+class Edited:
+    """What `label_episodes` or `delete_episodes` changed."""
+
+    count: int
+    """The number of episodes."""
+    folder: Path
+    """What `undo_edit` takes to undo it."""
+
+
+@dataclass(frozen=True)
 class Labels:
     """What `label_episodes` writes. None leaves what is there."""
 
@@ -68,8 +78,8 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
     return end - start
 
 
-def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) -> int:
-    """Write labels into all episodes of a file, folder or glob; return their number.
+def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) -> Edited:
+    """Write labels into all episodes of a file, folder or glob.
 
     demo: only this one, of one file. A new instruction drops the sentence embedding of the old one.
     Raises `UserError` if a file is damaged, and then leaves all as they were.
@@ -89,11 +99,11 @@ def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) ->
                 _write_labels(opened["data"][name], labels)
 
     history_of(folder).change("label", files, label)
-    return count
+    return Edited(count, folder)
 
 
-def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> int:
-    """Delete episode files, or the one demo of a file of several; return how many episodes went.
+def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> Edited:
+    """Delete episode files, or the one demo of a file of several.
 
     Damaged files can be deleted too, and count as one. Raises `UserError` for what is no episode file.
     """
@@ -101,19 +111,20 @@ def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> int:
     for path in paths:
         if not path.is_file() or path.suffix not in SUFFIXES:
             raise UserError(f"{path} is no episode file; name the HDF5 files to delete")
+    folder = _common_folder(paths)
     if demo is None:
         count = sum(_count(path) for path in paths)
-        history_of(_common_folder(paths)).change("delete", paths, Path.unlink)
-        return count
+        history_of(folder).change("delete", paths, Path.unlink)
+        return Edited(count, folder)
     if len(paths) != 1:
         raise UserError(f"--demo {demo} is of one file, but there are {len(paths)}; name one")
     episode = EpisodeReader.open(paths[0], demo)
     if _count(paths[0]) == 1:
         return delete_episodes(paths)
-    history_of(paths[0]).change(
+    history_of(folder).change(
         f"delete {demo}", paths, lambda file: write_anew(file, episode.name, leave_out)
     )
-    return 1
+    return Edited(1, folder)
 
 
 def undo_edit(place: Path) -> Edit:
@@ -141,7 +152,7 @@ def _write_labels(demo: h5py.Group, labels: Labels) -> None:
 
 def _common_folder(files: Sequence[Path]) -> Path:
     """Return the deepest folder that all files are in. The history of a change lies there."""
-    folders = [file.resolve().parent for file in files]
+    folders = [file.parent.resolve() for file in files]
     shared = [
         each
         for each in (folders[0], *folders[0].parents)

@@ -81,8 +81,9 @@ class History:
                     f"nothing to undo in {self.folder}; name the folder or file that was edited"
                 )
             what, files, after = self._read(entries[-1])
-            for file, state in zip(files, after, strict=True):
-                _refuse_changed(file, state)
+            for number, (file, state) in enumerate(zip(files, after, strict=True)):
+                if (entries[-1] / str(number)).exists():  # or else an undo before put it back
+                    _refuse_changed(file, state)
             self._restore(entries[-1])
         return Edit(what, tuple(files))
 
@@ -95,7 +96,7 @@ class History:
         with self._locked():
             entries = self._entries()
             for entry in entries:
-                shutil.rmtree(entry)
+                _drop(entry)
         return len(entries)
 
     @contextmanager
@@ -158,7 +159,7 @@ class History:
             if kept.exists():
                 kept.replace(file)
                 flush_to_disk(file.parent)
-        shutil.rmtree(entry)
+        _drop(entry)
 
 
 def history_of(place: Path) -> History:
@@ -168,6 +169,14 @@ def history_of(place: Path) -> History:
     if place.exists() or (place.parent / FOLDER).is_dir():
         return History(place.parent)
     raise UserError(f"{place} is not there; give a file or folder of episodes")
+
+
+def _drop(entry: Path) -> None:
+    """Delete an entry. A kill leaves the whole entry, or none that can be undone."""
+    gone = partial_path(entry)
+    shutil.rmtree(gone, ignore_errors=True)
+    entry.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _is_below(file: Path, folder: Path) -> bool:

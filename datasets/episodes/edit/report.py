@@ -32,16 +32,17 @@ def label_and_report(
     task: str | None,
 ) -> int:
     """Label, print how many episodes there are, and return the exit code."""
-    labels = Labels(instruction, success, task)
-    print(f"{path}: labelled {label_episodes(path, labels, demo)} episodes")
-    print(_how_to_undo(path))
+    edited = label_episodes(path, Labels(instruction, success, task), demo)
+    print(f"{path}: labelled {edited.count} episodes")
+    print(_how_to_undo(edited.folder))
     return 0
 
 
 def delete_and_report(paths: Sequence[Path], demo: str | None) -> int:
     """Delete, print how many episodes went, and return the exit code."""
-    print(f"deleted {delete_episodes(paths, demo)} episodes")
-    print(_how_to_undo(paths[0]))
+    edited = delete_episodes(paths, demo)
+    print(f"deleted {edited.count} episodes")
+    print(_how_to_undo(edited.folder))
     return 0
 
 
@@ -57,5 +58,5 @@ def undo_and_report(place: Path, forget: bool) -> int:
     return 0
 
 
-def _how_to_undo(place: str | Path) -> str:
+def _how_to_undo(place: Path) -> str:
     return f'to undo: ttm data undo "{place}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import h5py
@@ -20,6 +21,7 @@ from ttm.datasets.edit.edit import (
     undo_edit,
 )
 from ttm.datasets.edit.history import FOLDER, History
+from ttm.datasets.edit.report import delete_and_report, label_and_report
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.policy.errors import UserError
@@ -104,11 +106,11 @@ def test_label_writes_what_is_given_alone(folder):
     with h5py.File(folder / "episode_00000.hdf5", "r+") as file:
         file["data/demo_0/language_embedding"] = np.ones(3, np.float32)
     old = contents(folder)
-    assert label_episodes(folder, Labels(success="false")) == 2
+    assert label_episodes(folder, Labels(success="false")).count == 2
     first, second = open_dataset(folder)
     assert (first.success, second.success) == (False, False)
     assert first.language_embedding is not None
-    assert label_episodes(folder, Labels(instruction="wave twice", success="unknown")) == 2
+    assert label_episodes(folder, Labels(instruction="wave twice", success="unknown")).count == 2
     first, second = open_dataset(folder)
     assert [(each.instruction, each.success) for each in (first, second)] == [
         ("wave twice", None), ("wave twice", None),
@@ -123,7 +125,7 @@ def test_label_writes_what_is_given_alone(folder):
 
 def test_label_of_one_demo_leaves_the_others(folder, tmp_path):
     merge_episodes([folder], tmp_path / "all.hdf5")
-    assert label_episodes(tmp_path / "all.hdf5", Labels(task="wave"), "demo_1") == 1
+    assert label_episodes(tmp_path / "all.hdf5", Labels(task="wave"), "demo_1").count == 1
     assert [each.task for each in open_dataset(tmp_path / "all.hdf5")] == ["", "wave"]
 
 
@@ -167,10 +169,36 @@ def test_a_kill_in_the_middle_is_undone(folder):
     assert contents(folder) == old
 
 
+def test_an_undo_that_was_killed_goes_on(folder):
+    """It had put back the first of two files."""
+    old = contents(folder)
+    label_episodes(folder, Labels(task="new"))
+    (folder / FOLDER / "000000" / "0").replace(folder / "episode_00000.hdf5")
+    undo_edit(folder)
+    assert contents(folder) == old
+
+
+def test_a_kill_while_old_versions_are_deleted_leaves_them_whole_or_none(folder, monkeypatch):
+    for name in contents(folder):
+        delete_episodes([folder / name])
+
+    def kill(path, ignore_errors=False):
+        if path.exists():
+            (path / "edit.json").unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", kill)
+        with pytest.raises(KeyboardInterrupt):
+            History(folder).forget()
+    assert History(folder).count() == 1
+    assert undo_edit(folder).files[0].name == "episode_00001.hdf5"
+
+
 def test_delete_and_undo(folder, tmp_path):
     old = contents(folder)
     (folder / "episode_00001.hdf5").write_bytes(b"damaged")
-    assert delete_episodes([folder / "episode_00001.hdf5"] * 2) == 1
+    assert delete_episodes([folder / "episode_00001.hdf5"] * 2).count == 1
     assert sorted(contents(folder)) == ["episode_00000.hdf5"]
     assert len(open_dataset(folder)) == 1
     undo_edit(folder)
@@ -183,12 +211,14 @@ def test_delete_and_undo(folder, tmp_path):
 def test_delete_one_demo_of_a_file(folder, tmp_path):
     merge_episodes([folder], tmp_path / "all.hdf5")
     kept = open_dataset(tmp_path / "all.hdf5")[1].actions
-    assert delete_episodes([tmp_path / "all.hdf5"], "demo_0") == 1
+    assert delete_episodes([tmp_path / "all.hdf5"], "demo_0").count == 1
     (left,) = open_dataset(tmp_path / "all.hdf5")
     np.testing.assert_array_equal(left.actions, kept)
     assert (left.name, left.masks) == ("demo_1", {"train"})
     assert check_dataset(tmp_path / "all.hdf5").num_errors == 0
-    assert delete_episodes([tmp_path / "all.hdf5"], "demo_1") == 1, "the last one takes the file"
+    assert delete_episodes([tmp_path / "all.hdf5"], "demo_1").count == 1, (
+        "the last one takes the file"
+    )
     assert not (tmp_path / "all.hdf5").exists()
 
 
@@ -217,6 +247,34 @@ def test_undo_stays_in_its_folder(folder, tmp_path):
     with pytest.raises(UserError, match="its files lie elsewhere"):
         undo_edit(folder)
     assert (tmp_path / "precious.hdf5").read_bytes() == b"mine"
+
+
+def test_links_are_deleted_where_they_lie(folder, tmp_path, record):
+    record(tmp_path / "other" / "a.hdf5", 3)
+    links = [folder / "link_0.hdf5", folder / "link_1.hdf5"]
+    links[0].symlink_to(tmp_path / "other" / "a.hdf5")
+    links[1].symlink_to(folder / "episode_00000.hdf5")
+    assert delete_episodes(links).folder == folder
+    assert sorted(contents(folder)) == ["episode_00000.hdf5", "episode_00001.hdf5"]
+    undo_edit(folder)
+    assert [len(open_dataset(link)) for link in links] == [1, 1]
+
+
+def test_the_undo_that_is_printed_undoes(folder, record, capsys):
+    """Of files in several folders, the history lies in the folder that they share."""
+    files = [folder / name / "episode_00000.hdf5" for name in ("monday", "tuesday")]
+    for file in files:
+        record(file, 3)
+    for edit_them in (
+        lambda: delete_and_report(files, None),
+        lambda: label_and_report(
+            str(folder / "*" / "*.hdf5"), None, instruction=None, success=None, task="new"
+        ),
+    ):
+        edit_them()
+        command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("to undo: "))
+        assert main(command[1:]) == 0
+        assert [open_dataset(file)[0].task for file in files] == ["", ""]
 
 
 def test_the_commands(folder, capsys):
