@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
     path
-    for pattern in ("README.md", "*/README.md", "*/*/README.md", "*/*/*/README.md")
+    for pattern in ("README.md", "*/README.md", "*/*/README.md", "*/*/*/README.md", "*/docs/*.md")
     for path in ROOT.glob(pattern)
     if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
@@ -39,13 +39,26 @@ def test_commands_on_the_pages_are_understood(line: str) -> None:
     assert parse(shlex.split(line)[1:])
 
 
+def without_code(page: Path) -> str:
+    """The text of a page without its code blocks."""
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+
+
+def anchors(page: Path) -> list[str]:
+    """What links to the headings of a page end with: lower case, hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.*)$", without_code(page), re.M)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_pictures_are_there(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|<img src=\"([^\"]+)\"", text):
-        link = next(part for part in target if part)
+    for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", without_code(page)):
+        link, _, anchor = next(part for part in target if part).partition("#")
         if not link.startswith(("http://", "https://")):
-            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+            there = page.parent / link if link else page
+            assert there.exists(), f"{page.relative_to(ROOT)} links to {link}"
+            if anchor and there.suffix == ".md":
+                assert anchor in anchors(there), f"{page.relative_to(ROOT)}: {link}#{anchor}"
 
 
 def test_the_first_page_is_short() -> None:

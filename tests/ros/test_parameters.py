@@ -34,7 +34,7 @@ NODES = {
     RecorderParameters: RecorderNode,
     SimParameters: SimNode,
 }
-README = Path(__file__).parents[2] / "ros2_ws" / "README.md"
+PAGE = Path(__file__).parents[2] / "ros2_ws" / "docs" / "parameters.md"
 
 
 @pytest.fixture(autouse=True)
@@ -173,10 +173,10 @@ def test_integers_are_accepted_for_doubles_at_the_start_and_later() -> None:
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_the_readme_shows_the_parameters(kind: type[NodeParameters]) -> None:
+def test_the_page_shows_the_parameters(kind: type[NodeParameters]) -> None:
     """If this fails, put the output of `python -m ttm_policy.parameters` into the page."""
     table = markdown_table(kind)
-    assert table in README.read_text()
+    assert table in PAGE.read_text()
     assert all(len(line) <= 100 for line in table.splitlines())
 
 

@@ -98,7 +98,7 @@ def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParame
 
 
 def markdown_table(node_parameters: type[NodeParameters]) -> str:
-    """Return the table of `ros2_ws/README.md` with a row for each parameter."""
+    """Return the table of `ros2_ws/docs/parameters.md` with a row for each parameter."""
     rows = ["| parameter | default | unit | range | meaning |", "|---|---|---|---|---|"]
     for parameter in parameters_of(node_parameters):
         summary = parameter.about.help.split(". ")[0].rstrip(".")

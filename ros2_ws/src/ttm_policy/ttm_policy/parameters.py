@@ -1,7 +1,7 @@
 """The parameters of the nodes: names, types, defaults, units, ranges and help, declared once.
 
 The nodes (`ttm_policy.declare`), the launch arguments (`ttm_policy.launching`), the options
-of `ttm robot` and the tables in `ros2_ws/README.md` are made from these dataclasses. This module
+of `ttm robot` and the tables in `ros2_ws/docs/parameters.md` are made from these dataclasses. This module
 imports no ROS, so that programs can read it where ROS is not installed.
 
     python -m ttm_policy.parameters        (print the tables of the README)
