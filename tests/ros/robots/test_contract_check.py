@@ -122,3 +122,6 @@ def test_a_mistake_in_the_file_or_the_options_is_one_line(config: Path, tmp_path
     code, output = _run(*command, str(path), "--seconds", "0")
     assert (code, output.count("\n")) == (2, 1)
     assert "--seconds is 0.0; give a number above 0" in output
+    code, output = _run(*command, str(config / "fetch.yaml"), "--namespace", "left arm")
+    assert (code, output.count("\n")) == (2, 1)
+    assert "argument --namespace is 'left arm'; give names of letters" in output

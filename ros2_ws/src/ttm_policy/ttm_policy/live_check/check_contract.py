@@ -24,6 +24,7 @@ from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.joint_limits import read_joint_limits
 from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
+from ttm_policy.launching.values import check_name
 from ttm_policy.live_check.finding import Finding, report
 from ttm_policy.live_check.live_command import command_finding
 from ttm_policy.live_check.live_input import LiveInput
@@ -47,6 +48,8 @@ def check_contract(options: CheckOptions) -> list[Finding]:
 
     Raises `UserError` for a mistake in the file, or if the checkpoint is for another robot.
     """
+    if options.namespace:
+        check_name("--namespace", options.namespace)
     contract = load_contract(options.contract)
     check_fields(contract)
     spec = None
@@ -88,11 +91,11 @@ def _listen(
 
 def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     """Return whether the inputs were captured together, if the contract asks for it and all came."""
-    stamps = {live.source.topic: live.stamp_ns for live in inputs if live.stamp_ns}
+    stamps = [(live.stamp_ns, live.source.topic) for live in inputs if live.stamp_ns]
     if len(stamps) < len(inputs) or math.isinf(contract.max_skew_s):
         return []
-    first, last = min(stamps, key=stamps.__getitem__), max(stamps, key=stamps.__getitem__)
-    skew_s = (stamps[last] - stamps[first]) * 1e-9
+    (oldest_ns, first), (newest_ns, last) = min(stamps), max(stamps)
+    skew_s = (newest_ns - oldest_ns) * 1e-9
     problem = (
         f"{first} is {skew_s:.3f} s older than {last}, and the contract accepts "
         f"{contract.max_skew_s:g} s; make it quicker, or raise max_skew_s"
