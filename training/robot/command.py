@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
-from ttm.policy.errors import UserError
-from ttm.training.robot.options import check_options, parameter_options, read_options
+from ttm.training.robot.options import (
+    check_options,
+    parameter_options,
+    read_options,
+    require_contract,
+)
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
 
@@ -46,8 +50,7 @@ class RobotCommand(_AllOptions):
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
         check_options(self, PolicyParameters, SimParameters)
-        if self.contract is not None and not self.contract.is_file():
-            raise UserError(f"no contract at {self.contract}; give the path of a YAML file")
+        require_contract(self.contract)
         from ttm.training.robot.robot import drive_robot, drive_simulation
 
         lockstep = self.sim and not self.free_running

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import arg
 
+from ttm.policy.errors import UserError
 from ttm_policy.parameters import (
     DeclaredParameter,
     NodeParameters,
@@ -73,6 +74,12 @@ def check_options(command: object, *kinds: type[NodeParameters]) -> None:
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
             parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+
+
+def require_contract(path: Path | None) -> None:
+    """Raise `UserError` if there is no file at the path of a contract. None stands for the shipped one."""
+    if path is not None and not path.is_file():
+        raise UserError(f"no contract at {path}; give the path of a YAML file")
 
 
 def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:

@@ -1,10 +1,11 @@
-"""Starts the nodes of the ROS package as processes, and stops them in order.
+"""Starts the nodes and programs of the ROS package as processes, and stops nodes in order.
 
 It does what a launch file does, and needs no ROS install. The nodes stop the robot when they are stopped.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,8 +20,20 @@ from typing import Any
 
 import yaml
 
+from ttm.training.robot.ros_install import require_rclpy
+
 STOP_TIMEOUT_S = 10.0
 """A node that has not ended this long after SIGINT is killed."""
+
+
+def run_program(module: str, options: Mapping[str, Any]) -> int:
+    """Run a module of `ttm_policy` with its options as JSON until it ends, and return its exit code.
+
+    Raises `UserError` before it starts if ROS is missing.
+    """
+    require_rclpy()
+    command = [sys.executable, "-m", f"ttm_policy.{module}", json.dumps(options)]
+    return subprocess.run(command, check=False).returncode
 
 
 def simulation_environment() -> dict[str, str]:

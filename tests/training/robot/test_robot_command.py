@@ -11,6 +11,7 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
+from ttm.training.robot.bags.bags import run_conversion
 from ttm.training.robot.command import RobotCommand
 from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
 from ttm_policy.parameters import (
@@ -117,3 +118,16 @@ def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
         RobotCommand().run()
+
+
+@pytest.mark.parametrize("missing", ["rosbags", "rclpy"])
+def test_the_conversion_of_bags_says_what_it_lacks(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("ros_install", "bags.bags"):
+        monkeypatch.setattr(
+            f"ttm.training.robot.{module}.find_spec", lambda name: name != missing or None
+        )
+    extra = {"rosbags": "convert", "rclpy": "ros"}[missing]
+    with pytest.raises(UserError, match=rf'pip install "ttm-policy-stack\[{extra}\]"'):
+        run_conversion({"rate_hz": 5.0})

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from ttm.policy.checks import require_above_0
-from ttm.training.robot.ros_install import require_rclpy
+from ttm.training.robot.processes import run_program
 
 
 def run_check(options: Mapping[str, Any]) -> int:
@@ -18,6 +15,4 @@ def run_check(options: Mapping[str, Any]) -> int:
     Raises `UserError` if ROS is missing or a number is out of range.
     """
     require_above_0({"--seconds": options["seconds"], "--max-age-s": options["max_age_s"]})
-    require_rclpy()
-    command = [sys.executable, "-m", "ttm_policy.live_check.check_contract", json.dumps(options)]
-    return subprocess.run(command, check=False).returncode
+    return run_program("live_check.check_contract", options)

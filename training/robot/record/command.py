@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
-from ttm.policy.errors import UserError
-from ttm.training.robot.options import check_options, parameter_options, read_options
+from ttm.training.robot.options import (
+    check_options,
+    parameter_options,
+    read_options,
+    require_contract,
+)
 from ttm_policy.parameters import RecorderParameters
 
 _Options: Any = make_dataclass("_Options", parameter_options(RecorderParameters), frozen=True)
@@ -28,8 +32,7 @@ class RecordCommand(_Options):
     def run(self) -> int:
         """Start the recorder, wait for its end, and return its exit code."""
         check_options(self, RecorderParameters)
-        if self.contract is not None and not self.contract.is_file():
-            raise UserError(f"no contract at {self.contract}; give the path of a YAML file")
+        require_contract(self.contract)
         from ttm.training.robot.record.record import record_episodes
 
         return record_episodes(read_options(self, RecorderParameters))
