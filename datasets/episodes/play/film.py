@@ -51,6 +51,7 @@ class Film:
 
     def __enter__(self: SomeFilm) -> SomeFilm:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._partial.touch()  # FFmpeg does not say why it cannot write
         self._writer = WRITERS[self._path.suffix](self._partial, self._rate_hz)
         return self
 
@@ -65,13 +66,14 @@ class Film:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and self._last is not None:
-            for _ in range(round(HOLD_S * self._rate_hz)):
-                self._writer.append(self._last)
-        self._writer.close()
-        if kind is None and self._partial.exists():
-            self._partial.replace(self._path)
-        else:
+        try:
+            if kind is None and self._last is not None:
+                for _ in range(round(HOLD_S * self._rate_hz)):
+                    self._writer.append(self._last)
+            self._writer.close()
+            if kind is None and self._last is not None:
+                self._partial.replace(self._path)
+        finally:
             self._partial.unlink(missing_ok=True)
 
 

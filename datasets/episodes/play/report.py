@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.play.episode_film import film_frames
 from ttm.datasets.play.film import WRITERS, Film
@@ -28,13 +29,15 @@ def play_and_report(path: Path, demo: str | None, out: Path | None) -> int:
     """Write the film or the export of an episode, print where it is, and return the exit code."""
     episode = EpisodeReader.open(path, demo)
     target = out or Path(f"{path.stem}{'' if demo is None else f'_{demo}'}.mp4")
-    if target.suffix in EXPORTS:
-        _export(episode, target)
-    elif target.suffix in WRITERS:
-        _film(episode, target)
-    else:
+    if target.suffix not in {*WRITERS, *EXPORTS}:
         known = ", ".join([*WRITERS, *EXPORTS])
         raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
+    try:
+        (_film if target.suffix in WRITERS else _export)(episode, target)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
+        ) from error
     judged = {True: "success", False: "failure", None: "not judged"}[episode.success]
     print(f"{target}: {episode.num_samples} ticks, {judged}: {episode.instruction}")
     return 0
@@ -53,12 +56,11 @@ def _export(episode: EpisodeReader, target: Path) -> None:
             f"{package} is missing, which writes {target.suffix}; "
             'run: pip install "ttm-policy-stack[look]"'
         )
+    target.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_path(target)
+    partial.touch()  # rerun raises no OSError where it cannot write
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         import_module(module).write(episode, partial)
         publish_partial(target)
-    except OSError as error:
-        raise UserError(f"cannot write {target} ({error.strerror or error})") from error
     finally:
         partial.unlink(missing_ok=True)

@@ -10,9 +10,13 @@ import numpy.typing as npt
 
 from ttm.datasets.episode_reader import EpisodeReader, Floats
 from ttm.datasets.frames import Frames
+from ttm.policy.errors import UserError
 
 BLOCK = 32
 """So many frames of each camera are read at a time."""
+
+LATEST_S = 2**32
+"""Unix time in seconds ends there in MCAP's messages; it is in the year 2106."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,17 @@ def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
 
 
 def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
-    """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded."""
+    """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
+
+    Raises `UserError` for times that are not from 0 to `LATEST_S`, which neither viewer takes.
+    """
     stored = episode.timestamps
-    return np.arange(episode.num_samples) / episode.spec.rate_hz if stored is None else stored
+    if stored is None:
+        return np.arange(episode.num_samples) / episode.spec.rate_hz
+    wrong = np.flatnonzero(~((stored >= 0) & (stored <= LATEST_S)))
+    if wrong.size:
+        raise UserError(
+            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, which is no time "
+            "in seconds; play the episode as a film, or mend it"
+        )
+    return stored

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.play import report
+from ttm.datasets.play.film import WRITERS
+from ttm.datasets.play.ticks import capture_times_s
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 
@@ -91,3 +95,33 @@ def test_a_failure_leaves_no_file(episode, tmp_path, suffix, monkeypatch):
     with pytest.raises(UserError, match="the frames are damaged"):
         report.play_and_report(episode.path, None, tmp_path / f"a{suffix}")
     assert [item.name for item in tmp_path.iterdir()] == ["a.hdf5"]
+
+
+@pytest.mark.parametrize("suffix", [*WRITERS, *report.EXPORTS])
+def test_a_place_that_cannot_be_written_is_one_line(episode, tmp_path, suffix, monkeypatch):
+    if suffix in report.EXPORTS:
+        pytest.importorskip(report.EXPORTS[suffix][1])
+    picture = np.zeros((16, 16, 3), np.uint8)
+    monkeypatch.setattr(report, "film_frames", lambda episode: iter([picture] * 3))
+    folder = tmp_path / f"folder{suffix}"
+    folder.mkdir()
+    for place, why in (
+        (folder, "Is a directory"),
+        (episode.path / f"b{suffix}", "(File exists|Not a directory)"),
+        (Path(f"/proc/self/b{suffix}"), "No such file or directory"),
+    ):
+        with pytest.raises(
+            UserError, match=rf"^cannot write {place} \({why}\); give another --out$"
+        ):
+            report.play_and_report(episode.path, None, place)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["a.hdf5", folder.name]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -1.0, 1e300])
+def test_a_timestamp_that_is_no_time_is_told(episode, tmp_path, wrong):
+    with h5py.File(episode.path, "r+") as file:
+        file["data/demo_0/timestamps"][1] = wrong
+    with pytest.raises(
+        UserError, match=r"a\.hdf5: the timestamp of tick 1 is .*, which is no time"
+    ):
+        capture_times_s(EpisodeReader.open(episode.path))
