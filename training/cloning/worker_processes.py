@@ -38,11 +38,11 @@ def default_workers(batch_bytes: int) -> int:
 def require_room(workers: int, batch_bytes: int) -> None:
     """Raise `UserError` if the batches of the workers do not fit into the shared memory."""
     if workers > _fitting_workers(batch_bytes):
-        free = shutil.disk_usage(SHARED_MEMORY).free
+        needed, free = _needed(workers, batch_bytes), _free_shared_memory()
         raise UserError(
-            f"--workers {workers} need {_needed(workers, batch_bytes) / 2**20:.0f} MiB of shared memory, "
-            f"and {SHARED_MEMORY} has {free / 2**20:.0f} MiB; give a container more (docker run "
-            "--shm-size 2g), or take fewer --workers or a smaller --batch-size"
+            f"--workers {workers} need {needed / 2**20:.0f} MiB of shared memory, and {SHARED_MEMORY} has "
+            f"{free / 2**20:.0f} MiB; give a container more (docker run --shm-size 2g), or take fewer "
+            "--workers or a smaller --batch-size"
         )
 
 
@@ -115,11 +115,14 @@ def _needed(workers: int, batch_bytes: int) -> int:
 
 
 def _fitting_workers(batch_bytes: int) -> int:
+    return max(0, (_free_shared_memory() // max(batch_bytes, 1) - 1) // AHEAD)
+
+
+def _free_shared_memory() -> int:
     try:
-        free = shutil.disk_usage(SHARED_MEMORY).free
-    except OSError:
+        return shutil.disk_usage(SHARED_MEMORY).free
+    except OSError:  # it is not there
         return 0
-    return max(0, (free // max(batch_bytes, 1) - 1) // AHEAD)
 
 
 def _unchanged(made: Any) -> Any:

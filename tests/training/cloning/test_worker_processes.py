@@ -105,6 +105,16 @@ def test_as_many_workers_are_taken_as_the_shared_memory_has_room_for() -> None:
         require_room(4, 8 << 20)
 
 
+def test_without_shared_memory_no_worker_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_processes, "SHARED_MEMORY", tmp_path / "shm")
+    assert default_workers(1) == 0
+    require_room(0, 1)
+    with pytest.raises(UserError, match=r"--workers 1 need .*shm has 0 MiB"):
+        require_room(1, 1)
+
+
 def test_a_training_with_workers_equals_one_without_also_when_resumed(
     command: Callable[..., TrainCommand],
     interrupted: Callable[[TrainCommand, int], None],
