@@ -41,7 +41,7 @@ class DataPackCommand:
     frames as they are, uncompressed."""
 
     file_gib: float = 4.0
-    """A new file is begun when one has grown to so many GiB."""
+    """A new file is begun when one holds so many GiB of frames, counted without JPEG's compression."""
 
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 

@@ -53,7 +53,8 @@ def pack_dataset(
     """Write the episodes of `source` to files in the folder `out`, with square frames of `image_size`.
 
     jpeg_quality: None for frames as they are, uncompressed. file_gib: a new file is begun at so many
-    GiB. Raises `UserError` if there is no camera, or the folder may not be written.
+    GiB of frames, counted without compression. Raises `UserError` if there is no camera, or the folder
+    may not be written.
     """
     choices = choices or Choices()
     require_apart(source, out)
@@ -99,14 +100,16 @@ def pack_and_report(source: str, out: Path, image_size: int, **options: Any) -> 
 def _parts(
     episodes: Sequence[EpisodeReader], spec: PolicySpec, limit: float
 ) -> Iterator[list[EpisodeReader]]:
-    """Cut the episodes into runs whose frames take about `limit` bytes."""
+    """Cut the episodes into runs whose uncompressed frames take about `limit` bytes."""
     tick = sum(camera.height * camera.width * 3 for camera in spec.cameras)
     part: list[EpisodeReader] = []
+    size = 0
     for episode in episodes:
         part.append(episode)
-        if sum(each.num_samples for each in part) * tick >= limit:
+        size += episode.num_samples * tick
+        if size >= limit:
             yield part
-            part = []
+            part, size = [], 0
     if part:
         yield part
 
