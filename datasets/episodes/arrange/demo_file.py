@@ -46,7 +46,7 @@ def write_demos(path: Path, episodes: Sequence[EpisodeReader], masks: Masks | No
             with open_file(episode.path) as source:
                 demo = source["data"][episode.name]
                 size = most_bytes(demo)
-            reserve(target, size)
+            reserve(target, size)  # while no source is open, which would be blamed for a full disk
             with open_file(episode.path) as source:
                 source.copy(source["data"][episode.name], data, name)
             if episode.instruction and "language_instruction" not in data[name].attrs:
