@@ -114,11 +114,22 @@ def test_a_full_disk_is_told_once_and_stops_nothing(
     (tmp_path / "file").write_text("")
     loop = _loop(checkpoint)
     recovery = Recovery(loop, _parameters(tmp_path / "file" / "memory.npz"), log)
+    recovery.mark(active=True)
     for stamp_s in (1.0, 2.0):
         _tick(loop, recovery, observations[0], stamp_s)
     assert loop.runner.tick == 2
+    recovery.end()
     assert len(log.lines) == 1
     assert "set recovery_path" in log.lines[0].lower()
+
+
+def test_a_file_that_cannot_be_removed_is_told_and_stops_nothing(
+    checkpoint: Path, tmp_path: Path, log: Log
+) -> None:
+    path = tmp_path / "memory.npz"
+    path.mkdir()  # unlinking a folder fails, also for root
+    Recovery(_loop(checkpoint), _parameters(path), log).end()
+    assert [f"cannot remove {path}" in line for line in log.lines] == [True]
 
 
 def test_an_orderly_end_leaves_nothing_and_a_cleanup_only_the_mark(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -86,3 +87,19 @@ def test_closing_drops_what_waits_and_does_not_wait_for_what_runs(node: Node) ->
     release.set()
     assert worker.close(WAIT_S)
     assert not ran
+
+
+def test_closing_while_the_thread_takes_the_last_call_comes_to_an_end(node: Node) -> None:
+    class TakenMeanwhile(queue.SimpleQueue):  # type: ignore[type-arg]
+        """A queue whose calls are taken by the thread right after somebody has seen them."""
+
+        def empty(self) -> bool:
+            return False
+
+    worker = Worker(node, "network")
+    assert worker.close(WAIT_S)
+    worker._calls = TakenMeanwhile()
+    closing = threading.Thread(target=worker.close, daemon=True)
+    closing.start()
+    closing.join(5.0)
+    assert not closing.is_alive()

@@ -88,7 +88,7 @@ class Recovery:
         if self._path is None:
             return
         if active:
-            self._marker.unlink(missing_ok=True)
+            self._remove(self._marker)
             return
         try:
             self._marker.parent.mkdir(parents=True, exist_ok=True)
@@ -110,10 +110,19 @@ class Recovery:
         """Remove the saved memory. Nothing is saved any more."""
         self._over = True
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            self._remove(self._path)
 
     def end(self) -> None:
         """Remove all that was saved, since the process ends in order."""
         self.drop()
         if self._path is not None:
-            self._marker.unlink(missing_ok=True)
+            self._remove(self._marker)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file if it is there. If that fails, warn and go on."""
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            pass  # a folder on the way is a file, so that nothing was written there
+        except OSError as error:
+            self._logger.warning(f"cannot remove {path} ({error.strerror}); remove it yourself")

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rclpy.guard_condition import GuardCondition
@@ -73,8 +74,9 @@ class Worker:
 
         Return whether it has ended within `timeout_s`. The results of dropped calls never come.
         """
-        while not self._calls.empty():
-            self._calls.get()
+        with suppress(queue.Empty):  # the thread may take a call at the same time
+            while True:
+                self._calls.get_nowait()
         self._calls.put(None)
         self._thread.join(timeout_s)
         with self._lock:
