@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import foxglove
 from foxglove.channels import RawImageChannel
 from foxglove.messages import RawImage, Timestamp
 
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.episode_reader import EpisodeReader, Floats
 from ttm.datasets.frames import Frames
 from ttm.datasets.play.ticks import (
     Series,
@@ -58,10 +59,15 @@ def _channel(group: str, series: Series, context: Any) -> Any:
 
 
 def _values(series: Series, tick: int) -> dict[str, Any]:
-    values = dict(zip(_names(series), series.values[tick].tolist(), strict=True))
+    values: dict[str, Any] = dict(zip(_names(series), _numbers(series.values[tick]), strict=True))
     if series.executed is not None:
-        values["executed"] = series.executed[tick].tolist()
+        values["executed"] = _numbers(series.executed[tick])
     return values
+
+
+def _numbers(row: Floats) -> list[float | None]:
+    """Return the values of a tick; None, which is null in JSON, for those that are not finite."""
+    return [value if math.isfinite(value) else None for value in row.tolist()]
 
 
 def _names(series: Series) -> list[str]:

@@ -67,11 +67,17 @@ def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
 def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
     """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
 
-    Raises `UserError` for times that are not from 0 to `LATEST_S`, which neither viewer takes.
+    Raises `UserError` if their number is another than that of the ticks, and for times that are not
+    from 0 to `LATEST_S`, which neither viewer takes.
     """
     stored = episode.timestamps
     if stored is None:
         return np.arange(episode.num_samples) / episode.spec.rate_hz
+    if stored.shape != (episode.num_samples,):
+        raise UserError(
+            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; play the episode "
+            "as a film, or mend it"
+        )
     wrong = np.flatnonzero(~((stored >= 0) & (stored <= LATEST_S)))
     if wrong.size:
         raise UserError(

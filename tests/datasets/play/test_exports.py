@@ -125,3 +125,25 @@ def test_a_timestamp_that_is_no_time_is_told(episode, tmp_path, wrong):
         UserError, match=r"a\.hdf5: the timestamp of tick 1 is .*, which is no time"
     ):
         capture_times_s(EpisodeReader.open(episode.path))
+
+
+def test_timestamps_of_another_number_than_the_ticks_are_told(episode):
+    with h5py.File(episode.path, "r+") as file:
+        del file["data/demo_0/timestamps"]
+        file["data/demo_0/timestamps"] = np.arange(2.0)
+    with pytest.raises(
+        UserError, match=r"a\.hdf5: 3 ticks have 2 timestamps; play the episode as a"
+    ):
+        capture_times_s(EpisodeReader.open(episode.path))
+
+
+def test_values_that_json_cannot_hold_are_null_in_mcap(episode, tmp_path):
+    pytest.importorskip("foxglove")
+    reader = pytest.importorskip("mcap.reader")
+    with h5py.File(episode.path, "r+") as file:
+        file["data/demo_0/obs/joints"][1, 0] = np.nan
+    report.play_and_report(episode.path, None, tmp_path / "a.mcap")
+    with (tmp_path / "a.mcap").open("rb") as file:
+        found = reader.make_reader(file).iter_messages(topics=["/proprioception/joints"])
+        rows = [json.loads(message.data, parse_constant=pytest.fail) for _, _, message in found]
+    assert [next(iter(row.values())) is None for row in rows] == [False, True, False]
