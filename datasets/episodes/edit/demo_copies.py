@@ -121,7 +121,7 @@ def _cut_group(source: Any, target: Any, ticks: slice, length: int) -> None:
         member = find_member(source, name)
         if isinstance(member, h5py.Group):
             _cut_group(member, target.create_group(name), ticks, length)
-        elif name != EMBEDDING and getattr(member, "shape", ())[:1] == (length,):
+        elif name != EMBEDDING and (getattr(member, "shape", None) or ())[:1] == (length,):
             _cut_dataset(member, target, name, ticks)
         elif member is not None:  # a soft link that leads nowhere is left out
             source.file.copy(member, target, name)

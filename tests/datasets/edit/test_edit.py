@@ -47,6 +47,7 @@ def test_trim_cuts_all_that_has_a_row_for_each_tick(folder, name):
         demo, length = file["data/demo_0"], len(file["data/demo_0/actions"])
         demo["states"] = np.arange(2 * length).reshape(length, 2)
         demo["obs/head"].attrs["note"] = "kept"
+        demo["empty"] = h5py.Empty(np.float32)
         stored = demo["obs/wrist"].id.get_create_plist().get_nfilters()
     before, old = EpisodeReader.open(path), contents(folder)
     arrays = {name: getattr(before, name) for name in ("actions", "timestamps")}
@@ -64,6 +65,7 @@ def test_trim_cuts_all_that_has_a_row_for_each_tick(folder, name):
         assert file["data/demo_0/states"][()].tolist() == [[2, 3], [4, 5]]
         assert file["data"].attrs["total"] == file["data/demo_0"].attrs["num_samples"] == 2
         assert file["data/demo_0/obs/head"].attrs["note"] == "kept"
+        assert file["data/demo_0/empty"].shape is None
         assert file["data/demo_0/obs/wrist"].id.get_create_plist().get_nfilters() == stored
     assert check_dataset(folder).num_errors == 0
     undo_edit(folder)
