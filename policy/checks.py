@@ -20,6 +20,13 @@ def require_at_least(least: float, values: Mapping[str, Any]) -> None:
             raise UserError(f"{name} is {value}; give {least:g} or more")
 
 
+def require_at_most(most: float, values: Mapping[str, Any]) -> None:
+    """Check that each number of `values` (name -> number) is `most` or less. NaN is not."""
+    for name, value in values.items():
+        if value is not None and not value <= most:
+            raise UserError(f"{name} is {value}; give {most:g} or less")
+
+
 def require_above_0(values: Mapping[str, Any]) -> None:
     """Check that each number of `values` (name -> number) is greater than 0. NaN is not."""
     for name, value in values.items():

@@ -14,7 +14,7 @@ from rclpy.parameter import Parameter
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.declare import declare_parameters, descriptor, read_parameters
 from ttm_policy.limit_parameters import LIMIT_KINDS
 from ttm_policy.parameters import (
     LIMITS,
@@ -120,6 +120,17 @@ def test_the_dataclasses_refuse_values_out_of_range() -> None:
         SimParameters(episodes=0)
     with pytest.raises(UserError, match="max_age_s is nan; give a number above 0"):
         PolicyParameters(max_age_s=float("nan"))
+
+
+def test_a_largest_value_is_told_and_holds() -> None:
+    declared = {parameter.name: parameter for parameter in parameters_of(RecorderParameters)}
+    assert declared["jpeg_quality"].range_text == "0 to 95"
+    assert descriptor(declared["jpeg_quality"]).integer_range[0].to_value == 95
+    assert descriptor(declared["min_fresh"]).floating_point_range[0].to_value == 1
+    for wrong in ({"jpeg_quality": 96}, {"min_fresh": 1.1}):
+        with pytest.raises(UserError, match="or less"):
+            RecorderParameters(**wrong)
+    assert RecorderParameters(jpeg_quality=95, min_fresh=1.0).jpeg_quality == 95
 
 
 def test_every_limit_of_the_shipped_contract_is_a_parameter() -> None:

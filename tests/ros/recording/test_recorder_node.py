@@ -111,8 +111,8 @@ def teleoperator() -> Iterator[Teleoperator]:
 def collected(tmp_path: Path) -> EpisodeReader:
     """What `ttm collect` records of the initial state, without disturbance."""
     made_up = {text: np.zeros(384, np.float32) for text in instructions_of(TASK)}
-    recorder = Recorder("ttm/Kitchen-v0", tmp_path / "collected", 0.0, None, made_up)
-    assert recorder.run(RecordingJob(TASK, SEED))
+    recorder = Recorder("ttm/Kitchen-v0", 0.0, None, made_up)
+    assert recorder.run(RecordingJob(TASK, SEED, tmp_path / "collected"))
     recorder.close()
     return open_dataset(tmp_path / "collected")[0]
 
@@ -200,7 +200,7 @@ def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
         ({"contract": str(default_contract()), "rate_hz": 5.0}, "its values are 11"),
         ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),
         ({"rate_hz": 5.0, "contract": str(tmp_path / "none.yaml")}, "no contract at"),
-        ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh is 2.0"),
+        ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh out of range Min: 0, Max: 1"),
     ):
         process = start_node("recorder_node", folder=str(tmp_path), **parameters)
         errors = process.communicate(timeout=WAIT_S)[1].decode()

@@ -111,11 +111,14 @@ def descriptor(parameter: DeclaredParameter) -> ParameterDescriptor:
         constraints.append(f"accepted: {parameter.range_text}")
     result.additional_constraints = "; ".join(constraints)
     least = 0.0 if parameter.about.positive else parameter.about.minimum
+    most = about.maximum
     if least is not None and parameter.type is float:
-        result.floating_point_range = [FloatingPointRange(from_value=least, to_value=math.inf)]
+        largest = math.inf if most is None else most
+        result.floating_point_range = [FloatingPointRange(from_value=least, to_value=largest)]
     elif least is not None and parameter.type is int:
         smallest = int(least) + parameter.about.positive
-        result.integer_range = [IntegerRange(from_value=smallest, to_value=LARGEST_INTEGER)]
+        largest_integer = LARGEST_INTEGER if most is None else int(most)
+        result.integer_range = [IntegerRange(from_value=smallest, to_value=largest_integer)]
     return result
 
 

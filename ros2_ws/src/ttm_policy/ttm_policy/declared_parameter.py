@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ttm.policy.checks import require_above_0, require_at_least, require_choice
+from ttm.policy.checks import require_above_0, require_at_least, require_at_most, require_choice
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class Parameter:
     unit: str = ""
     minimum: float | None = None
     """The smallest value that is accepted."""
+    maximum: float | None = None
+    """The largest value that is accepted, beside `minimum`."""
     positive: bool = False
     """Whether only values above 0 are accepted."""
     is_path: bool = False
@@ -56,6 +58,8 @@ class DeclaredParameter:
             return ", ".join(self.choices)
         if self.about.positive:
             return "> 0"
+        if self.about.maximum is not None:
+            return f"{self.about.minimum:g} to {self.about.maximum:g}"
         return "" if self.about.minimum is None else f">= {self.about.minimum:g}"
 
     def check(self, value: Any, label: str = "") -> None:
@@ -70,6 +74,8 @@ class DeclaredParameter:
             require_above_0({label: value})
         if self.about.minimum is not None:
             require_at_least(self.about.minimum, {label: value})
+        if self.about.maximum is not None:
+            require_at_most(self.about.maximum, {label: value})
 
 
 class NodeParameters:

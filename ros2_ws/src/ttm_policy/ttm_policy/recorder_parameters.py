@@ -38,7 +38,9 @@ class RecorderParameters(NodeParameters):
     ] = ""
     jpeg_quality: Annotated[
         int,
-        Parameter("Quality of stored frames, 1 to 95; 0 stores them without loss.", minimum=0),
+        Parameter(
+            "Quality of stored frames as JPEGs; 0 stores them without loss.", minimum=0, maximum=95
+        ),
     ] = 0
     countdown_s: Annotated[
         float, Parameter("Time between start and the first tick.", unit="s", minimum=0)
@@ -61,6 +63,7 @@ class RecorderParameters(NodeParameters):
             "Smallest portion of ticks with new messages of every input. Episodes with fewer are "
             "refused; 0 keeps all.",
             minimum=0,
+            maximum=1,
         ),
     ] = 0.9
     cmd_vel_stamped: StampedBaseCommands = True

@@ -16,7 +16,6 @@ from rclpy.node import Node
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.policy.checks import require_portion
 from ttm.policy.errors import UserError
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
@@ -41,7 +40,6 @@ class Recorder:
     """
 
     def __init__(self, node: Node, parameters: RecorderParameters) -> None:
-        require_portion({"min_fresh": parameters.min_fresh})
         self._node, self._parameters = node, parameters
         self.active = False
         self._contract = load_contract(parameters.contract)
