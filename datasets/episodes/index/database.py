@@ -79,6 +79,7 @@ class EpisodeIndex:
         self._open: sqlite3.Connection | None = None
         self._lock = RLock()
         self._process = os.getpid()
+        self._inherited: list[sqlite3.Connection | None] = []
         self._broken = False
 
     def __reduce__(self) -> tuple[type[EpisodeIndex], tuple[Path]]:
@@ -112,17 +113,16 @@ class EpisodeIndex:
 
     def touch(self, paths: Iterable[Path]) -> None:
         """Note that the entries of these files are in use, once a week."""
-        now = int(time.time())
-        rows = [(now, os.path.abspath(path), now - 7 * 86400) for path in paths]
-        if not rows:
-            return
         update = "UPDATE files SET used = ? WHERE path = ? AND used < ?"
-        self._do(lambda database: database.executemany(update, rows), None)
+        self._note_use(update, [os.path.abspath(path) for path in paths])
 
     def description(self, key: str) -> str | None:
         """Return the text that `store_description` kept under `key`, or None."""
         rows = self._selected("SELECT text FROM descriptions WHERE key IN ({})", [key])
-        return rows[0][0] if rows else None
+        if not rows:
+            return None
+        self._note_use("UPDATE descriptions SET used = ? WHERE key = ? AND used < ?", [key])
+        return rows[0][0]
 
     def store_description(self, key: str, text: str) -> None:
         """Keep the description of a data set, as JSON."""
@@ -145,6 +145,12 @@ class EpisodeIndex:
         rows = [(name, demo, stamp, data) for demo, data in vectors.items()]
         replace = "REPLACE INTO vectors VALUES (?, ?, ?, ?)"
         self._do(lambda database: database.executemany(replace, rows), None)
+
+    def _note_use(self, update: str, names: Sequence[str]) -> None:
+        now = int(time.time())
+        rows = [(now, name, now - 7 * 86400) for name in names]
+        if rows:
+            self._do(lambda database: database.executemany(update, rows), None)
 
     def _selected(self, query: str, values: Sequence[str]) -> list[tuple[str, ...]]:
         """Return the rows of a query whose {} stands for a list of values."""
@@ -170,6 +176,7 @@ class EpisodeIndex:
         It is made when it is first written to.
         """
         if self._process != os.getpid():  # after a fork, lock and connection belong to another
+            self._inherited.append(self._open)  # SQLite forbids even to close it here
             self._process, self._lock, self._open = os.getpid(), RLock(), None
         with self._lock:
             try:

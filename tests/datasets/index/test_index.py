@@ -198,6 +198,39 @@ def test_what_is_inferred_is_kept_until_a_file_or_a_choice_changes(folder, opene
     assert [part.kind for part in open_dataset(folder).spec.actions] == ["continuous"]
 
 
+def test_what_is_not_used_for_long_is_removed(folder, place):
+    bare(folder)
+    for episode in open_dataset(folder):
+        assert len(episode.actions) == episode.num_samples  # puts its vectors into the index
+
+    def kept() -> list[int]:
+        with sqlite3.connect(place) as database:
+            tables = ("files", "descriptions", "vectors")
+            return [len(database.execute(f"SELECT * FROM {table}").fetchall()) for table in tables]
+
+    def forget_the_use() -> None:
+        with sqlite3.connect(place) as database:
+            database.executescript("UPDATE files SET used = 0; UPDATE descriptions SET used = 0")
+
+    forget_the_use()
+    open_dataset(folder)
+    EpisodeIndex(place).store({})
+    assert kept() == [3, 1, 3], "the last opening has used all of it"
+    forget_the_use()
+    EpisodeIndex(place).store({})
+    assert kept() == [0, 0, 0]
+
+
+def test_a_forked_process_does_not_close_the_connection_of_the_other(folder, place):
+    """SQLite's locks would be those of nobody then."""
+    index = open_dataset(folder)[0].kept._index
+    before = index._open
+    index._process = -1  # as in a process that was forked
+    assert index.description("none") is None
+    assert index._open is not before
+    assert index._inherited == [before], "without a reference, Python would close it"
+
+
 def test_small_data_sets_are_not_indexed(folder, place, monkeypatch):
     monkeypatch.setattr(opening, "INDEX_FROM", 4)
     assert open_dataset(folder)[0].kept is None
