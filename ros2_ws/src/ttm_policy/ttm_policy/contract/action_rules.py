@@ -25,21 +25,21 @@ def read_action(name: str, entry: Any, where: str) -> ActionSink:
     kind = require_type(entry, COMMAND_TYPES, where)
     require_keys(entry, {"topic", "type", "fields"}, _OPTIONAL, where)
     found = fields(entry, where)
-    for key in ("per_second", "smooth"):
-        if boolean(entry, key, where) and kind not in MOTION_TYPES:
+    options = {key: boolean(entry, key, where) for key in ("per_second", "smooth")}
+    for key, given in options.items():
+        if given and kind not in MOTION_TYPES:
             raise UserError(
                 f"{where} has {key}, but {kind} is no velocity; leave {key} out, or choose of: "
                 f"{', '.join(MOTION_TYPES)}"
             )
-    limits = _limits(entry, kind, found, where)
-    _require_ranges(kind, found, limits, where)
-    per_second, smooth = (boolean(entry, key, where) for key in ("per_second", "smooth"))
-    return ActionSink(name, entry["topic"], kind, found, per_second, limits, smooth)
+    limits = _limits(entry, kind, len(found), where)
+    _require_units(limits, kind, found, where)
+    _require_fields(kind, found, limits, where)
+    return ActionSink(name, entry["topic"], kind, found, limits=limits, **options)
 
 
-def _limits(
-    entry: Mapping[str, Any], kind: str, found: tuple[Field, ...], where: str
-) -> tuple[str, ...]:
+def _limits(entry: Mapping[str, Any], kind: str, size: int, where: str) -> tuple[str, ...]:
+    """Return the names of the limits: none, one for the whole part, or one for each of `size` fields."""
     given = entry.get("limit", [])
     limits = [given] if isinstance(given, str) else given
     usable = [name for name in LIMIT_KINDS if _fits(name, kind, None)]
@@ -48,9 +48,9 @@ def _limits(
         raise UserError(
             f"{where} has limit {given!r}; give names of parameters, choose of: {choice}"
         )
-    if limits and len(limits) not in (1, len(found)):
+    if len(limits) not in (0, 1, size):
         raise UserError(
-            f"{where} has {len(limits)} limits; give one for the whole part or {len(found)}, "
+            f"{where} has {len(limits)} limits; give one for the whole part or {size}, "
             "one for each field"
         )
     for limit in limits:
@@ -60,15 +60,20 @@ def _limits(
             )
     if kind in MOTION_TYPES and not limits:
         raise UserError(f"{where} moves the robot without a limit; add limit: with one of {choice}")
-    for field, limit in zip(
-        found, limits * len(found) if len(limits) == 1 else limits, strict=False
-    ):
+    return tuple(limits)
+
+
+def _require_units(
+    limits: tuple[str, ...], kind: str, found: tuple[Field, ...], where: str
+) -> None:
+    """Raise `UserError` unless each field has the unit of the limit that bounds it."""
+    each = limits * len(found) if len(limits) == 1 else limits
+    for field, limit in zip(found, each, strict=bool(limits)):
         if not _fits(limit, kind, field):
             raise UserError(
                 f"{where} has limit '{limit}' for field '{field.path}', which is not "
                 f"{LIMIT_KINDS[limit].moves}; take a limit of its own for each field"
             )
-    return tuple(limits)
 
 
 def _fits(limit: str, kind: str, field: Field | None) -> bool:
@@ -81,9 +86,10 @@ def _fits(limit: str, kind: str, field: Field | None) -> bool:
     return moves != "joints" and (field is None or f".{moves}." in f".{field.path}")
 
 
-def _require_ranges(
+def _require_fields(
     kind: str, found: tuple[Field, ...], limits: tuple[str, ...], where: str
 ) -> None:
+    """Raise `UserError` for a field that is not the command's own, or a joint without any bound."""
     for field in found:
         ranged = math.isfinite(field.minimum) and math.isfinite(field.maximum)
         what = f"{where}, field '{field.path}',"

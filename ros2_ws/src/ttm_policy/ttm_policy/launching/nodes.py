@@ -131,6 +131,7 @@ def _file_name(own: Mapping[str, Any], node: str) -> str:
 
 
 def _require_no_arguments_of_the_simulator(given: Given) -> None:
+    shared = {parameter.name for parameter in parameters_of(PolicyParameters)}
     for name in given[SimParameters.__name__]:
-        if name not in {parameter.name for parameter in parameters_of(PolicyParameters)}:
+        if name not in shared:
             raise UserError(f"argument {name} is one of the simulated robot; add sim:=true")
