@@ -87,14 +87,15 @@ class Policy(nn.Module):
         self.register_buffer("highest_action", torch.from_numpy(highest), persistent=False)
 
     @property
+    def num_encoded(self) -> int:
+        """The tokens of a tick without those of the sight memory, as `encode` returns them."""
+        cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
+        return self.config.tokens_per_camera * cameras + vectors + 2
+
+    @property
     def num_tokens(self) -> int:
         """N, the tokens that the temporal core receives at each tick."""
-        return (
-            self.config.tokens_per_camera * len(self.spec.cameras)
-            + len(self.spec.proprioception)
-            + 2
-            + (0 if self.sight is None else self.sight.num_tokens)
-        )
+        return self.num_encoded + (0 if self.sight is None else self.sight.num_tokens)
 
     @property
     def token_sources(self) -> dict[str, slice]:
@@ -126,7 +127,10 @@ class Policy(nn.Module):
         return code
 
     def encode(self, inputs: PolicyInputs) -> Tensor:
-        """Return the input tokens of the core, (B, T, N, D), without those of the sight memory."""
+        """Return the tokens of all inputs, (B, T, `num_encoded`, D).
+
+        The core receives these and those of the sight memory.
+        """
         code = self.instruction_code(inputs.language)
         vectors = self.normalizer.normalize_proprioception(inputs.proprioception)
         tokens = [
@@ -172,14 +176,22 @@ class Policy(nn.Module):
     ) -> tuple[Tensor, CoreState]:
         """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
         outputs: Tensor
-        tokens, sight = self._tokens(inputs, state, episode_start)
+        tokens, sight = self._with_sight(
+            self.encode(inputs), self.colours(inputs), state, episode_start
+        )
         of_core = None if state is None else without_sight(state)
         outputs, of_core = self.core(tokens, of_core, episode_start)
         return outputs, of_core | sight
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        tokens, sight = self._tokens(inputs, state)
+        return self.step_encoded(self.encode(inputs), self.colours(inputs), state)
+
+    def step_encoded(
+        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState
+    ) -> tuple[Tensor, CoreState]:
+        """Run one control tick, given what `encode` and `colours` return for it; see `step`."""
+        tokens, sight = self._with_sight(encoded, colours, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         raw: Tensor = self.action_head(outputs.unsqueeze(1))
         return raw, of_core | sight
@@ -209,25 +221,29 @@ class Policy(nn.Module):
         targets = self.normalizer.normalize_actions(actions)
         return self.action_head.losses(raw, targets, valid=valid, weights=weights)
 
-    def _tokens(
-        self, inputs: PolicyInputs, state: CoreState | None, episode_start: Tensor | None = None
-    ) -> tuple[Tensor, CoreState]:
-        """Return all input tokens of the core, (B, T, N, D), and the new memory of sight."""
-        tokens = self.encode(inputs)
-        if self.sight is None:
-            return tokens, {}
-        seen = self.colours(inputs.images) if inputs.colours is None else inputs.colours
-        memory = self.sight.initial_state(len(tokens)) if state is None else state
-        more, memory = self.sight(seen.maps, seen.index, memory, episode_start)
-        return torch.cat([tokens, more], dim=2), memory
-
-    def colours(self, images: Mapping[str, Tensor]) -> FeatureMaps:
-        """Return what the sight memory sees of the frames, (B, T, 3, H, W), of its camera."""
-        frames = images[self.spec.cameras[0].name]
+    def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
+        """Return what the sight memory sees of its camera; None for a policy without one."""
+        if self.sight is None or inputs.colours is not None:
+            return inputs.colours
+        frames = inputs.images[self.spec.cameras[0].name]  # (B, T, 3, H, W)
         index = torch.arange(frames.shape[0] * frames.shape[1], device=frames.device)
         return FeatureMaps(
             SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
         )
+
+    def _with_sight(
+        self,
+        encoded: Tensor,
+        colours: FeatureMaps | None,
+        state: CoreState | None,
+        episode_start: Tensor | None = None,
+    ) -> tuple[Tensor, CoreState]:
+        """Return all input tokens of the core, (B, T, N, D), and the new memory of sight."""
+        if self.sight is None or colours is None:
+            return encoded, {}
+        memory = self.sight.initial_state(len(encoded)) if state is None else state
+        more, memory = self.sight(colours.maps, colours.index, memory, episode_start)
+        return torch.cat([encoded, more], dim=2), memory
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:
         """Return (B, T, K, D) for each camera. Cameras of equal size share one forward pass."""

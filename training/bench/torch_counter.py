@@ -30,7 +30,9 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
     counter takes two for a multiply-add, and nothing for element-wise work.
     """
     with torch.device("meta"), torch.no_grad():
-        core = config.build(width, num_inputs).eval()
+        # Libraries that replace functions of PyTorch while they load can make it forget that these
+        # functions create tensors, which then lie on the CPU in spite of the context.
+        core = config.build(width, num_inputs).eval().to("meta")
         tokens = torch.zeros(1, num_inputs, width)
         state = core.initial_state(1)
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

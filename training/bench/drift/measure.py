@@ -19,8 +19,8 @@ from torch import Tensor
 from ttm.datasets.statistics import VectorStatistics
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.temporal_core import reset_where
+from ttm.policy.network.inputs import FeatureMaps
 from ttm.policy.network.policy import PREVIOUS_ACTION, Policy
-from ttm.policy.network.sight import without_sight
 from ttm.training.bench.drift.bootstrap import Floats
 from ttm.training.bench.drift.chains import Bools, Chain, seams
 from ttm.training.common.recorded.action_errors import squared_errors
@@ -70,9 +70,7 @@ def measure(
     joined = torch.stack(
         [_carry_actions(policy, c, t, seen) for c, t in zip(chains, separate, strict=True)]
     )
-    colours = torch.stack(
-        [torch.cat([seen[s.episode].colours[s.first : s.stop] for s in c]) for c in chains]
-    )
+    colours = _colours(chains, seen)
 
     def run(tokens: Tensor, reset: Bools) -> ChainRun:
         norms, predicted = run_core(policy, tokens, colours, torch.from_numpy(reset))
@@ -83,12 +81,12 @@ def measure(
 
 @torch.no_grad()
 def run_core(
-    policy: Policy, tokens: Tensor, colours: Tensor, reset: Tensor
+    policy: Policy, tokens: Tensor, colours: Tensor | None, reset: Tensor
 ) -> tuple[Floats, Floats]:
     """Run the sight memory, the core and the action head over C chains of T ticks.
 
     tokens: (C, T, N, D) without those of the sight memory. colours: (C, T, 3, cells, cells), what that
-    sees, or (C, T) of nothing where there is none. reset: (C, T) bool, whether the state is reset
+    sees; None where there is none. reset: (C, T) bool, whether the state is reset
     before the tick.
 
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
@@ -97,17 +95,12 @@ def run_core(
     state, norms, actions = initial, [], []
     reset = reset.to(tokens.device)
     chain = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
-    for tick, now in enumerate(tokens.unbind(dim=1)):
+    for tick in range(tokens.shape[1]):
         state = reset_where(reset[:, tick], state, initial)
-        more, sight = (
-            policy.sight(colours[:, tick], chain, state, None)
-            if policy.sight is not None
-            else (now[:, None, :0], {})
-        )
-        outputs, state = policy.core.step(torch.cat([now, more[:, 0]], dim=1), without_sight(state))
-        state = state | sight
+        seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
+        raw, state = policy.step_encoded(tokens[:, tick, None], seen, state)
         norms.append(policy.core.memory_norms(state).mean(dim=1))
-        actions.append(policy.decode(policy.action_head(outputs.unsqueeze(1))))
+        actions.append(policy.decode(raw))
     return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu().numpy()
 
 
@@ -116,8 +109,8 @@ class _EncodedEpisode(NamedTuple):
 
     tokens: Tensor
     """(T, N, D), without those of the sight memory."""
-    colours: Tensor
-    """(T, 3, cells, cells): what the sight memory sees, or (T,) where there is none."""
+    colours: Tensor | None
+    """(T, 3, cells, cells): what the sight memory sees; None where there is none."""
     actions: Floats
     """(T, A)."""
     last_action: Floats
@@ -132,10 +125,23 @@ def _encode(policy: Policy, episodes: WindowDataset, number: int) -> _EncodedEpi
     starts = range(0, length, TICKS_AT_ONCE)
     parts = (inputs.at_ticks(slice(start, min(start + TICKS_AT_ONCE, length))) for start in starts)
     tokens = torch.cat([policy.encode(part.to(device))[0] for part in parts])
-    colours = policy.colours(inputs.images).maps[:length] if policy.sight else torch.zeros(length)
+    colours = policy.colours(inputs.to(device))
     last = episodes.episodes[number].executed_actions[-1]
     actions = batch["actions"][0, :length].cpu().numpy()
-    return _EncodedEpisode(tokens, colours.to(device), actions, last)
+    sighted = None if colours is None else colours.maps[:length]
+    return _EncodedEpisode(tokens, sighted, actions, last)
+
+
+def _colours(chains: list[Chain], seen: Mapping[int, _EncodedEpisode]) -> Tensor | None:
+    """Return what the sight memory sees at the ticks of the chains, (C, T, 3, cells, cells)."""
+    of_chains = []
+    for chain in chains:
+        parts = [(seen[s.episode].colours, s) for s in chain]
+        found = [each[s.first : s.stop] for each, s in parts if each is not None]
+        if not found:
+            return None
+        of_chains.append(torch.cat(found))
+    return torch.stack(of_chains)
 
 
 @torch.no_grad()

@@ -60,9 +60,7 @@ def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
     config = policy.config
     of_core, selectors = split_sight(options)
     core = with_options(sized_like(name, config.core), of_core)
-    tokens, weights = policy.num_tokens, 0
-    if policy.sight is not None:
-        tokens -= policy.sight.num_tokens
+    tokens, weights = policy.num_encoded, 0
     if selectors:
         sight = SightMemory(config.width, selectors)
         tokens += sight.num_tokens

@@ -11,7 +11,6 @@ from typing import Any
 from ttm.policy.cores.configs import core_from_dict, core_to_dict
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, conditions_of
@@ -42,7 +41,7 @@ class Workshop:
         self._seen = load_checkpoint(init)[0]
         self._settings = _settings(options, hashlib.sha256(init.read_bytes()).hexdigest())
         ours = parse_variant(OURS, options.ours_options)
-        sizes = self._sizes = self._seen.config.width, _tokens_without_sight(self._seen)
+        sizes = self._sizes = self._seen.config.width, self._seen.num_encoded
         self._cores = suite_cores(ours, options.variants, *sizes)
         self._sources = source_cores(ours, *sizes)
         self._tasks = inspect_env(options.env).choose(options.task)
@@ -157,11 +156,6 @@ def _settings(options: SuiteOptions, init_sha256: str) -> dict[str, Any]:
         "env": options.env,
         "cue": options.cue,
     }
-
-
-def _tokens_without_sight(policy: Policy) -> int:
-    """Return N without the tokens of a sight memory, which each variant has or has not."""
-    return policy.num_tokens - (0 if policy.sight is None else policy.sight.num_tokens)
 
 
 def _require_same(

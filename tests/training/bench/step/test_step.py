@@ -232,6 +232,15 @@ def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
     assert abs(lstm.parameters / found.parameters - 1) <= TOLERANCE
 
 
+def test_weights_that_another_library_put_on_the_cpu_are_counted_as_well(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (expected,) = parsed([OURS], policy)
+    linspace = torch.linspace  # transformers replaces it while it loads a model
+    monkeypatch.setattr(torch, "linspace", lambda *a, **k: linspace(*a, **(k | {"device": "cpu"})))
+    assert parsed([OURS], policy) == [expected]
+
+
 def test_cores_and_options_that_cannot_be_are_refused(
     quick: BenchStepCommand, policy: Policy
 ) -> None:
