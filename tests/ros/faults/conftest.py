@@ -228,7 +228,7 @@ class FailingRobot(Node):
         self.destroy_node()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def contract_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated robot's contract with everything declared that makes an input implausible."""
     data = yaml.safe_load(default_contract().read_text())
@@ -257,8 +257,9 @@ def robot(contract_file: Path, observations: list[dict[str, np.ndarray]]) -> Ite
 class PolicyProcess:
     """One policy node in a process."""
 
-    def __init__(self, pid: int, codes: dict[int, int]):
-        self.pid, self._codes = pid, codes
+    def __init__(self, pid: int, codes: dict[int, int], loading: Path):
+        self.pid, self._codes, self.loading = pid, codes, loading
+        """`loading` is there while the fault "slow" keeps the policy from being loaded."""
 
     @property
     def exit_code(self) -> int | None:
@@ -269,11 +270,26 @@ class PolicyProcess:
         """Send a signal."""
         os.kill(self.pid, number)
 
+    def wait(self) -> int:
+        """Wait for the end of the process, and return its exit code."""
+        deadline_s = time.monotonic() + WAIT_S
+        while self.exit_code is None:
+            assert time.monotonic() < deadline_s, "the process does not end"
+            time.sleep(0.01)
+        return self.exit_code
+
+    def end(self) -> int:
+        """End the process if it is still there, and return its exit code."""
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                self.send(signal.SIGTERM)
+        return self.wait()
+
 
 StartPolicy = Callable[..., PolicyProcess]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def start_policy(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, contract_file: Path
 ) -> Iterator[StartPolicy]:
@@ -288,7 +304,7 @@ def start_policy(
     assert parent.stdout is not None
     started: queue.Queue[int] = queue.Queue()
     codes: dict[int, int] = {}
-    pids: list[int] = []
+    processes: list[PolicyProcess] = []
 
     def read(lines: Any) -> None:
         for line in lines:
@@ -302,22 +318,18 @@ def start_policy(
     folder = tmp_path_factory.mktemp("parameters")
 
     def start(fault: str = "", **parameters: Any) -> PolicyProcess:
-        path = folder / f"{len(pids)}.yaml"
+        path = folder / f"{len(processes)}.yaml"
         values = {"checkpoint": str(checkpoint), "contract": str(contract_file), "engine": "torch"}
         path.write_text(yaml.safe_dump({"/**": {"ros__parameters": values | parameters}}))
         order = {"fault": fault, "arguments": ["--ros-args", "--params-file", str(path)]}
         parent.stdin.write(json.dumps(order) + "\n")
         parent.stdin.flush()
-        pids.append(started.get(timeout=WAIT_S))
-        return PolicyProcess(pids[-1], codes)
+        pid = started.get(timeout=WAIT_S)
+        processes.append(PolicyProcess(pid, codes, path.with_suffix(".loading")))
+        return processes[-1]
 
     yield start
-    for pid in pids:
-        if pid not in codes:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + WAIT_S
-    while set(pids) - set(codes) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    parent.stdin.close()
+    for process in processes:
+        process.end()
+    parent.terminate()  # an end in order takes seconds, in which nothing happens
     parent.wait(WAIT_S)

@@ -15,13 +15,15 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ttm_policy import policy_node
 from ttm_policy.control.control_loop import ControlLoop
 
 CRASH_AT_TICK = 3
-SLOW_S = 30.0
+SLOW_S = 300.0
+"""Longer than any test waits."""
 POLL_S = 0.02
 
 
@@ -50,10 +52,11 @@ def _terminate() -> None:
 
 
 def _slow() -> None:
-    """Let loading the policy take seconds."""
-    load = policy_node.load_policy
+    """Let loading the policy take seconds, and show by a file beside that of the parameters when."""
+    load, parameters = policy_node.load_policy, Path(sys.argv[-1])
 
     def slow(*arguments: Any) -> Any:
+        parameters.with_suffix(".loading").touch()
         time.sleep(SLOW_S)
         return load(*arguments)
 
@@ -73,8 +76,8 @@ def _start(order: dict[str, Any]) -> int:
     if pid:
         return pid
     os.dup2(2, 1)  # the standard output belongs to the parent
-    FAULTS[order["fault"]]()
     sys.argv = ["policy_node", *order["arguments"]]
+    FAULTS[order["fault"]]()
     os._exit(policy_node.main())
 
 

@@ -1,6 +1,6 @@
 """Every way out of moving: afterwards a fresh tick follows, or zero is the last command.
 
-Each row runs with living sensors and with sensors that fell silent just before.
+Each row of the tables runs with living sensors and with sensors that fell silent just before.
 """
 
 from __future__ import annotations
@@ -22,18 +22,28 @@ AWHILE_S = 0.5
 
 Robot = Any
 SENSORS = pytest.mark.parametrize("sensors", ["alive", "silent"])
-STAYS: dict[str, Callable[[Robot], object]] = {
-    "reset": lambda robot: robot.call("reset_memory"),
-    "restore": lambda robot: robot.call("restore_memory"),
-    "new instruction": lambda robot: robot.instruct(BOX),
+
+
+def _transitions(*numbers: int) -> Callable[[Robot], object]:
+    return lambda robot: [robot.transition(number) for number in numbers]
+
+
+GOES_ON: dict[str, tuple[Callable[[Robot], object], Callable[[Robot], object] | None]] = {
+    "reset": (lambda robot: robot.call("reset_memory"), None),
+    "restore": (lambda robot: robot.call("restore_memory"), None),
+    "new instruction": (lambda robot: robot.instruct(BOX), None),
+    "deactivate": (
+        _transitions(Transition.TRANSITION_DEACTIVATE),
+        _transitions(Transition.TRANSITION_ACTIVATE),
+    ),
+    "deactivate and clean up": (
+        _transitions(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP),
+        _transitions(Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE),
+    ),
 }
-"""What the policy goes on after."""
+"""What a process lives on after, and how it begins again; None if it does so by itself."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 ENDS: dict[str, Callable[[Robot, Any], object]] = {
-    "deactivate": lambda robot, _: robot.transition(Transition.TRANSITION_DEACTIVATE),
-    "deactivate and clean up": lambda robot, _: [
-        robot.transition(Transition.TRANSITION_DEACTIVATE),
-        robot.transition(Transition.TRANSITION_CLEANUP),
-    ],
     "shut down": lambda robot, _: robot.transition(Transition.TRANSITION_ACTIVE_SHUTDOWN),
     "SIGINT": lambda _, process: process.send(signal.SIGINT),
     "SIGTERM": lambda _, process: process.send(signal.SIGTERM),
@@ -57,50 +67,44 @@ def start(robot: Robot, start_policy: Any, tmp_path: Path) -> Callable[..., Any]
     return begin
 
 
-def _end(robot: Robot, process: Any) -> None:
-    process.send(signal.SIGTERM)
-    robot.wait(lambda: process.exit_code is not None, "the end of the process")
-
-
 def _fall_silent(robot: Robot, sensors: str) -> None:
     if sensors == "silent":
         robot.silent.update(robot.names)
-
-
-def test_after_what_changes_the_memory_a_fresh_tick_follows_or_zero_is_last(
-    robot: Robot, start: Any
-) -> None:
-    process = start()
-    assert robot.call("snapshot_memory").success
-    for change in STAYS.values():
-        for sensors in ("alive", "silent"):
-            robot.instruct(CAN)
-            robot.wait_for_motion()
-            _fall_silent(robot, sensors)
-            change(robot)
-            if sensors == "silent":
-                # What was seen just before may still be acted on, until it is too old.
-                robot.wait(lambda: _stands_for_long(robot), "zero on all motion topics")
-                robot.repair()
-            robot.wait_for_motion()
-    _end(robot, process)
 
 
 def _stands_for_long(robot: Robot) -> bool:
     return robot.stands and time.time() - robot.moved_at_s > 2 * AWHILE_S
 
 
-@SENSORS
+def test_the_robot_moves_again_only_after_a_fresh_tick(robot: Robot, start: Any) -> None:
+    """One process goes through the whole table, so that each exit is followed by a new beginning."""
+    process = start()
+    assert robot.call("snapshot_memory").success
+    for name, (leave, begin) in GOES_ON.items():
+        for sensors in ("alive", "silent"):
+            robot.instruct(CAN)
+            robot.wait_for_motion()
+            _fall_silent(robot, sensors)
+            leave(robot)
+            if sensors == "silent" or begin is not None:
+                # What was seen just before may still be acted on, until it is too old.
+                robot.wait(lambda: _stands_for_long(robot), f"zero after {name}, sensors {sensors}")
+                robot.repair()
+            if begin is not None:
+                begin(robot)
+            robot.wait_for_motion()
+    assert process.end() == 0
+
+
 def test_a_policy_that_says_it_is_done_stands_still_without_sensors(
-    robot: Robot, start: Any, sensors: str
+    robot: Robot, start: Any
 ) -> None:
     process = start("terminate")
-    _fall_silent(robot, sensors)
-    if sensors == "silent":
-        robot.wait(lambda: robot.stands, "zero on all motion topics")
-        robot.repair()
+    _fall_silent(robot, "silent")
+    robot.wait(lambda: robot.stands, "zero on all motion topics")
+    robot.repair()
     robot.wait_for_motion()
-    _end(robot, process)
+    assert process.end() == 0
 
 
 @SENSORS
@@ -111,14 +115,12 @@ def test_the_last_command_is_zero(name: str, sensors: str, robot: Robot, start: 
     begun_s = time.monotonic()
     ENDS[name](robot, process)
     if name.startswith("SIG"):
-        robot.wait(lambda: process.exit_code is not None, "the end of the process")
+        assert process.wait() == 0
         assert time.monotonic() - begun_s <= LONGEST_END_S + SLACK_S
-        assert process.exit_code == 0
     robot.wait(lambda: robot.stands, "zero on all motion topics")
     time.sleep(AWHILE_S)
     assert robot.stands
-    if process.exit_code is None:
-        _end(robot, process)
+    assert process.end() == 0
 
 
 @SENSORS
@@ -132,23 +134,23 @@ def test_an_exception_in_a_tick_stops_the_robot_and_ends_the_process(
     _fall_silent(robot, sensors)
     robot.wait(lambda: robot.stands, "zero on all motion topics")
     robot.repair()
-    robot.wait(lambda: process.exit_code is not None, "the end of the process")
-    assert process.exit_code == 1
+    assert process.wait() == 1
     assert robot.stands
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_while_the_policy_loads_never_activates_it(
-    robot: Robot, start_policy: Any, number: signal.Signals
+    robot: Robot, start_policy: Any
 ) -> None:
+    """Four processes load at the same time, since each takes a while to come so far."""
     robot.repair()
     robot.message, moved_at_s = "", robot.moved_at_s
-    process = start_policy("slow", instruction=CAN, use_sim_time=True)
-    robot.wait(lambda: "loading" in robot.message, "the configuring node")
-    begun_s = time.monotonic()
-    process.send(number)
-    robot.wait(lambda: process.exit_code is not None, "the end of the process")
-    assert time.monotonic() - begun_s <= LONGEST_END_S + SLACK_S
-    assert process.exit_code == 0
+    started = [start_policy("slow", instruction=CAN, use_sim_time=True) for _ in SIGNALS]
+    for number, process in zip(SIGNALS, started, strict=True):
+        robot.wait(process.loading.exists, "the configuring node")
+        robot.wait(lambda: "loading" in robot.message, "its diagnostics")
+        begun_s = time.monotonic()
+        process.send(number)
+        assert process.wait() == 0
+        assert time.monotonic() - begun_s <= LONGEST_END_S + SLACK_S
     time.sleep(AWHILE_S)
     assert robot.moved_at_s == moved_at_s
