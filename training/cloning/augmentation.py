@@ -7,6 +7,8 @@ episode. Changes differ between windows and between cameras.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,31 +19,82 @@ RGB_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -
 """From RGB to luminance and two colour axes. Saturation scales the two axes, hue rotates them."""
 
 
+@dataclass(frozen=True)
+class ImageChanges:
+    """How the images of one camera are changed in each of B windows."""
+
+    shifts: Tensor
+    """(B, 2) int64: pixels down and to the right at which a window's images begin."""
+    colours: Tensor
+    """(B, 3, 3) float32: the matrix of brightness, saturation and hue."""
+    contrast: Tensor
+    """(B,) float32: the factor on the distance from the window's mean grey."""
+
+    @classmethod
+    def drawn(
+        cls,
+        batch: int,
+        size: tuple[int, int],
+        config: AugmentationConfig,
+        rng: np.random.Generator,
+    ) -> ImageChanges:
+        """Draw the changes of `batch` windows, whose images have `size` (height, width)."""
+        pads = [min(round(config.shift * side), side - 1) for side in size]
+        shifts = np.zeros((2, batch), np.int64)
+        if any(pads):
+            shifts = np.stack([rng.integers(-pad, pad + 1, batch) for pad in pads])
+        colours = _colour_matrices(batch, config, rng)
+        contrast = 1 + rng.uniform(-config.contrast, config.contrast, batch)
+        return cls(
+            torch.from_numpy(shifts.T.copy()),
+            torch.from_numpy(colours).float(),
+            torch.from_numpy(contrast).float(),
+        )
+
+    def of_windows(self, rows: slice) -> ImageChanges:
+        """Return the changes of some of the windows."""
+        return ImageChanges(self.shifts[rows], self.colours[rows], self.contrast[rows])
+
+    def applied(self, images: Tensor) -> Tensor:
+        """Return changed images: (B, T, 3, H, W) uint8, on any device -> the same shape and type."""
+        return jitter_colours(shift_images(images, self.shifts), self.colours, self.contrast)
+
+
 def augment(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
     """Shift the images of one camera and change their colours, window by window.
 
     images: (B, T, 3, H, W) uint8 -> the same shape and type.
     """
-    return jitter_colours(shift_images(images, config, rng), config, rng)
+    size = images.shape[-2], images.shape[-1]
+    return ImageChanges.drawn(len(images), size, config, rng).applied(images)
 
 
-def shift_images(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
+def shift_images(images: Tensor, shifts: Tensor) -> Tensor:
     """Move each window by whole pixels, with repeated edges.
 
-    images: (B, T, 3, H, W) -> the same shape and type.
+    images: (B, T, 3, H, W) -> the same shape and type. shifts: as in `ImageChanges`.
     """
-    batch, _, _, height, width = images.shape
-    pad_y, pad_x = round(config.shift * height), round(config.shift * width)
-    if pad_y == 0 and pad_x == 0:
+    if not shifts.any():
         return images
-    shifts = np.stack(
-        [rng.integers(-pad_y, pad_y + 1, batch), rng.integers(-pad_x, pad_x + 1, batch)], axis=1
-    )
+    if images.device.type != "cpu":
+        return gathered_shift(images, shifts.to(images.device))
     shifted = torch.empty_like(images)
-    # Copying whole blocks is faster than one gather.
+    # On a CPU, copying whole blocks is faster than one gather.
     for window, (dy, dx) in enumerate(shifts.tolist()):
         _shift_into(shifted[window], images[window], dy, dx)
     return shifted
+
+
+def gathered_shift(images: Tensor, shifts: Tensor) -> Tensor:
+    """Return what `shift_images` does, in one operation, which suits a GPU."""
+    batch, _, _, height, width = images.shape
+    pixels = [
+        (torch.arange(side, device=images.device) + shift[:, None]).clamp(0, side - 1)  # (B, side)
+        for side, shift in zip((height, width), shifts.unbind(1), strict=True)
+    ]
+    down, right = pixels[0][:, :, None], pixels[1][:, None, :]
+    window = torch.arange(batch, device=images.device)[:, None, None]
+    return images.permute(0, 3, 4, 1, 2)[window, down, right].permute(0, 3, 4, 1, 2)
 
 
 def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
@@ -57,16 +110,15 @@ def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
     target[..., right:] = target[..., right - 1 : right]
 
 
-def jitter_colours(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
+def jitter_colours(images: Tensor, colours: Tensor, contrast: Tensor) -> Tensor:
     """Change brightness, contrast, saturation and hue, window by window.
 
-    images: (B, T, 3, H, W) uint8 -> the same shape and type. All four changes are linear in a
-    pixel's colour, so one matrix product and one offset do them together.
+    images: (B, T, 3, H, W) uint8 -> the same shape and type. colours, contrast: as in
+    `ImageChanges`. All four changes are linear in a pixel's colour, so one matrix product and one
+    offset do them together.
     """
     batch = len(images)
-    matrix = torch.from_numpy(_colour_matrices(batch, config, rng)).to(images.device, torch.float32)
-    contrast = torch.from_numpy(1 + rng.uniform(-config.contrast, config.contrast, batch))  # (B,)
-    contrast = contrast.to(matrix)
+    matrix, contrast = colours.to(images.device), contrast.to(images.device)
     pixels = images.flatten(3)  # (B, T, 3, H*W)
     # A sixteenth of the pixels gives the mean grey well enough.
     mean = pixels[:, :, :, ::16].float().mean(dim=(1, 2, 3))

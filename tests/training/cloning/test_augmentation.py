@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from ttm.training.cloning.augmentation import augment, jitter_colours, shift_images
+from ttm.training.cloning.augmentation import ImageChanges, augment, gathered_shift, shift_images
 from ttm.training.cloning.settings.groups import AugmentationConfig
 
 STILL = AugmentationConfig(shift=0, brightness=0, contrast=0, saturation=0, hue_rad=0)
@@ -52,7 +54,8 @@ def test_the_same_generator_gives_the_same_change() -> None:
 
 def test_a_shift_moves_whole_pixels_and_repeats_the_edge() -> None:
     column = torch.arange(16, dtype=torch.uint8).expand(16, 1, 3, 16, 16).contiguous()
-    shifted = shift_images(column, AugmentationConfig(shift=0.2), np.random.default_rng(0))
+    config = replace(STILL, shift=0.2)
+    shifted = augment(column, config, np.random.default_rng(0))
     for window in shifted:
         dx = int(window[0, 0, 8, 8]) - 8
         assert abs(dx) <= 3
@@ -61,10 +64,22 @@ def test_a_shift_moves_whole_pixels_and_repeats_the_edge() -> None:
     assert len({int(window[0, 0, 8, 8]) for window in shifted}) > 1
 
 
+def test_the_shift_of_a_gpu_is_that_of_a_cpu() -> None:
+    frames, shifts = images(), torch.tensor([[2, -3], [0, 0], [-15, 5]])
+    assert torch.equal(gathered_shift(frames, shifts), shift_images(frames, shifts))
+
+
+def test_some_windows_change_as_they_do_among_all() -> None:
+    frames, config = images(batch=5), AugmentationConfig()
+    changes = ImageChanges.drawn(5, (16, 16), config, np.random.default_rng(0))
+    some = changes.of_windows(slice(1, 3)).applied(frames[1:3])
+    assert torch.equal(some, augment(frames, config, np.random.default_rng(0))[1:3])
+
+
 def test_grey_stays_grey_under_changes_of_saturation_and_hue() -> None:
     grey = torch.full((8, 1, 3, 4, 4), 100, dtype=torch.uint8)
-    config = AugmentationConfig(brightness=0, contrast=0, saturation=0.5, hue_rad=1.0)
-    changed = jitter_colours(grey, config, np.random.default_rng(0)).int()
+    config = replace(STILL, saturation=0.5, hue_rad=1.0)
+    changed = augment(grey, config, np.random.default_rng(0)).int()
     assert (changed - 100).abs().max() <= 1
 
 
@@ -72,7 +87,7 @@ def test_colours_do_not_depend_on_the_layout_in_memory() -> None:
     frames = images()
     last = frames.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
     first, second = (
-        jitter_colours(each, AugmentationConfig(), np.random.default_rng(1))
+        augment(each, AugmentationConfig(shift=0), np.random.default_rng(1))
         for each in (frames, last)
     )
     assert torch.equal(first, second)
@@ -82,7 +97,7 @@ def test_brightness_and_contrast_follow_their_definition() -> None:
     """Values are scaled about the mean grey of the window by the contrast, and by the brightness."""
     frames = images(batch=2)
     config = AugmentationConfig(shift=0, brightness=0.2, contrast=0.2, saturation=0, hue_rad=0)
-    changed = jitter_colours(frames, config, np.random.default_rng(7))
+    changed = augment(frames, config, np.random.default_rng(7))
     draws = np.random.default_rng(7)
     bright, _, _, contrast = (1 + draws.uniform(-x, x, 2) for x in (0.2, 0, 0, 0.2))
     for window, result, b, c in zip(frames, changed, bright, contrast, strict=True):
