@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,10 @@ def _odometry(node: Node, speed: float = 0.0, age_s: float = 0.0) -> Odometry:
     message = Odometry()
     message.twist.twist.linear.x = speed
     return _stamped(node, message, age_s)
+
+
+def _black(node: Node) -> Image:
+    return _stamped(node, Image(height=4, width=6, encoding="rgb8", step=18, data=bytes(72)))
 
 
 TIMES = [i / 10 for i in range(21)]
@@ -138,14 +143,37 @@ def test_numbers_that_are_not_finite_are_told(
 def test_frames_must_have_the_policys_size_unless_they_are_resized(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def image() -> Image:
-        frame = Image(height=4, width=6, encoding="rgb8", step=18, data=bytes(72))
-        return _stamped(node, frame)
-
-    messages = [(t, image()) for t in TIMES]
+    messages = [(t, _black(node)) for t in TIMES]
     assert _problems(node, monkeypatch, HEAD, messages) == []
     problems = _problems(node, monkeypatch, HEAD, messages, camera=CameraSpec("head", 8, 8))
     assert "gives 6x4 frames" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"repeat": True}, ""),
+        ({}, "slower than the 20 Hz of the policy"),
+        ({"repeat": True, "min_contrast": 2.0}, "has a contrast of 0.0; the contract asks for 2"),
+        ({"repeat": True, "frame_id": "camera"}, "is in frame ''; the contract accepts 'camera'"),
+    ],
+)
+def test_the_contracts_keys_of_a_camera_are_heeded(
+    node: Node, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], words: str
+) -> None:
+    messages = [(t, _black(node)) for t in TIMES]
+    problems = _problems(node, monkeypatch, replace(HEAD, **keys), messages, rate_hz=20.0)
+    assert len(problems) == bool(words)
+    assert all(words in problem for problem in problems)
+
+
+def test_values_outside_of_the_contracts_bounds_are_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = replace(ODOM, fields=(Field("twist.twist.linear.x", minimum=-1.0, maximum=1.0),))
+    messages = [(t, _odometry(node, 3.0)) for t in TIMES]
+    (problem,) = _problems(node, monkeypatch, slow, messages)
+    assert "is 3; the contract accepts -1 to 1" in problem
 
 
 def test_the_report_counts_what_is_wrong() -> None:
