@@ -109,7 +109,7 @@ class BatchSource:
         self._augmentation = augmentation
         weight = (LossConfig() if loss is None else loss).transition_weight
         self._weights = windows.binary_transition_weights(weight)
-        self._tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
+        self.tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
         self.features = features
         self.recall = recall
         self.workers = workers
@@ -175,7 +175,7 @@ class BatchSource:
             gathered["actions"],
             gathered["valid"],
             self._weights[ticks],
-            self._tick_weights[ticks],
+            self.tick_weights[ticks],
             reset,
             burn_in,
             targets,
