@@ -41,6 +41,8 @@ from ttm.training.bench.sim.command import BenchSimCommand
 from ttm.training.bench.step.command import BenchStepCommand
 from ttm.training.bench.tick.command import BenchTickCommand
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.options import OPTION_NAMES
+from ttm.training.cloning.settings.config_file import with_config_file
 from ttm.training.common.help_texts import join_help_lines
 from ttm.training.demo.command import DemoCommand
 from ttm.training.robot.bags.command import DataBagsCommand
@@ -156,13 +158,16 @@ EXIT_INTERRUPTED = 130
 def parse(args: Sequence[str] | None = None) -> Command:
     """Return the command that `args` (without `ttm` itself) ask for.
 
-    tyro exits with code 2 if they are wrong.
+    tyro exits with code 2 if they are wrong. Raises `UserError` if the file of --config is.
     """
+    words = list(sys.argv[1:] if args is None else args)
+    if words[:1] == ["train"]:
+        words[1:] = with_config_file(words[1:], OPTION_NAMES)
     command: Command = tyro.cli(
-        _choice(COMMANDS, *(sys.argv[1:] if args is None else args)),
+        _choice(COMMANDS, *words),
         prog="ttm",
         description=DESCRIPTION,
-        args=args,
+        args=words,
         config=(OmitSubcommandPrefixes,),
     )
     return command
@@ -173,9 +178,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
     The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
     """
-    command = parse(args)
     try:
-        return command.run()
+        return parse(args).run()
     except UserError as error:
         print(f"ttm: error: {_one_line(error)}", file=sys.stderr)
         return EXIT_USER_ERROR

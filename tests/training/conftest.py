@@ -97,7 +97,16 @@ def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("large"), 3, replace(SPEC, cameras=cameras))
 
 
-PARTS = ("budget", "choices", "memory_start", "optimization", "input_dropout", "loss", "vision")
+PARTS = (
+    "budget",
+    "choices",
+    "memory_start",
+    "optimization",
+    "input_dropout",
+    "loss",
+    "vision",
+    "keeping",
+)
 """Fields of `TrainCommand` whose own fields are options without a prefix."""
 
 

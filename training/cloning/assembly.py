@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import shlex
-import shutil
-import sys
-from dataclasses import replace
+from collections.abc import Sequence
 
 import torch
 from lightning.fabric import Fabric
@@ -16,8 +12,6 @@ from rich.console import Console
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.observations.member_table import member_lines
 from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.tick_weights import tick_weights
-from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.cores.configs import core_name
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
@@ -25,34 +19,34 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.frozen_vision.feature_cache import (
-    EpisodeFeatures,
     FeatureCache,
     freeze_vision,
-    without_cameras,
 )
-from ttm.training.cloning.loop.resume import comparable, require_same_options
+from ttm.training.cloning.loop.dry_run import dry_run
+from ttm.training.cloning.loop.loggers import Loggers
+from ttm.training.cloning.loop.resume import read_header
+from ttm.training.cloning.loop.run_folder import CONFIG, LAST, prepare_folder, resume_path
 from ttm.training.cloning.loop.run_log import RunLog
-from ttm.training.cloning.loop.trainer import BEST, LAST, Trainer, TrainerConfig, resume_path
+from ttm.training.cloning.loop.same_training import (
+    Difference,
+    require_same_data,
+    require_same_options,
+)
+from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.cloning.loop.validation import EpisodeErrors
-from ttm.training.cloning.memory_start import memory_start
 from ttm.training.cloning.network_choice import (
     chosen_network,
     require_same_core,
     require_same_head,
     with_chosen_core,
 )
-from ttm.training.cloning.options import FINE_TUNING, LEARNING_RATES, TrainOptions
-from ttm.training.cloning.recall.codes import tick_codes
+from ttm.training.cloning.options import TrainOptions
 from ttm.training.cloning.recall.recall_loss import RecallLoss
-from ttm.training.cloning.recall.targets import RecallTargets
+from ttm.training.cloning.settings.config_file import write_config
+from ttm.training.cloning.source import batch_source
+from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
-from ttm.training.cloning.worker_processes import default_workers, require_room
 from ttm.training.common.allocator import keep_freed_memory
-from ttm.training.common.folders import make_folder
-from ttm.training.common.schedule import Budget, WarmupCosine
-
-DEFAULT_MINUTES = 60.0
-"""Length of a training that is given neither steps nor minutes."""
 
 NEW_CORE = "the core is new, with random weights; all else begins as {} has it"
 
@@ -66,9 +60,13 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     console = Console(stderr=True)
     keep_freed_memory()
     torch.set_num_threads(options.threads or os.cpu_count() or 1)
-    _require_free(options)
+    if options.dry_run:
+        return dry_run(assembled(options, console, features), console)
+    prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
     trainer = assembled(options, console, features)
-    with RunLog(options.out / "tensorboard", console, trainer.progress.step, trainer.used()) as log:
+    write_config(options.out / CONFIG, options.plain())
+    loggers = Loggers(options.keeping.logger, options.out, trainer.progress.step)
+    with RunLog(loggers, console, trainer.used()) as log:
         return trainer.run(log)
 
 
@@ -89,31 +87,19 @@ def assembled(
     fabric = _fabric(options)
     cache = _feature_cache(options, fabric.to_device(policy), data, features)
     trainer = _trainer(options, policy, data, cache, fabric)
+    if options.resume:
+        _resume(options, trainer, console)
     console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
     if cache is not None:
         console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
     return trainer
 
 
-def _require_free(options: TrainOptions) -> None:
-    """Make the folder. Raise `UserError` if it holds a training that would be overwritten."""
-    out = options.out
-    if options.overwrite:
-        for name in ("resume", "tensorboard"):
-            shutil.rmtree(out / name, ignore_errors=True)
-        for name in (BEST, LAST, "result.json"):
-            (out / name).unlink(missing_ok=True)
-    elif not options.resume and resume_path(out).exists():
-        raise UserError(
-            f"{out} holds a training; go on with it by --resume, or give --overwrite or another --out"
-        )
-    make_folder(out)
-
-
 def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
     """Return the policy to resume or to fine-tune, or None for a new one."""
     if options.resume:
-        require_same_options(options, resume_path(options.out))
+        header = read_header(resume_path(options.out))
+        _tell_differences(console, require_same_options(options, header))
         last = options.out / LAST
         policy = load_checkpoint(last)[0]
         require_same_core(policy.config, options.core, options.core_options, str(last))
@@ -170,8 +156,8 @@ def _feature_cache(
 def _trainer(
     options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
 ) -> Trainer:
-    """Return the trainer with its data in memory, at the step where a resumed training stopped."""
-    source = _source(options, data, cache)
+    """Return the trainer with its data in memory, at the first step."""
+    source = batch_source(options, data, cache)
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
     errors = {
@@ -179,66 +165,27 @@ def _trainer(
         for name, part in parts.items()
         if len(part)
     }
-    config, recall = _config(options, data), _recall_loss(options, policy, source)
-    trainer = Trainer(policy, source, errors, config, options.out, fabric, recall)
-    if options.resume:
-        trainer.resume(resume_path(options.out))
-    return trainer
+    if options.keeping.early_stopping is not None and "validation" not in errors:
+        raise UserError(
+            "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
+            "--validation-filter, or leave it out"
+        )
+    config = trainer_config(options, data, source, errors)
+    recall = _recall_loss(options, policy, source)
+    return Trainer(policy, source, errors, config, options.out, fabric, recall)
 
 
-def _source(options: TrainOptions, data: Data, cache: FeatureCache | None) -> BatchSource:
-    """Return the source of batches, with frames or with the features of frozen vision."""
-    features = None
-    if cache is not None:
-        versions = options.vision.augmented_versions
-        features = cache.features(data.training, versions, options.augmentation, options.seed)
-    windows = _windows(options, data, frozen=features is not None)
-    weighs = options.loss
-    return BatchSource(
-        windows,
-        options.batch_size,
-        options.seed,
-        dropout=options.input_dropout,
-        loss=options.loss,
-        augmentation=options.augmentation if options.augment and features is None else None,
-        memory=memory_start(options.memory_start, options.window),
-        tick_weights=tick_weights(
-            data.training, changes=weighs.weigh_changes, starts=weighs.weigh_starts
-        ),
-        features=features,
-        recall=_recall_targets(options, features, windows),
-        workers=_workers(options, windows),
-    )
+def _resume(options: TrainOptions, trainer: Trainer, console: Console) -> None:
+    """Bring the trainer to the step where the training stopped, if its data are still the same."""
+    path = resume_path(options.out)
+    found = require_same_data(options, read_header(path), trainer.config.facts["data"])
+    _tell_differences(console, found)
+    trainer.resume(path)
 
 
-def _workers(options: TrainOptions, windows: WindowDataset) -> int:
-    """Return how many processes make the batches; none where all that they need is in memory."""
-    if options.vision.freeze_vision or (options.workers is None and windows.frames.in_memory):
-        return 0
-    ticks = windows.window + memory_start(options.memory_start, options.window).burn_in
-    size = windows.frames.tick_bytes * ticks * options.batch_size
-    if options.workers is None:
-        return default_workers(size)
-    require_room(options.workers, size)
-    return options.workers
-
-
-def _windows(options: TrainOptions, data: Data, *, frozen: bool) -> WindowDataset:
-    episodes = without_cameras(data.training) if frozen else data.training
-    resize_to = {} if frozen else data.resize_to
-    if options.window != "episode":
-        return WindowDataset(episodes, options.window, pad="both", resize_to=resize_to)
-    longest = max(episode.num_samples for episode in episodes)
-    return WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
-
-
-def _recall_targets(
-    options: TrainOptions, features: EpisodeFeatures | None, windows: WindowDataset
-) -> RecallTargets | None:
-    if features is None or not options.loss.recall_weight:
-        return None
-    lengths = windows.episode_lengths
-    return RecallTargets(tick_codes(features, lengths, options.seed), lengths)
+def _tell_differences(console: Console, found: Sequence[Difference]) -> None:
+    for each in found:
+        console.print(f"note: resumed in spite of {each}", highlight=False, soft_wrap=True)
 
 
 def _recall_loss(options: TrainOptions, policy: Policy, source: BatchSource) -> RecallLoss | None:
@@ -246,33 +193,6 @@ def _recall_loss(options: TrainOptions, policy: Policy, source: BatchSource) -> 
         return None
     torch.manual_seed(options.seed)
     return RecallLoss(policy.config.width, source.recall.size, options.loss.recall_weight)
-
-
-def _config(options: TrainOptions, data: Data) -> TrainerConfig:
-    budget = options.budget
-    return TrainerConfig(
-        budget=replace(budget, minutes=DEFAULT_MINUTES) if budget == Budget() else budget,
-        schedule=WarmupCosine(_learning_rate(options)),
-        weight_decay=options.optimization.weight_decay,
-        average_decay=options.optimization.average_decay,
-        validations=options.validations,
-        seed=options.seed,
-        options=comparable(options),
-        info={
-            "command": shlex.join(["ttm", *sys.argv[1:]]),
-            "data": data.training.source,
-            "training_episodes": len(data.training),
-            "training_ticks": data.training.num_ticks,
-            "validation_episodes": len(data.validation),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        },
-    )
-
-
-def _learning_rate(options: TrainOptions) -> float:
-    if options.optimization.learning_rate is not None:
-        return options.optimization.learning_rate
-    return LEARNING_RATES[options.preset] * (1.0 if options.init is None else FINE_TUNING)
 
 
 def _fabric(options: TrainOptions) -> Fabric:

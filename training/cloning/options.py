@@ -21,9 +21,11 @@ from ttm.training.cloning.settings.groups import (
     AugmentationConfig,
     FrozenVisionConfig,
     InputDropoutConfig,
+    KeepingConfig,
     LossConfig,
     MemoryStartConfig,
     OptimizationConfig,
+    OptimizerConfig,
     Window,
 )
 from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
@@ -35,6 +37,8 @@ LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
+PREFIXED = (AugmentationConfig, OptimizerConfig)
+"""Groups whose options have the name of the group before their own, such as --augmentation.shift."""
 
 
 def _fields_in_words(config: object) -> str:
@@ -81,6 +85,13 @@ class TrainOptions:
     """Continue the training in OUT exactly where it stopped."""
     overwrite: bool = False
     """Start again even if OUT holds a training."""
+    resume_anyway: bool = False
+    """With --resume: go on although the episodes or the length of the training are others than
+    before, which the training then says. A training of another length has another learning rate."""
+    dry_run: bool = False
+    """Write nothing: say what would be trained and on what, and measure a few steps, from which the
+    time of the whole training and its memory follow."""
+    keeping: OmitArgPrefixes[KeepingConfig] = field(default_factory=KeepingConfig)
     init: Path | None = None
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
     that comes with the project. It must be for the robot of the data. With another --core or
@@ -105,6 +116,7 @@ class TrainOptions:
     """Windows in a batch."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
     loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
     augment: bool = True
@@ -129,16 +141,20 @@ class TrainOptions:
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the command line, such as `batch-size`."""
         values: dict[str, Any] = {}
-        for each in fields(self):
+        for each in fields(TrainOptions):
             value = getattr(self, each.name)
             if not is_dataclass(value):
                 values[_dashed(each.name)] = value
                 continue
-            prefix = f"{each.name}." if isinstance(value, AugmentationConfig) else ""
+            prefix = f"{each.name}." if isinstance(value, PREFIXED) else ""
             values |= {
                 f"{prefix}{_dashed(part.name)}": getattr(value, part.name) for part in fields(value)
             }
         return values
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values of `by_name` as plain data, for JSON and YAML."""
+        return {name: _plain(value) for name, value in self.by_name().items()}
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of its range or two options contradict each other."""
@@ -152,12 +168,25 @@ class TrainOptions:
         if self.window != "episode":
             require_above_0(given("--window"))
         require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
+        require_above_0(given("--early-stopping", "--save-every", "--keep"))
+        above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
+        require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
+        require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))
         require_portion(given("--previous-action-dropout", "--proprioception-dropout"))
         require_portion(given("--average-decay", "--augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
         require_at_least(0, given("--recall-weight", "--workers", "--threads", "--sight-tokens"))
+        self._check_optimizer()
         self._check_together()
+
+    def _check_optimizer(self) -> None:
+        """Raise `UserError` if AdamW does not take these values."""
+        for beta in self.optimizer.betas:
+            if not 0 <= beta < 1:
+                raise UserError(
+                    f"--optimizer.betas has {beta}; give two portions from 0 to below 1"
+                )
 
     def _check_together(self) -> None:
         """Raise `UserError` if two options contradict each other."""
@@ -186,11 +215,30 @@ class TrainOptions:
                 f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and "
                 "no frames are read; leave it out"
             )
+        if self.keeping.keep is not None and self.keeping.save_every is None:
+            raise UserError(
+                f"--keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it "
+                "too, or leave it out (best and last are always kept)"
+            )
+        if self.resume_anyway and not self.resume:
+            raise UserError(
+                "--resume-anyway says how to resume; give --resume too, or leave it out"
+            )
         if self.resume and self.overwrite:
             raise UserError(
                 "--resume continues a training and --overwrite discards it; give one of them"
             )
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
+
+
+OPTION_NAMES = tuple(TrainOptions(data=(), out=Path()).by_name())
+"""The names of all options on the command line, without their dashes."""

@@ -10,7 +10,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.loop.trainer import LAST
+from ttm.training.cloning.loop.run_folder import LAST
 from ttm.training.cloning.options import TrainOptions
 from ttm.training.common.recorded.episodes import open_all, split_apart
 

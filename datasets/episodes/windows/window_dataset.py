@@ -164,6 +164,15 @@ class WindowDataset(Dataset[WindowBatch]):
         lengths: list[int] = self._lengths.tolist()
         return lengths
 
+    @property
+    def vectors(self) -> dict[str, Tensor]:
+        """The vectors of all ticks by name, each (num_ticks, …), as `gather` reads them."""
+        return {
+            "actions": self._actions,
+            "executed actions": self._executed,
+            **self._proprioception,
+        }
+
     def places(self, indices: Tensor | list[int]) -> Tensor:
         """Return the episode, first tick and length of each of these windows, (B, 3) int64."""
         return self._windows[torch.as_tensor(indices, device=self._windows.device)]

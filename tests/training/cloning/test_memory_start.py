@@ -20,7 +20,7 @@ from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import resume_path
+from ttm.training.cloning.loop.run_folder import resume_path
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
 from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig

@@ -8,17 +8,20 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-BETAS = (0.9, 0.99)
-"""The second moment follows faster than by PyTorch's default, because trainings here are a few
-thousand steps."""
+from ttm.training.cloning.settings.groups import OptimizerConfig
 
 
-def build_optimizer(model: nn.Module, weight_decay: float) -> torch.optim.AdamW:
+def build_optimizer(
+    model: nn.Module, weight_decay: float, config: OptimizerConfig | None = None
+) -> torch.optim.AdamW:
     """Return the optimiser of the weights that require a gradient.
 
     Its learning rate is 0 until `set_learning_rate` sets it, which the trainer does before every
     step.
+
+    config: None for its defaults.
     """
+    config = OptimizerConfig() if config is None else config
     named = [
         (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
     ]
@@ -28,7 +31,7 @@ def build_optimizer(model: nn.Module, weight_decay: float) -> torch.optim.AdamW:
         {"params": decaying, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=BETAS, fused=True)
+    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

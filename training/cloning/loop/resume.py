@@ -23,53 +23,8 @@ from torch.optim import Optimizer
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
-from ttm.training.cloning.options import TrainOptions
 
 FORMAT = "1"
-
-
-MAY_CHANGE = frozenset(
-    {
-        "data",
-        "out",
-        "steps",
-        "minutes",
-        "resume",
-        "overwrite",
-        "threads",
-        "workers",
-        "device",
-        "validations",
-        "core",
-        "core-options",
-        "head-options",
-    }
-)
-"""Options that may differ when a training is resumed. The last three are compared with the
-checkpoint's network."""
-
-
-def comparable(options: TrainOptions) -> dict[str, Any]:
-    """Return the options that a resumed training must share, as plain data for JSON."""
-    values = {name: value for name, value in options.by_name().items() if name not in MAY_CHANGE}
-    for name in ("cameras", "proprioception"):
-        values[name] = list(values[name])
-    values["spec"] = None if values["spec"] is None else str(values["spec"])
-    values["init"] = None if options.init is None else str(options.init)
-    return values
-
-
-def require_same_options(options: TrainOptions, path: Path) -> None:
-    """Raise `UserError` if `options` describe another training than the one saved in `path`."""
-    # A training that was saved before an option existed has its default.
-    defaults = comparable(TrainOptions(data=(), out=options.out))
-    saved = defaults | read_header(path)["options"]
-    for name, value in comparable(options).items():
-        if saved[name] != value:
-            raise UserError(
-                f"--{name} is {value}, but the training to resume has {saved[name]}; give the same "
-                f"options as before, or start another training with another --out"
-            )
 
 
 @dataclass
@@ -86,12 +41,14 @@ class TrainingProgress:
     """The lowest validation error so far; None before the first validation."""
     best_step: int = 0
     """The step at which `best_error` was found."""
+    validations_since_best: int = 0
+    """Validations after that one, in a row without a lower error."""
 
 
 def save_resume(
     path: Path,
     progress: TrainingProgress,
-    options: Mapping[str, Any],
+    facts: Mapping[str, Any],
     trained: nn.Module,
     average: nn.Module,
     optimizer: Optimizer,
@@ -100,7 +57,9 @@ def save_resume(
 ) -> None:
     """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
-    memory: the memory that the next batch starts from, if it is carried from batch to batch.
+    facts: what a training that resumes is compared with, by name, as plain data for JSON; see
+    `same_training`. memory: the memory that the next batch starts from, if it is carried from batch
+    to batch.
     recall: the network of the recall loss, which the checkpoints do not hold.
     """
     tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
@@ -115,7 +74,7 @@ def save_resume(
         {key: value for key, value in group.items() if key != "params"}
         for group in state["param_groups"]
     ]
-    header = {"progress": asdict(progress), "options": dict(options), "groups": groups}
+    header = {**facts, "progress": asdict(progress), "groups": groups}
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"ttm_resume": FORMAT, "header": json.dumps(header)}
     save_file(tensors, partial_path(path), metadata=metadata)
@@ -123,7 +82,7 @@ def save_resume(
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the JSON part: `progress`, `options` and the optimiser's `groups`.
+    """Return the JSON part: `progress`, the optimiser's `groups`, and the facts of `save_resume`.
 
     Raises `UserError` if the file cannot be read.
     """

@@ -1,20 +1,19 @@
-"""The log of a training: scalars and images for TensorBoard, a progress bar for the terminal."""
+"""The log of a training: scalars and images for the loggers, a progress bar for the terminal."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
 from ttm.policy.errors import UserError
+from ttm.training.cloning.loop.loggers import Loggers
 
 LINE_EVERY_S = 30.0
 """Seconds between two lines of progress where the output is no terminal."""
@@ -26,11 +25,10 @@ class RunLog:
     Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
     """
 
-    def __init__(
-        self, folder: Path, console: Console, first_step: int = 0, start_progress: float = 0.0
-    ) -> None:
+    def __init__(self, loggers: Loggers, console: Console, start_progress: float = 0.0) -> None:
+        """start_progress: portion of the training that was done before, in [0, 1]."""
         self.console = console
-        self.writer = SummaryWriter(str(folder), purge_step=first_step)
+        self.loggers = loggers
         self._sums: dict[str, Tensor] = {}
         self._count = 0
         self._images = 0
@@ -49,9 +47,9 @@ class RunLog:
         self.bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
-        self.writer.close()
+        self.loggers.close(success=error is None)
 
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
         """Add one step.
@@ -66,7 +64,7 @@ class RunLog:
         self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
-        """Write the means since the last call to TensorBoard and to the terminal.
+        """Write the means since the last call to the loggers and to the terminal.
 
         Raises `UserError` if the mean loss is not finite.
         """
@@ -77,10 +75,10 @@ class RunLog:
                 f"the loss is {means['loss']} after {step} steps; lower --learning-rate, or check the data"
             )
         rates = {"steps_per_s": self._count / seconds, "images_per_s": self._images / seconds}
-        for name, value in {**means, "learning_rate": learning_rate}.items():
-            self.writer.add_scalar(f"train/{name}", value, step)
-        for name, value in rates.items():
-            self.writer.add_scalar(f"throughput/{name}", value, step)
+        scalars = {f"train/{name}": value for name, value in means.items()}
+        scalars |= {"train/learning_rate": learning_rate}
+        scalars |= {f"throughput/{name}": value for name, value in rates.items()}
+        self.loggers.scalars(step, scalars)
         speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
         self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
@@ -96,7 +94,7 @@ class RunLog:
         self.bar.update(self._task, completed=progress, description=facts)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
-            self.say(f"{progress:4.0%}  {facts}")
+            self.say(f"{progress:4.0%}  {facts}  {_time_left(self.bar.tasks[self._task])}")
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
         """Write sample images as the network gets them; rows are windows, columns are ticks.
@@ -106,13 +104,12 @@ class RunLog:
         for camera, frames in images.items():
             # each row: (3, H, T*W)
             rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
-            self.writer.add_image(f"augmented/{camera}", torch.cat(rows, dim=1), step)
+            self.loggers.image(step, f"augmented/{camera}", torch.cat(rows, dim=1))
 
     def write_validation(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write the errors on held-out episodes."""
-        for name, value in scalars.items():
-            self.writer.add_scalar(f"validation/{name}", value, step)
-        self.writer.flush()
+        self.loggers.scalars(step, {f"validation/{name}": e for name, e in scalars.items()})
+        self.loggers.flush()
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
@@ -120,15 +117,17 @@ class RunLog:
 
 
 class _TimeLeft(ProgressColumn):
-    """Time left by the mean speed of the whole training.
-
-    Rich's own column uses the last half minute and varies.
-    """
+    """The column of the bar that shows the time left; Rich's own varies with the last half minute."""
 
     def render(self, task: Task) -> Text:
-        begun = task.fields["begun"]
-        done = task.completed - begun
-        if task.elapsed is None or done <= 0:
-            return Text("ETA -:--:--")
-        left = int(task.elapsed * (1.0 - task.completed) / done)
-        return Text(f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}")
+        return Text(_time_left(task))
+
+
+def _time_left(task: Task) -> str:
+    """Return the time left by the mean speed since the start, in words."""
+    begun = task.fields["begun"]
+    done = task.completed - begun
+    if task.elapsed is None or done <= 0:
+        return "ETA -:--:--"
+    left = int(task.elapsed * (1.0 - task.completed) / done)
+    return f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,21 @@ from ttm.training.cloning.batches import BatchSource, TrainingBatch
 from ttm.training.cloning.loop.ema import WeightAverage, calibrate_batch_norm
 from ttm.training.cloning.loop.optimizer import build_optimizer, set_learning_rate
 from ttm.training.cloning.loop.resume import TrainingProgress, load_memory, load_resume, save_resume
+from ttm.training.cloning.loop.run_folder import BEST, LAST, RESULT, resume_path, save_step
 from ttm.training.cloning.loop.run_log import RunLog
 from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.recall.recall_loss import RecallLoss
+from ttm.training.cloning.settings.groups import KeepingConfig, OptimizerConfig
 from ttm.training.common.interruption import Interruption
 from ttm.training.common.schedule import Budget, WarmupCosine
 
-GRADIENT_LIMIT = 1.0
-"""Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
 CALIBRATION_BATCHES = 8
 """Batches from which the statistics of BatchNorm are found for the averaged weights."""
 LOG_EVERY = 10
 IMAGES_EVERY = 1000
 SAVE_EVERY_S = 180.0
 """Steps between two writings of scalars and of sample images, and seconds between two savings."""
-BEST, LAST = "best.safetensors", "last.safetensors"
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,12 @@ class TrainerConfig:
     average_decay: float
     validations: int
     seed: int
-    options: dict[str, Any]
-    """The options that a resumed training must have too, as plain data."""
     info: dict[str, Any]
     """Data, command and date, for the checkpoints and `result.json`."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What a training that resumes is compared with; see `save_resume`."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    keeping: KeepingConfig = field(default_factory=KeepingConfig)
 
 
 class Trainer:
@@ -76,10 +77,10 @@ class Trainer:
         self.average = WeightAverage(self.policy, config.average_decay)
         self.recall = None if recall is None else fabric.to_device(recall)
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
-        self.optimizer = build_optimizer(self._trained, config.weight_decay)
+        self.optimizer = build_optimizer(self._trained, config.weight_decay, config.optimizer)
         self.progress = TrainingProgress()
         self._memory: CoreState | None = None  # the memory that the next batch starts from
-        self._errors = errors
+        self.errors = errors
         self._baselines = {
             name: {"mean_action": e.mean_action(), "previous_action": e.previous_action()}
             for name, e in errors.items()
@@ -101,7 +102,7 @@ class Trainer:
         self._begun_s = time.monotonic() - self.progress.elapsed_s
 
     def run(self, log: RunLog) -> int:
-        """Train until the budget is spent or a signal asks to stop.
+        """Train until the budget is spent, nothing improves any more, or a signal asks to stop.
 
         Returns the exit code: 0, or that of the signal.
         """
@@ -117,13 +118,22 @@ class Trainer:
             return interruption.exit_code
 
     def _batches(self) -> Iterator[TrainingBatch]:
-        """Yield batches until the budget is spent."""
-        if self.used() >= 1:
+        """Yield batches until the training is done."""
+        if self.done():
             return
         for batch in self.source.batches(self.progress.step):
             yield batch
-            if self.used() >= 1:
+            if self.done():
                 return
+
+    def done(self) -> bool:
+        """Return whether the budget is spent, or --early-stopping ends the training."""
+        return self.used() >= 1 or self._stops_early
+
+    @property
+    def _stops_early(self) -> bool:
+        patience = self.config.keeping.early_stopping
+        return patience is not None and self.progress.validations_since_best >= patience
 
     def used(self) -> float:
         """Update the elapsed time, and return the portion of the budget that is used, in [0, 1]."""
@@ -144,7 +154,8 @@ class Trainer:
 
     def update_weights(self) -> Tensor:
         """Move weights and their average: the second half. Returns the gradient's norm."""
-        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), GRADIENT_LIMIT)
+        limit = self.config.optimizer.gradient_limit
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), limit)
         self.optimizer.step()
         self.average.update()
         return norm
@@ -164,18 +175,24 @@ class Trainer:
             log.write(self.progress.step, self.used(), learning_rate)
 
     def _validate_or_save(self, log: RunLog) -> None:
-        """Validate and save at even portions of the budget; besides, save every `SAVE_EVERY_S`."""
-        due = int(self.used() * self.config.validations)
-        if due > self.progress.validations:
+        """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.
+
+        --save-every asks for a checkpoint of its own besides.
+        """
+        due, every = int(self.used() * self.config.validations), self.config.keeping.save_every
+        validates = due > self.progress.validations
+        keeps = every is not None and self.progress.step % every == 0
+        if not (validates or keeps or time.monotonic() - self._saved_s > SAVE_EVERY_S):
+            return
+        self._calibrate()
+        if validates:
             self.progress.validations = due
-            self._calibrate()
             self._validate(log)
-            self._save()
-            log.restart_clock()
-        elif time.monotonic() - self._saved_s > SAVE_EVERY_S:
-            self._calibrate()
-            self._save()
-            log.restart_clock()
+        self._save()
+        if keeps:
+            keep = self.config.keeping.keep
+            save_step(self.out, self.progress.step, self.average.model, self._info(), keep)
+        log.restart_clock()
 
     def _finish(self, log: RunLog, *, whole: bool) -> None:
         """Save everything.
@@ -185,15 +202,16 @@ class Trainer:
         if whole and self._latest.get("step") != self.progress.step:
             self._calibrate()
             self._validate(log)
-        if whole and "training" in self._errors:
+        if whole and "training" in self.errors:
             self._latest["training"] = self._evaluate("training")
         self._calibrate()
         self._save()
         if not (self.out / BEST).exists():
             self._save_checkpoint(BEST)
-        log.say(
-            f"{'finished' if whole else 'interrupted'} after step {self.progress.step}; saved in {self.out}"
-        )
+        how = "finished" if whole else "interrupted"
+        if whole and self._stops_early:
+            how = f"stopped early: the error has been lowest at step {self.progress.best_step};"
+        log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
 
     def _calibrate(self) -> None:
         """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""
@@ -208,19 +226,21 @@ class Trainer:
         """Evaluate the averaged weights on held-out episodes; save them if they are the best."""
         step = self.progress.step
         self._latest = {"step": step}
-        if "validation" not in self._errors:
+        if "validation" not in self.errors:
             return
         found = self._latest["validation"] = self._evaluate("validation")
         log.write_validation(step, _flat(found))
         log.say(f"step {step}: validation error {_in_words(found)}")
         error = found["policy"]["normalized"]
+        self.progress.validations_since_best += 1
         if self.progress.best_error is None or error < self.progress.best_error:
             self.progress.best_error, self.progress.best_step = error, step
+            self.progress.validations_since_best = 0
             self._save_checkpoint(BEST)
 
     def _evaluate(self, name: str) -> dict[str, Any]:
         """Return the errors of the averaged policy and of the baselines on the same ticks."""
-        errors, model = self._errors[name], self.average.model
+        errors, model = self.errors[name], self.average.model
         found = {
             "policy": errors.policy(model),
             "policy_without_previous_action": errors.policy(model, without_previous_action=True),
@@ -233,31 +253,26 @@ class Trainer:
         self.used()
         self._save_checkpoint(LAST)
         path, models = resume_path(self.out), (self.policy, self.average.model)
-        state = (self.progress, self.config.options, *models, self.optimizer)
+        state = (self.progress, self.config.facts, *models, self.optimizer)
         save_resume(path, *state, self._memory, self.recall)
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,
-            "finished": self.used() >= 1,
+            "finished": self.done(),
+            "stopped_early": self._stops_early,
             "best": {"step": self.progress.best_step, "validation_error": self.progress.best_error},
             **{key: value for key, value in self._latest.items() if key != "step"},
             "units": {part.name: part.unit for part in self.policy.spec.actions},
             "info": self.config.info,
         }
-        write_json(self.out / "result.json", result)
+        write_json(self.out / RESULT, result)
 
     def _save_checkpoint(self, name: str) -> None:
-        info = {
-            **self.config.info,
-            "steps": self.progress.step,
-            "minutes": round(self.progress.elapsed_s / 60, 2),
-        }
-        save_checkpoint(self.out / name, self.average.model, info)
+        save_checkpoint(self.out / name, self.average.model, self._info())
 
-
-def resume_path(out: Path) -> Path:
-    """Return the file that `--resume` reads, given the folder of the training."""
-    return out / "resume" / "state.safetensors"
+    def _info(self) -> dict[str, Any]:
+        minutes = round(self.progress.elapsed_s / 60, 2)
+        return {**self.config.info, "steps": self.progress.step, "minutes": minutes}
 
 
 def _in_words(found: dict[str, Any]) -> str:
@@ -271,7 +286,7 @@ def _in_words(found: dict[str, Any]) -> str:
 
 
 def _flat(found: dict[str, Any]) -> dict[str, float]:
-    """Return the errors as scalars by name, for TensorBoard."""
+    """Return the errors as scalars by name, for the log."""
     scalars = {f"normalized/{who}": errors["normalized"] for who, errors in found.items()}
     return scalars | {
         f"{part}/{who}": e for who, errors in found.items() for part, e in errors["parts"].items()

@@ -41,6 +41,8 @@ class EpisodeErrors:
     """Statistics of the training episodes' actions."""
     features: EpisodeFeatures | None = None
     """Features of frozen vision, in place of the images of `windows`."""
+    most_episodes: int | None = None
+    """Evaluate only so many episodes, the first ones; None for all."""
 
     @classmethod
     def of(
@@ -99,7 +101,8 @@ class EpisodeErrors:
         )
 
     def _batches(self) -> Iterator[WindowBatch]:
-        for indices in torch.arange(len(self.windows)).split(EPISODES_AT_ONCE):
+        indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]
+        for indices in indices_of_all.split(EPISODES_AT_ONCE):
             yield self.windows.gather(indices)
 
     def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:

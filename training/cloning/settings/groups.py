@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ttm.training.common.schedule import WarmupCosine
+
 Memory = Literal["zero", "carry", "burn-in"]
 Window = int | Literal["episode"]
+LoggerName = Literal["tensorboard", "csv", "wandb"]
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,37 @@ class OptimizationConfig:
     """Weight decay of AdamW; normalisations and biases have none."""
     average_decay: float = 0.999
     """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW, the limit of its gradient, and the course of its learning rate."""
+
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Decays of the averages of the gradient and of its square. The latter follows faster than by
+    PyTorch's default, because trainings here are a few thousand steps."""
+    epsilon: float = 1e-8
+    """What is added to the root of the averaged square, against division by zero."""
+    gradient_limit: float = 1.0
+    """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
+    warmup_steps: int = WarmupCosine.warmup_steps
+    """Steps in which the learning rate rises to its peak."""
+    longest_warmup: float = WarmupCosine.longest_warmup
+    """Portion of the training after which the warm-up ends at the latest."""
+    floor: float = WarmupCosine.floor
+    """Last learning rate of the cosine, as a portion of the peak."""
+
+
+@dataclass(frozen=True)
+class KeepingConfig:
+    """When a training ends early, and what it keeps and logs."""
+
+    early_stopping: int | None = None
+    """End after this many validations in a row without a lower error. Default: train to the end."""
+    save_every: int | None = None
+    """Also write a checkpoint, OUT/checkpoints/step_….safetensors, every so many steps."""
+    keep: int | None = None
+    """With --save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
+    logger: tuple[LoggerName, ...] = ("tensorboard",)
+    """Where losses, speeds and errors are logged, one or more: tensorboard, csv (OUT/csv/), wandb
+    (Weights & Biases, offline in OUT/wandb/ unless WANDB_MODE says otherwise)."""

@@ -51,7 +51,6 @@ def train(
         average_decay=usual.average_decay,
         validations=1,
         seed=seed,
-        options={},
         info={},
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.result import Evaluation, load_evaluation
-from ttm.training.cloning.loop.trainer import LAST, resume_path
+from ttm.training.cloning.loop.run_folder import LAST, resume_path
 from ttm.training.common.folders import make_folder
 
 FACTS, START, TRAINING, EVALUATIONS = "run.json", "start.safetensors", "training", "evaluation"

@@ -1,0 +1,73 @@
+"""The source of batches that the options ask for."""
+
+from __future__ import annotations
+
+from ttm.datasets.windows.tick_weights import tick_weights
+from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.training.cloning.batches import BatchSource
+from ttm.training.cloning.frozen_vision.feature_cache import (
+    EpisodeFeatures,
+    FeatureCache,
+    without_cameras,
+)
+from ttm.training.cloning.memory_start import memory_start
+from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.recall.codes import tick_codes
+from ttm.training.cloning.recall.targets import RecallTargets
+from ttm.training.cloning.training_data import Data
+from ttm.training.cloning.worker_processes import default_workers, require_room
+
+
+def batch_source(options: TrainOptions, data: Data, cache: FeatureCache | None) -> BatchSource:
+    """Return the source of batches, with frames or with the features of frozen vision."""
+    features = None
+    if cache is not None:
+        versions = options.vision.augmented_versions
+        features = cache.features(data.training, versions, options.augmentation, options.seed)
+    windows = _windows(options, data, frozen=features is not None)
+    weighs = options.loss
+    return BatchSource(
+        windows,
+        options.batch_size,
+        options.seed,
+        dropout=options.input_dropout,
+        loss=options.loss,
+        augmentation=options.augmentation if options.augment and features is None else None,
+        memory=memory_start(options.memory_start, options.window),
+        tick_weights=tick_weights(
+            data.training, changes=weighs.weigh_changes, starts=weighs.weigh_starts
+        ),
+        features=features,
+        recall=_recall_targets(options, features, windows),
+        workers=_workers(options, windows),
+    )
+
+
+def _workers(options: TrainOptions, windows: WindowDataset) -> int:
+    """Return how many processes make the batches; none where all that they need is in memory."""
+    if options.vision.freeze_vision or (options.workers is None and windows.frames.in_memory):
+        return 0
+    ticks = windows.window + memory_start(options.memory_start, options.window).burn_in
+    size = windows.frames.tick_bytes * ticks * options.batch_size
+    if options.workers is None:
+        return default_workers(size)
+    require_room(options.workers, size)
+    return options.workers
+
+
+def _windows(options: TrainOptions, data: Data, *, frozen: bool) -> WindowDataset:
+    episodes = without_cameras(data.training) if frozen else data.training
+    resize_to = {} if frozen else data.resize_to
+    if options.window != "episode":
+        return WindowDataset(episodes, options.window, pad="both", resize_to=resize_to)
+    longest = max(episode.num_samples for episode in episodes)
+    return WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
+
+
+def _recall_targets(
+    options: TrainOptions, features: EpisodeFeatures | None, windows: WindowDataset
+) -> RecallTargets | None:
+    if features is None or not options.loss.recall_weight:
+        return None
+    lengths = windows.episode_lengths
+    return RecallTargets(tick_codes(features, lengths, options.seed), lengths)
