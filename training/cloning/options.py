@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -220,6 +221,8 @@ class TrainOptions:
                 f"--keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it "
                 "too, or leave it out (best and last are always kept)"
             )
+        if "wandb" in self.keeping.logger and find_spec("wandb") is None:
+            raise UserError("--logger wandb needs Weights & Biases: pip install '.[wandb]'")
         if self.resume_anyway and not self.resume:
             raise UserError(
                 "--resume-anyway says how to resume; give --resume too, or leave it out"

@@ -1,0 +1,106 @@
+"""When a training ends, which checkpoints it keeps, and where it is logged."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.training.cloning import options
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.trainer import Trainer
+
+Make = Callable[..., TrainCommand]
+
+
+def result_of(training: TrainCommand) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((training.out / "result.json").read_text())
+    return found
+
+
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The validation errors of the trainings of a test, one after the other."""
+    values: list[float] = []
+
+    def evaluate(self: Trainer, name: str) -> dict[str, Any]:
+        value = values.pop(0) if name == "validation" else 0.0
+        who = ("policy", "policy_without_previous_action", "mean_action", "previous_action")
+        return {each: {"normalized": value, "parts": {}} for each in who}
+
+    monkeypatch.setattr(Trainer, "_evaluate", evaluate)
+    return values
+
+
+def test_early_stopping_counts_validations_in_a_row_also_over_a_resume(
+    command: Make,
+    errors: list[float],
+    interrupted: Callable[[TrainCommand, int], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    errors += [3.0, 4.0, 2.0, 2.0, 2.5, 2.5, 0.0]
+    training = command(steps=20, validations=20, early_stopping=3)
+    interrupted(training, 5)  # after four validations, before the fifth
+    assert replace(training, resume=True).run() == 0
+    found = result_of(training)
+    assert (found["step"], found["finished"], found["stopped_early"]) == (7, True, True)
+    assert found["best"] == {"step": 3, "validation_error": 2.0}
+    assert "stopped early" in capsys.readouterr().err
+    assert replace(training, resume=True).run() == 0
+    assert result_of(training)["step"] == 7, "it has ended"
+
+
+def test_early_stopping_needs_held_out_episodes(command: Make, episodes: Path) -> None:
+    alone = (str(episodes / "episode_0.hdf5"),)
+    with pytest.raises(UserError, match="--early-stopping compares errors on held-out episodes"):
+        command(data=alone, early_stopping=1).run()
+
+
+def test_checkpoints_of_steps_are_kept_beside_best_and_last(command: Make) -> None:
+    training = command(steps=7, save_every=2, keep=2)
+    training.run()
+    kept = sorted(path.name for path in (training.out / "checkpoints").iterdir())
+    assert kept == ["step_00000004.safetensors", "step_00000006.safetensors"]
+    assert load_checkpoint(training.out / "checkpoints" / kept[0])[1]["steps"] == 4
+    assert (training.out / "best.safetensors").exists()
+    replace(training, overwrite=True, keeping=options.KeepingConfig()).run()
+    assert not list((training.out / "checkpoints").iterdir())
+
+
+def test_a_csv_file_holds_what_tensorboard_shows(
+    command: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
+    training = command(logger=("csv",))
+    training.run()
+    rows = list(csv.DictReader((training.out / "csv/version_0/metrics.csv").open()))
+    steps = [int(row["step"]) for row in rows if row["train/loss"]]
+    assert steps == [1, 2]
+    assert float(rows[0]["train/learning_rate"]) > 0
+    assert float(rows[-1]["validation/normalized/policy"]) > 0
+    assert not (training.out / "tensorboard").exists()
+
+
+def test_weights_and_biases_runs_offline(command: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    training = command(steps=1, logger=("wandb",))
+    assert training.run() == 0
+    (run,) = (training.out / "wandb").glob("offline-run-*/run-*.wandb")
+    assert run.stat().st_size > 0
+    assert "WANDB_MODE" not in os.environ
+
+
+def test_missing_weights_and_biases_is_told(command: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"--logger wandb needs .*pip install '.\[wandb\]'"):
+        command(logger=("wandb",)).run()
