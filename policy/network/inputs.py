@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,13 +18,20 @@ class FeatureMaps:
     index: Tensor
     """(B, T) int64: the map of each tick."""
 
-    def to(self, device: torch.device | str) -> FeatureMaps:
-        """Return the maps on `device`."""
-        return FeatureMaps(self.maps.to(device), self.index.to(device))
+    def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
+        """Return the maps and their index as `change` returns them."""
+        return FeatureMaps(change(self.maps), change(self.index))
 
     def at_ticks(self, ticks: slice) -> FeatureMaps:
         """Return the maps of those ticks of all windows."""
-        used, index = torch.unique(self.index[:, ticks], return_inverse=True)
+        return self._with_index(self.index[:, ticks])
+
+    def of_windows(self, rows: slice) -> FeatureMaps:
+        """Return the maps of all ticks of those windows."""
+        return self._with_index(self.index[rows])
+
+    def _with_index(self, index: Tensor) -> FeatureMaps:
+        used, index = torch.unique(index, return_inverse=True)
         return FeatureMaps(self.maps[used], index)
 
 
@@ -53,16 +60,29 @@ class PolicyInputs:
 
     def to(self, device: torch.device | str) -> PolicyInputs:
         """Return the inputs on `device`."""
+        return self.each_tensor(lambda value: value.to(device))
+
+    def each_tensor(self, change: Callable[[Tensor], Tensor]) -> PolicyInputs:
+        """Return the inputs with all tensors as `change` returns them."""
         valid = self.proprioception_valid
         return PolicyInputs(
-            {name: value.to(device) for name, value in self.images.items()},
-            {name: value.to(device) for name, value in self.proprioception.items()},
-            self.previous_action.to(device),
-            self.previous_action_valid.to(device),
-            self.language.to(device),
-            None if valid is None else valid.to(device),
-            _each(self.features, lambda maps: maps.to(device)),
-            None if self.colours is None else self.colours.to(device),
+            {name: change(value) for name, value in self.images.items()},
+            {name: change(value) for name, value in self.proprioception.items()},
+            change(self.previous_action),
+            change(self.previous_action_valid),
+            change(self.language),
+            None if valid is None else change(valid),
+            _each(self.features, lambda maps: maps.each_tensor(change)),
+            None if self.colours is None else self.colours.each_tensor(change),
+        )
+
+    def of_windows(self, rows: slice) -> PolicyInputs:
+        """Return all ticks of those windows."""
+        plain = replace(self, features=None, colours=None).each_tensor(lambda value: value[rows])
+        return replace(
+            plain,
+            features=_each(self.features, lambda maps: maps.of_windows(rows)),
+            colours=None if self.colours is None else self.colours.of_windows(rows),
         )
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:

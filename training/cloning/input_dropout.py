@@ -17,12 +17,22 @@ from ttm.training.cloning.settings.groups import InputDropoutConfig
 
 
 def drop_inputs(
-    inputs: PolicyInputs, config: InputDropoutConfig, rng: np.random.Generator
+    inputs: PolicyInputs,
+    config: InputDropoutConfig,
+    rng: np.random.Generator,
+    total: int | None = None,
+    rows: slice = slice(None),
 ) -> PolicyInputs:
-    """Hide previous actions and proprioception at all ticks of windows drawn at random."""
-    batch, _ = inputs.previous_action_valid.shape
-    keeps_action = torch.from_numpy(rng.random((batch, 1)) >= config.previous_action_dropout)
-    keeps_proprioception = torch.from_numpy(rng.random((batch, 1)) >= config.proprioception_dropout)
+    """Hide previous actions and proprioception at all ticks of windows drawn at random.
+
+    total, rows: `inputs` are the windows `rows` of a batch of `total` windows, for all of which it
+    draws; by default they are the whole batch.
+    """
+    batch = len(inputs.previous_action_valid) if total is None else total
+    keeps_action, keeps_proprioception = (
+        torch.from_numpy(rng.random((batch, 1)) >= portion)[rows]
+        for portion in (config.previous_action_dropout, config.proprioception_dropout)
+    )
     proprioception_valid = inputs.proprioception_valid
     if proprioception_valid is None:
         proprioception_valid = torch.ones_like(inputs.previous_action_valid)

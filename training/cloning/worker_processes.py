@@ -25,14 +25,15 @@ SHARED_MEMORY = Path("/dev/shm")
 """Where Linux keeps the batches on their way from a worker to the training."""
 
 
-def default_workers(batch_bytes: int) -> int:
+def default_workers(batch_bytes: int, processes: int = 1) -> int:
     """Return the number of workers for frames beyond memory: half of the processors, 1 to 8.
 
-    Fewer, or none, if their batches do not fit into the shared memory of the machine.
+    Fewer, or none, if their batches do not fit into the shared memory of the machine, which so many
+    `processes` of a training share.
     """
-    processors = len(os.sched_getaffinity(0))
+    processors = len(os.sched_getaffinity(0)) // processes
     wanted = max(1, min(processors // 2, MOST_WORKERS))
-    return min(wanted, _fitting_workers(batch_bytes))
+    return min(wanted, _fitting_workers(batch_bytes) // processes)
 
 
 def require_room(workers: int, batch_bytes: int) -> None:
@@ -47,12 +48,14 @@ def require_room(workers: int, batch_bytes: int) -> None:
 
 
 def made_by_workers(
-    make: Callable[[Order], Made], orders: Iterable[Order], workers: int
+    make: Callable[[Order], Made], orders: Iterable[Order], workers: int, *, pin: bool = False
 ) -> Iterator[Made]:
     """Yield `make(order)` for each of `orders`, in their order, made by `workers` processes.
 
     The processes are forked, so that they share what `make` reads. Raises the `UserError` that
     `make` raises, and one if a process is killed.
+
+    pin: whether to call `pin_memory` of what was made, in a thread of this process, for a GPU.
     """
     loader = DataLoader(
         _Task(make),
@@ -61,6 +64,7 @@ def made_by_workers(
         num_workers=workers,
         prefetch_factor=AHEAD,
         collate_fn=_unchanged,
+        pin_memory=pin,
         worker_init_fn=_leave_interrupts,
         multiprocessing_context="fork",
     )

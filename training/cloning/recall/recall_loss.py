@@ -18,6 +18,8 @@ from torch.nn import functional as F
 from ttm.policy.layers.mlp import Mlp
 
 HIDDEN_SIZE = 256
+RECALL = ("recall", "recall_ratio")
+"""The names of the results of `RecallLoss`."""
 
 
 class RecallLoss(nn.Module):
