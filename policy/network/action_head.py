@@ -1,7 +1,9 @@
-"""Action heads: from the output tokens of the core to an action, and the losses of its parts.
+"""Action heads: from the output tokens of the core to actions, and the losses of their parts.
 
 Continuous dimensions are regressed, or classified into bins as in RT-1 (Brohan et al. 2022). Binary
-dimensions (gripper, terminate) are one logit each in both cases.
+dimensions (gripper, terminate) are one logit each in both cases. A head predicts a chunk of K actions
+at each tick, that of the tick and those of the K - 1 ticks after it (Zhao et al. 2023, "Learning
+Fine-Grained Bimanual Manipulation with Low-Cost Hardware"); K = 1 is the ordinary policy.
 """
 
 from __future__ import annotations
@@ -19,29 +21,41 @@ from ttm.policy.spec import PolicySpec
 
 
 class ActionHead(nn.Module, ABC):
-    """Map R output tokens of D channels to F raw predictions. F depends on the kind of head."""
+    """Map R output tokens of D channels to K * F raw predictions. F depends on the kind of head."""
 
     binary: Tensor
 
     def __init__(
-        self, spec: PolicySpec, num_tokens: int, width: int, num_raw: int, hidden_size: int
+        self,
+        spec: PolicySpec,
+        num_tokens: int,
+        width: int,
+        num_raw: int,
+        config: ActionHeadConfig,
+        chunk: int,
     ) -> None:
+        """num_raw: F, the raw predictions of one action. chunk: K, the number of actions."""
         super().__init__()
         self._spec = spec
+        self.chunk = chunk
         self.norm = nn.LayerNorm(num_tokens * width)
-        self.mlp = Mlp(num_tokens * width, hidden_size, num_raw)
+        self.mlp = Mlp(num_tokens * width, config.hidden_size, chunk * num_raw)
         with torch.no_grad():
             self.mlp.out.weight.mul_(0.1)  # so that training starts near the mean action
         self.register_buffer("binary", torch.from_numpy(spec.binary_mask), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens, (B, T, R, D), to raw predictions, (B, T, F)."""
+        """Map tokens, (B, T, R, D), to raw predictions, (B, T, K * F)."""
         raw: Tensor = self.mlp(self.norm(tokens.flatten(-2)))
         return raw
 
+    def of_actions(self, raw: Tensor) -> Tensor:
+        """Map raw predictions, (..., K * F), to those of each action, (..., K, F)."""
+        return raw.unflatten(-1, (self.chunk, -1))
+
     @abstractmethod
     def decode(self, raw: Tensor) -> Tensor:
-        """Map raw predictions, (..., F), to (..., A).
+        """Map raw predictions of single actions, (..., F), to (..., A).
 
         The result holds normalised values, and probabilities in binary dimensions.
         """
@@ -61,13 +75,14 @@ class ActionHead(nn.Module, ABC):
         valid: Tensor | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """Return part name -> scalar: the weighted mean over the ticks and dimensions of the part.
+        """Return part name -> scalar: the weighted mean over the actions and dimensions of the part.
 
-        raw: (B, T, F).
-        targets: (B, T, A), normalised.
-        valid: (B, T) bool, False where there is no target.
-        weights: part name -> (B, T); 1 for parts that it does not name.
+        raw: (..., F), where (...) is (B, T), or (B, T, K) for chunks.
+        targets: (..., A), normalised.
+        valid: (...) bool, False where there is no target.
+        weights: part name -> (...); 1 for parts that it does not name.
         """
+        assert raw.shape[:-1] == targets.shape[:-1], "one target for each action"
         loss = self.elementwise_loss(raw, targets)
         counts = torch.ones_like(loss[..., 0]) if valid is None else valid.to(loss.dtype)
         losses = {}
@@ -82,9 +97,9 @@ class ContinuousActionHead(ActionHead):
     """Predict the normalised value of continuous dimensions and the logit of binary ones: F = A."""
 
     def __init__(
-        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig
+        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        super().__init__(spec, num_tokens, width, spec.action_size, config.hidden_size)
+        super().__init__(spec, num_tokens, width, spec.action_size, config, chunk)
         # The Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 as L1.
         self._delta = config.huber_delta if config.loss == "huber" else 0.0
 
@@ -108,11 +123,10 @@ class BinnedActionHead(ActionHead):
     centers: Tensor
 
     def __init__(
-        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig
+        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        super().__init__(
-            spec, num_tokens, width, spec.action_size * config.num_bins, config.hidden_size
-        )
+        num_raw = spec.action_size * config.num_bins
+        super().__init__(spec, num_tokens, width, num_raw, config, chunk)
         edges = torch.linspace(-config.bin_range, config.bin_range, config.num_bins + 1)
         self.register_buffer("centers", (edges[1:] + edges[:-1]) / 2, persistent=False)
 
@@ -144,8 +158,8 @@ class BinnedActionHead(ActionHead):
 
 
 def build_action_head(
-    spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig
+    spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int = 1
 ) -> ActionHead:
-    """Return the head of the kind `config.kind`."""
+    """Return the head of the kind `config.kind`, which predicts `chunk` actions at each tick."""
     kinds = {"continuous": ContinuousActionHead, "bins": BinnedActionHead}
-    return kinds[config.kind](spec, num_tokens, width, config)
+    return kinds[config.kind](spec, num_tokens, width, config, chunk)

@@ -81,7 +81,9 @@ class Policy(nn.Module):
         self.action_token = OptionalVector(spec.action_size, width)
         self.sight = _sight(spec, config)
         self.core = config.core.build(width, self.num_tokens)
-        self.action_head = build_action_head(spec, self.core.num_outputs, width, config.head)
+        self.action_head = build_action_head(
+            spec, self.core.num_outputs, width, config.head, config.chunk
+        )
         lowest, highest = spec.action_limits
         self.register_buffer("lowest_action", torch.from_numpy(lowest), persistent=False)
         self.register_buffer("highest_action", torch.from_numpy(highest), persistent=False)
@@ -161,7 +163,7 @@ class Policy(nn.Module):
         """Run all ticks of the windows at once.
 
         state: None for the start of an episode; episode_start: (B, T) bool, True where the memory
-        is reset before the tick. Returns the raw predictions of the action head, (B, T, F), for
+        is reset before the tick. Returns the raw predictions of the action head, (B, T, K * F), for
         `decode` and `loss`, and the new state.
         """
         outputs, state = self.core_outputs(inputs, state, episode_start)
@@ -197,12 +199,18 @@ class Policy(nn.Module):
         return raw, of_core | sight
 
     def decode(self, raw: Tensor) -> Tensor:
-        """Return the actions, (B, T, A), in the units of the spec and within its limits.
+        """Return the action of each tick, (B, T, A), the first of its chunk; see `decode_chunk`."""
+        return self.decode_chunk(raw)[..., 0, :]
 
-        raw: (B, T, F). Binary dimensions are the mean of their two commands, each weighted by its
-        probability; where these are 0 and 1, that is the probability of 1.
+    def decode_chunk(self, raw: Tensor) -> Tensor:
+        """Return the actions, (B, T, K, A), in the units of the spec and within its limits.
+
+        raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
+        two commands, each weighted by its probability; where these are 0 and 1, that is the
+        probability of 1.
         """
-        actions = self.normalizer.denormalize_actions(self.action_head.decode(raw))
+        decoded = self.action_head.decode(self.action_head.of_actions(raw))
+        actions = self.normalizer.denormalize_actions(decoded)
         return actions.clamp(self.lowest_action, self.highest_action)
 
     def loss(
@@ -215,11 +223,12 @@ class Policy(nn.Module):
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
-        actions: (B, T, A) in the units of the spec. For the other arguments see
-        `ActionHead.losses`.
+        raw: (B, T, K * F); actions: (B, T, K, A) in the units of the spec. For the other arguments
+        see `ActionHead.losses`.
         """
         targets = self.normalizer.normalize_actions(actions)
-        return self.action_head.losses(raw, targets, valid=valid, weights=weights)
+        predicted = self.action_head.of_actions(raw)
+        return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
 
     def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
         """Return what the sight memory sees of its camera; None for a policy without one."""

@@ -25,6 +25,9 @@ class PolicyConfig:
     sight_tokens: int = 0
     """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
     tick; 0 for a policy without one."""
+    chunk: int = 1
+    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
+    (Zhao et al. 2023)."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64

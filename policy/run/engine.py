@@ -27,7 +27,7 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run one tick. Returns the result of `Policy.decode`, (1, A), and the new state.
+        """Run one tick. Returns the result of `Policy.decode_chunk`, (1, K, A), and the new state.
 
         inputs and state: on the device that the engine was made for, with all proprioception valid.
         They are not changed, and later calls do not change what was returned.

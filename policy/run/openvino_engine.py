@@ -35,7 +35,7 @@ class OpenVinoEngine(Engine):
     ) -> None:
         """`policy` must be in evaluation mode, on the CPU. `threads` defaults to PyTorch's number."""
         inputs, state = example_tick(policy)
-        self._decode = policy.decode
+        self._decode = policy.decode_chunk
         self._layout = TickLayout(policy.spec, tuple(state))
         example = self._layout.flatten(inputs, state)
         tick = TickModule(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
@@ -50,8 +50,8 @@ class OpenVinoEngine(Engine):
         # PyTorch decodes: OpenVINO's clamp turns NaN, which must not become a command, into a limit,
         # and bfloat16 would round the limits.
         with torch.inference_mode():
-            action = self._decode(raw)[:, 0]
-        return action, dict(zip(self._layout.state_names, values, strict=True))
+            actions = self._decode(raw)[:, 0]
+        return actions, dict(zip(self._layout.state_names, values, strict=True))
 
 
 def require_agreement(

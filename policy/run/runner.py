@@ -26,7 +26,9 @@ from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.engine_choice import make_engine
 from ttm.policy.run.engine_options import EngineName, Precision
+from ttm.policy.run.execution.choice import NEWEST, make_execution
 from ttm.policy.run.freshness import require_fresh
+from ttm.policy.run.snapshot import array_to_text, text_to_array
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
 STATE = "state."
@@ -53,12 +55,13 @@ class PolicyRunner:
         device: torch.device | str = "cpu",
         engine: EngineName = "auto",
         precision: Precision = "float32",
+        execution: str = NEWEST,
     ) -> None:
         """Move `policy` to `device`, set it to evaluation mode, and prepare the engine.
 
         max_age_s: the greatest age of an observation, in seconds; None to accept any age.
         engine and precision: see `make_engine`. On a CPU the preparation takes a second or more, and
-        `torch.get_num_threads()` threads run the ticks.
+        `torch.get_num_threads()` threads run the ticks. execution: see `execute_by`.
         """
         if max_age_s is not None and not max_age_s > 0:
             raise UserError(
@@ -70,6 +73,7 @@ class PolicyRunner:
         self._low, self._high = self.spec.action_limits
         self.max_age_s = max_age_s
         self.device = torch.device(device)
+        self.execute_by(execution)
         self.engine = make_engine(self.policy, self.device, engine, precision)
         self._state: CoreState = {}
         self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
@@ -85,12 +89,20 @@ class PolicyRunner:
         max_age_s: float | None = None,
         engine: EngineName = "auto",
         precision: Precision = "float32",
+        execution: str = NEWEST,
     ) -> PolicyRunner:
         """Load a checkpoint. Raises `UserError` if it was made for another spec than `spec`."""
         policy, _ = load_checkpoint(path, device)
         if spec is not None:
             policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
-        return cls(policy, max_age_s=max_age_s, device=device, engine=engine, precision=precision)
+        return cls(
+            policy,
+            max_age_s=max_age_s,
+            device=device,
+            engine=engine,
+            precision=precision,
+            execution=execution,
+        )
 
     @property
     def previous_action(self) -> Array:
@@ -107,6 +119,14 @@ class PolicyRunner:
         """
         return _to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
+    def execute_by(self, execution: str) -> None:
+        """Choose which actions of a policy that predicts chunks are carried out, from the next tick on.
+
+        execution: "receding:N" or "ensemble:M"; see `make_execution`. What was planned is forgotten.
+        """
+        self._execution = make_execution(execution, self.policy.config.chunk, self.spec.action_size)
+        self._plan = self._execution.initial_plan()
+
     def reset(
         self,
         instruction: str,
@@ -118,18 +138,23 @@ class PolicyRunner:
 
         embedding: of the instruction, (L,). None to take it from the checkpoint, or else to compute it
         by the language model. keep_memory: change the instruction only, and keep memory, tick count
-        and previous action.
+        and previous action. Actions that were planned for the old instruction are forgotten.
         """
         language = self._embed(instruction, embedding)
         if not keep_memory:
             self._clear()
+        self._plan = self._execution.initial_plan()
         self.instruction = instruction
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
 
     def erase_memory(self) -> None:
-        """Set the memory to the initial one. Instruction, tick count and previous action stay."""
+        """Set the memory to the initial one, and forget the actions that were planned with it.
+
+        Instruction, tick count and previous action stay.
+        """
         with torch.no_grad():
             self._state = self.policy.initial_state(1)
+        self._plan = self._execution.initial_plan()
 
     def step(
         self, observation: Observation, *, stamp_s: float | None = None, now_s: float | None = None
@@ -144,14 +169,15 @@ class PolicyRunner:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
-        action, state = self.engine.step(self._inputs(observation), self._state)
-        decoded = _to_numpy(action[0])
-        if not np.isfinite(decoded).all():
+        actions, state = self.engine.step(self._inputs(observation), self._state)
+        chunk = _to_numpy(actions[0])  # (K, A)
+        if not np.isfinite(chunk).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
+        decoded, plan = self._execution.next(chunk, self._plan)
         values, probabilities = self._chosen(decoded)
-        self._state, self._previous_action = state, values
+        self._state, self._plan, self._previous_action = state, plan, values
         self.tick += 1
         return Action(self.spec, values.copy(), probabilities)
 
@@ -191,24 +217,30 @@ class PolicyRunner:
         if self.instruction is None:
             raise UserError("there is nothing to save before reset(instruction)")
         return {
-            "spec": _text_to_array(self.spec.to_json()),
-            "instruction": _text_to_array(self.instruction),
+            "spec": text_to_array(self.spec.to_json()),
+            "instruction": text_to_array(self.instruction),
             "language": _to_numpy(self._language[0]),
             "tick": np.array(self.tick, np.int64),
             "previous_action": self._previous_action.copy(),
             **{STATE + name: _to_numpy(value[0]) for name, value in self._state.items()},
+            **self._execution.to_snapshot(self._plan),
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Continue from `snapshot`. On the same machine, the next actions are bit-identical."""
+        """Continue from `snapshot`. On the same machine, the next actions are bit-identical.
+
+        A snapshot that a runner with another `execution` took has no plan for this one, which then
+        begins with the next tick's chunk.
+        """
         self._require_restorable(snapshot)
+        self._plan = self._execution.from_snapshot(snapshot)
         self._state = {
             n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
         }
         self._language = self._from_snapshot(snapshot["language"], self._language)
         self._previous_action = np.array(snapshot["previous_action"], np.float32)
         self.tick = int(snapshot["tick"])
-        self.instruction = _array_to_text(snapshot["instruction"])
+        self.instruction = array_to_text(snapshot["instruction"])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
         """Return the commands and the probabilities of an `Action`, (A,) each."""
@@ -284,7 +316,7 @@ class PolicyRunner:
             raise UserError(
                 f"the snapshot lacks {', '.join(missing)}; give one that snapshot() made"
             )
-        theirs = PolicySpec.from_json(_array_to_text(snapshot["spec"]))
+        theirs = PolicySpec.from_json(array_to_text(snapshot["spec"]))
         self.spec.require_compatible(theirs, theirs="the snapshot", ours="this policy")
         for name, value in now.items():
             given = np.asarray(snapshot[name])
@@ -303,11 +335,3 @@ def _to_numpy(values: Tensor) -> Array:
     """Return a copy as an array."""
     copy: Array = values.detach().cpu().numpy().copy()
     return copy
-
-
-def _text_to_array(text: str) -> npt.NDArray[np.uint8]:
-    return np.array(list(text.encode()), np.uint8)
-
-
-def _array_to_text(values: Array) -> str:
-    return np.asarray(values, np.uint8).tobytes().decode()

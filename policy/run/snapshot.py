@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import Array
@@ -43,3 +44,13 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         raise UserError(
             f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
         ) from error
+
+
+def text_to_array(text: str) -> npt.NDArray[np.uint8]:
+    """Return a text as an entry of a snapshot."""
+    return np.array(list(text.encode()), np.uint8)
+
+
+def array_to_text(values: Array) -> str:
+    """Return the text that `text_to_array` made an entry of."""
+    return np.asarray(values, np.uint8).tobytes().decode()

@@ -59,7 +59,7 @@ class TickModule(nn.Module):
         self.layout = layout
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the raw prediction, (1, 1, F), and the new state in the order of the layout."""
+        """Return the raw prediction, (1, 1, K * F), and the new state in the order of the layout."""
         inputs, state = self.layout.unflatten(tensors)
         raw, state = self.policy.step(inputs, state)
         return raw, *(state[name] for name in self.layout.state_names)

@@ -26,7 +26,7 @@ class TorchEngine(Engine):
         """See `Engine.step`."""
         with torch.inference_mode():
             raw, state = self._policy.step(inputs, state)
-            return self._policy.decode(raw)[:, 0], state
+            return self._policy.decode_chunk(raw)[:, 0], state
 
 
 class CompiledTorchEngine(Engine):
@@ -45,7 +45,7 @@ class CompiledTorchEngine(Engine):
 
         def decoded_tick(*tensors: Tensor) -> tuple[Tensor, ...]:
             raw, *values = tick(*tensors)
-            return policy.decode(raw)[:, 0], *values
+            return policy.decode_chunk(raw)[:, 0], *values
 
         self._tick = torch.compile(decoded_tick, mode="reduce-overhead", dynamic=False)
         self._warm_up(policy)
@@ -56,5 +56,5 @@ class CompiledTorchEngine(Engine):
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             outputs = self._tick(*self._layout.flatten(inputs, state))
             # The next tick overwrites the tensors that the graph returned.
-            action, *values = (value.clone() for value in outputs)
-        return action, dict(zip(self._layout.state_names, values, strict=True))
+            actions, *values = (value.clone() for value in outputs)
+        return actions, dict(zip(self._layout.state_names, values, strict=True))

@@ -10,6 +10,7 @@ import torch
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.execution.execution import EXECUTION
 from ttm.policy.run.runner import STATE, PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.sim.environment import Env, Expert, expert_of, spec_of
@@ -28,6 +29,10 @@ class PolicyActor:
         """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
         self._runner = runner
         self._embeddings = embeddings
+
+    def execute_by(self, execution: str) -> None:
+        """See `PolicyRunner.execute_by`."""
+        self._runner.execute_by(execution)
 
     @property
     def policy(self) -> Policy:
@@ -59,8 +64,12 @@ class PolicyActor:
         return {name: value for name, value in snapshot.items() if name.startswith(STATE)}
 
     def set_memory(self, memory: Mapping[str, np.ndarray]) -> None:
-        """Replace the memory by what `memory` returned, and leave all else as it is."""
-        self._runner.restore({**self._runner.snapshot(), **memory})
+        """Replace the memory by what `memory` returned, and leave all else as it is.
+
+        Actions that were planned with the old memory are forgotten, as they would carry on what it held.
+        """
+        kept = {n: value for n, value in self._runner.snapshot().items() if n != EXECUTION}
+        self._runner.restore({**kept, **memory})
 
 
 class ExpertActor:

@@ -25,6 +25,8 @@ PROBE = arg(
     + "."
 )
 
+EXECUTION = arg(help=f"{EXECUTION_HELP} One or several.")
+
 
 @dataclass(frozen=True)
 class EvaluateCommand:
@@ -36,8 +38,9 @@ class EvaluateCommand:
 
     Memory tasks show a cue, hide it for a gap, and then let the robot choose. Probes change the memory
     from outside: a policy that uses its memory loses its choice when the memory is erased, and chooses
-    as another episode's cue asked for when the memory is exchanged. With several gaps or probes each
-    combination has a folder of its own in OUT, and report.html shows them all, with curves over the gap.
+    as another episode's cue asked for when the memory is exchanged. With several gaps, probes or
+    executions each combination has a folder of its own in OUT, and report.html shows them all, with
+    curves over the gap.
 
     For example:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
@@ -74,6 +77,7 @@ class EvaluateCommand:
     """Of the probe noise: the share of each token's norm."""
     cue: CueName = "hidden"
     """Hide the cue of memory tasks, or leave it on as a control, which a policy without memory solves."""
+    execution: Annotated[tuple[str, ...], EXECUTION] = (NEWEST,)
 
     def run(self) -> int:
         require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
@@ -95,4 +99,5 @@ class EvaluateCommand:
             probes=self.probe,
             cue=self.cue,
             noise=self.noise,
+            executions=self.execution,
         )

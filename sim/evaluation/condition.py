@@ -1,4 +1,4 @@
-"""The conditions of an evaluation: how long memory tasks hide their cue, and what is done to the memory.
+"""The conditions of an evaluation: gap and cue of memory tasks, what is done to the memory, execution.
 
 Importing this costs nothing, so that the command line can list the probes quickly.
 """
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ttm.policy.checks import require_above_0, require_at_least, require_some
+from ttm.policy.run.execution.choice import NEWEST, parse_execution
 from ttm.sim.environment import CueName
 
 ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
@@ -45,18 +46,22 @@ class Condition:
     cue: CueName = "hidden"
     noise: float | None = None
     """The share of each token's norm that is added as noise; None for other probes than "noise"."""
+    execution: str = NEWEST
+    """Which of the predicted actions are carried out; see `PolicyRunner.execute_by`."""
 
     @property
     def series(self) -> str:
         """The condition in words, without its gap: one curve over the gap is of one series."""
         words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
-        return ", ".join(words + (["cue left on"] if self.cue == "left_on" else []))
+        words += ["cue left on"] if self.cue == "left_on" else []
+        return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
 
     @property
     def folder(self) -> str:
         """A name for the folder of its results among those of other conditions."""
         gap = [] if self.gap is None else [f"gap_{self.gap}"]
-        return "_".join([*gap, self.probe])
+        execution = [] if self.execution == NEWEST else [self.execution.replace(":", "_")]
+        return "_".join([*gap, self.probe, *execution])
 
     @property
     def needs_memory_task(self) -> str | None:
@@ -74,18 +79,27 @@ class Condition:
 
 
 def conditions_of(
-    gaps: Sequence[int], probes: Sequence[ProbeName], cue: CueName, noise: float
+    gaps: Sequence[int],
+    probes: Sequence[ProbeName],
+    cue: CueName,
+    noise: float,
+    executions: Sequence[str] = (NEWEST,),
 ) -> list[Condition]:
-    """Return all combinations of gaps and probes, "live" first, each once.
+    """Return all combinations of gaps, probes and executions, "live" first, each once.
 
-    Raises `UserError` if a gap is below 0, if there is no probe, or if `noise` is not above 0.
+    Raises `UserError` if a gap is below 0, if there is no probe or no execution, if an execution is
+    unknown, or if `noise` is not above 0.
     """
-    require_some({"--probe": probes})
+    require_some({"--probe": probes, "--execution": executions})
+    for execution in executions:
+        parse_execution(execution)
     require_above_0({"--noise": noise})
     for gap in gaps:
         require_at_least(0, {"--gap": gap})
     ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
     return [
-        Condition(gap, probe, cue, noise if probe == "noise" else None)
-        for gap, probe in product(dict.fromkeys(gaps) if gaps else [None], ordered)
+        Condition(gap, probe, cue, noise if probe == "noise" else None, execution)
+        for gap, probe, execution in product(
+            dict.fromkeys(gaps) if gaps else [None], ordered, dict.fromkeys(executions)
+        )
     ]

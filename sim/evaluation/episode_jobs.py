@@ -57,6 +57,8 @@ class EpisodeWorker:
 
     def run(self, job: EpisodeJob) -> Outcome:
         """Run one episode and return how it ended."""
+        if isinstance(self._actor, PolicyActor):
+            self._actor.execute_by(job.condition.execution)
         spec, probe = spec_of(self._env), self._prepare(job)
         with ExitStack() as stack:
             watchers = [] if probe is None else [_before_ticks(probe)]
@@ -144,7 +146,7 @@ def run_episodes(
     """
     _require_memory(source, jobs)
     outcomes: dict[int, Outcome] = {}
-    arguments = (facts.name, source, _embed_instructions(facts, source, {job.task for job in jobs}))
+    arguments = (facts.name, source, _embed_instructions(facts, source, jobs))
     pool = WorkerPool(EpisodeWorker, arguments, workers=max(1, min(workers, len(jobs))))
     with _SuccessBar(label, len(jobs)) as bar, pool:
         for index, outcome in pool.run(jobs):
@@ -159,22 +161,32 @@ def _require_memory(source: str, jobs: Sequence[EpisodeJob]) -> None:
         raise UserError(
             f"--probe {probed[0]} acts on a policy's memory, and the expert has none; name a checkpoint"
         )
+    chunked = [job.condition.execution for job in jobs if job.condition.execution != NEWEST]
+    if source == EXPERT and chunked:
+        raise UserError(
+            f"--execution {chunked[0]} is for a policy that predicts chunks of actions, and the expert "
+            "does not; name a checkpoint"
+        )
 
 
-def _embed_instructions(facts: EnvFacts, source: str, tasks: set[str]) -> dict[str, np.ndarray]:
+def _embed_instructions(
+    facts: EnvFacts, source: str, jobs: Sequence[EpisodeJob]
+) -> dict[str, np.ndarray]:
     """Return embeddings of the instructions that the policy does not carry in its checkpoint.
 
-    They are computed here, once for all processes. That the checkpoint does not fit, or that there
-    is no expert, is found out here as well, before any process starts.
+    They are computed here, once for all processes. That the checkpoint or the executions do not fit,
+    or that there is no expert, is found out here as well, before any process starts.
     """
     if source == EXPERT:
         facts.require_expert()
         return {}
     with cpu_threads(1):
         policy = load_policy(source, facts.spec)
+        for execution in {job.condition.execution for job in jobs}:
+            make_execution(execution, policy.config.chunk, policy.spec.action_size)
         return {
             text: embed_instruction(text, policy.config.language_model)
-            for task in sorted(tasks)
+            for task in sorted({job.task for job in jobs})
             for text in facts.tasks[task]
             if text not in policy.known_instructions
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ttm.policy.errors import UserError
-from ttm.sim.environment import (
+from ttm.policy.run.execution.choice import NEWEST
     ALL_TASKS,
     KITCHEN,
     CueName,
@@ -71,7 +71,7 @@ def evaluate(
     label : str
         What the progress bar is called.
     condition : Condition
-        The gap of memory tasks, and what is done to the memory.
+        The gap of memory tasks, what is done to the memory, and which actions are carried out.
 
     Raises
     ------
@@ -164,20 +164,21 @@ def evaluate_and_report(
     probes: Sequence[ProbeName] = (LIVE,),
     cue: CueName = "hidden",
     noise: float = NOISE,
+    executions: Sequence[str] = (NEWEST,),
 ) -> int:
     """Evaluate, write result.json, report.html and the videos into `out`, and print the rates.
 
     `against` is the folder of another evaluation of the same environment to compare with; see
-    `evaluate` for the other arguments. With several gaps or probes, each of their combinations has
-    a folder of its own in `out`, and the page shows them all. Returns the exit code.
+    `evaluate` for the other arguments. With several gaps, probes or executions, each of their
+    combinations has a folder of its own in `out`, and the page shows them all. Returns the exit code.
     """
-    conditions = conditions_of(gaps, probes, cue, noise)
+    conditions = conditions_of(gaps, probes, cue, noise, executions)
     other = load_evaluation(against) if against else None
     if other:
         require_same_environment(other.environment, env)
     if other and len(conditions) > 1:
         raise UserError(
-            "--against takes an evaluation with one gap and one probe, not several; "
+            "--against takes an evaluation with one gap, probe and execution, not several; "
             f"compare them afterwards: ttm compare {against} {out}"
         )
     folders = [out / condition.folder for condition in conditions] if len(conditions) > 1 else [out]

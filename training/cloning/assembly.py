@@ -38,7 +38,7 @@ from ttm.training.cloning.network_choice import (
     chosen_network,
     require_same_core,
     require_same_head,
-    with_chosen_core,
+    with_chosen_parts,
 )
 from ttm.training.cloning.options import TrainOptions
 from ttm.training.cloning.recall.recall_loss import RecallLoss
@@ -48,7 +48,7 @@ from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
 from ttm.training.common.allocator import keep_freed_memory
 
-NEW_CORE = "the core is new, with random weights; all else begins as {} has it"
+NEW_PARTS = "what the options change in the network is new, with random weights; all else begins as {} has it"
 
 
 def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
@@ -110,9 +110,11 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
     loaded = load_checkpoint(checkpoint_path(options.init))[0]
     require_same_head(loaded.config, options.head_options, str(options.init))
     torch.manual_seed(options.seed)  # for the random weights of a new core
-    policy = with_chosen_core(loaded, options.core, options.core_options, options.sight_tokens)
+    policy = with_chosen_parts(
+        loaded, options.core, options.core_options, options.sight_tokens, options.chunk
+    )
     if policy is not loaded:
-        console.print(f"note: {NEW_CORE.format(options.init)}", highlight=False, soft_wrap=True)
+        console.print(f"note: {NEW_PARTS.format(options.init)}", highlight=False, soft_wrap=True)
     return policy
 
 
@@ -130,6 +132,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.core_options,
             options.head_options,
             options.sight_tokens,
+            options.chunk,
         )
         policy = Policy(data.spec, network)
     if checkpoint is None or (options.new_statistics and not options.resume):
@@ -157,7 +160,7 @@ def _trainer(
     options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
 ) -> Trainer:
     """Return the trainer with its data in memory, at the first step."""
-    source = batch_source(options, data, cache)
+    source = batch_source(options, data, cache, policy.config.chunk)
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
     errors = {

@@ -28,13 +28,15 @@ class TrainingBatch:
 
     inputs: PolicyInputs
     actions: Tensor
-    """(B, T, A) float32, the demonstrated actions in the spec's units."""
+    """(B, T, K, A) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
+    in the spec's units."""
     valid: Tensor
     """(B, T) bool: False at padding."""
     weights: Tensor
-    """(B, T, A) float32: weight of each binary dimension in the loss of its part."""
+    """(B, T, K, A) float32: weight of each binary dimension in the loss of its part."""
     tick_weights: Tensor
-    """(B, T) float32: weight of each tick in the losses of all parts."""
+    """(B, T, K) float32: weight of each action in the losses of all parts; 0 where the episode ends
+    before it."""
     memory_reset: Tensor
     """(B, T) bool: True where the memory is reset before the tick."""
     burn_in: int = 0
@@ -92,6 +94,7 @@ class BatchSource:
         tick_weights: Tensor | None = None,
         features: EpisodeFeatures | None = None,
         recall: RecallTargets | None = None,
+        chunk: int = 1,
         workers: int = 0,
     ) -> None:
         """Make a source; no batch is prepared yet.
@@ -99,6 +102,7 @@ class BatchSource:
         dropout, loss: None for their defaults. augmentation: None for none. memory: None for
         `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
         the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
+        chunk: K, the actions that the policy predicts at each tick.
         workers: processes that make batches; 0 for a thread of this process.
         """
         self.windows = windows
@@ -112,6 +116,7 @@ class BatchSource:
         self.tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
         self.features = features
         self.recall = recall
+        self.chunk = chunk
         self.workers = workers
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
@@ -170,12 +175,13 @@ class BatchSource:
             targets = self.recall.at(ticks, versions, whole_past=whole_past)
         reset = gathered["episode_start"]
         reset[:, 0] |= pick.restart
+        coming = self.windows.chunks(gathered, self.chunk)
         return TrainingBatch(
             inputs,
-            gathered["actions"],
+            coming.actions,
             gathered["valid"],
-            self._weights[ticks],
-            self.tick_weights[ticks],
+            self._weights[coming.dataset_tick],
+            self.tick_weights[coming.dataset_tick] * coming.inside,
             reset,
             burn_in,
             targets,

@@ -19,8 +19,8 @@ from ttm.training.cloning.recall.recall_loss import RecallLoss
 def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dict[str, Tensor]:
     """Return the weights of the ticks in the loss of each part.
 
-    weights: (B, T, A), which count for the dimensions of binary parts; tick_weights: (B, T), which
-    count for all parts -> part name -> (B, T).
+    weights: (..., A), which count for the dimensions of binary parts; tick_weights: (...), which
+    count for all parts -> part name -> (...), where (...) is (B, T, K) for chunks.
     """
     return {
         part.name: tick_weights * weights[..., spec.action_slices[part.name]].amax(dim=-1)
@@ -48,7 +48,8 @@ def cloning_losses(
     outputs, memory = policy.core_outputs(batch.inputs, memory, batch.memory_reset)
     raw = policy.action_head(outputs)
     weights = part_weights(policy.spec, batch.weights, batch.tick_weights)
-    losses = policy.loss(raw, batch.actions, valid=batch.valid, weights=weights)
+    valid = batch.valid.unsqueeze(-1).expand_as(batch.tick_weights)
+    losses = policy.loss(raw, batch.actions, valid=valid, weights=weights)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
         told = recall(outputs, batch.recall_targets, batch.valid)

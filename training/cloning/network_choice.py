@@ -33,6 +33,7 @@ def chosen_network(
     core_options: Sequence[str],
     head_options: Sequence[str] = (),
     sight_tokens: int | None = None,
+    chunk: int | None = None,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -42,6 +43,7 @@ def chosen_network(
         core=with_options(sized, core_options),
         head=with_head_options(config.head, head_options),
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
+        chunk=config.chunk if chunk is None else chunk,
     )
 
 
@@ -58,14 +60,19 @@ def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> Actio
     return changed
 
 
-def with_chosen_core(
-    policy: Policy, core: str, options: Sequence[str], sight_tokens: int | None = None
+def with_chosen_parts(
+    policy: Policy,
+    core: str,
+    options: Sequence[str],
+    sight_tokens: int | None = None,
+    chunk: int | None = None,
 ) -> Policy:
-    """Return `policy` if it has the core asked for, else a copy with a new core of random weights.
+    """Return `policy` if it has the parts asked for, else a copy with new ones of random weights.
 
-    The new core has the old one's sizes, changed by `options`. All other weights are kept, except
+    A new core has the old one's sizes, changed by `options`. All other weights are kept, except
     the action head's if the new core has another number of outputs. With another number of
-    `sight_tokens` the core is new, too, and so is the sight memory; None keeps what there is.
+    `sight_tokens` the core is new, too, and so is the sight memory. With another `chunk` the action
+    head is new. None keeps what there is.
     """
     config = (
         policy.config.core
@@ -73,10 +80,8 @@ def with_chosen_core(
         else sized_like(core, policy.config.core)
     )
     config = with_options(config, options)
-    wanted = policy.config.sight_tokens if sight_tokens is None else sight_tokens
-    if (config, wanted) == (policy.config.core, policy.config.sight_tokens):
-        return policy
-    return _with_new_core(policy, config, wanted)
+    network = _network(policy.config, config, sight_tokens, chunk)
+    return policy if network == policy.config else _with_new_parts(policy, network)
 
 
 def with_vision_kept(
@@ -87,11 +92,10 @@ def with_vision_kept(
     The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
 
     core: the configuration of its core; None for that of `policy`. sight_tokens: as in
-    `with_chosen_core`.
+    `with_chosen_parts`.
     """
-    config = policy.config.core if core is None else core
-    wanted = policy.config.sight_tokens if sight_tokens is None else sight_tokens
-    return _with_new_core(policy, config, wanted, fresh=(CORE, ACTION_HEAD))
+    network = _network(policy.config, core or policy.config.core, sight_tokens)
+    return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD))
 
 
 def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:
@@ -138,16 +142,28 @@ def _is(config: CoreConfig, core: str) -> bool:
     return core in (AUTO, core_name(config))
 
 
-def _with_new_core(
-    policy: Policy, config: CoreConfig, sight_tokens: int, fresh: tuple[str, ...] | None = None
+def _network(
+    config: PolicyConfig, core: CoreConfig, sight_tokens: int | None, chunk: int | None = None
+) -> PolicyConfig:
+    """Return `config` with another core, and with other values of what is not None."""
+    given = {"sight_tokens": sight_tokens, "chunk": chunk}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(config, core=core, **changes)
+
+
+def _with_new_parts(
+    policy: Policy, network: PolicyConfig, fresh: tuple[str, ...] | None = None
 ) -> Policy:
-    """Return a copy with the core of `config`; parameters whose names start with `fresh` are new."""
-    network = replace(policy.config, core=config, sight_tokens=sight_tokens)
-    made = build_empty(policy.spec, network)
+    """Return a copy that is built as `network`; parameters whose names start with `fresh` are new.
+
+    None for the parts in which `network` differs.
+    """
+    made, old = build_empty(policy.spec, network), policy.config
+    new_core = (network.core, network.sight_tokens) != (old.core, old.sight_tokens)
+    new_head = made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk
     if fresh is None:
-        same_outputs = made.core.num_outputs == policy.core.num_outputs
-        fresh = (CORE,) if same_outputs else (CORE, ACTION_HEAD)
-    if sight_tokens != policy.config.sight_tokens:
+        fresh = (CORE,) * new_core + (ACTION_HEAD,) * new_head
+    if network.sight_tokens != old.sight_tokens:
         fresh = (*fresh, SIGHT)
     kept = {
         name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)

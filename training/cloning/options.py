@@ -81,6 +81,10 @@ class TrainOptions:
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
+    chunk: int | None = None
+    """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
+    are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
+    checkpoint's with --init, otherwise 1."""
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""
@@ -96,7 +100,8 @@ class TrainOptions:
     init: Path | None = None
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
     that comes with the project. It must be for the robot of the data. With another --core or
-    --core-options, or other --sight-tokens, only these are new."""
+    --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
+    head is."""
     new_statistics: bool = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"
@@ -169,7 +174,7 @@ class TrainOptions:
         if self.window != "episode":
             require_above_0(given("--window"))
         require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
-        require_above_0(given("--early-stopping", "--save-every", "--keep"))
+        require_above_0(given("--early-stopping", "--save-every", "--keep", "--chunk"))
         above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
         require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
         require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))

@@ -18,8 +18,13 @@ from ttm.training.cloning.training_data import Data
 from ttm.training.cloning.worker_processes import default_workers, require_room
 
 
-def batch_source(options: TrainOptions, data: Data, cache: FeatureCache | None) -> BatchSource:
-    """Return the source of batches, with frames or with the features of frozen vision."""
+def batch_source(
+    options: TrainOptions, data: Data, cache: FeatureCache | None, chunk: int = 1
+) -> BatchSource:
+    """Return the source of batches, with frames or with the features of frozen vision.
+
+    chunk: the actions that the policy predicts at each tick.
+    """
     features = None
     if cache is not None:
         versions = options.vision.augmented_versions
@@ -39,6 +44,7 @@ def batch_source(options: TrainOptions, data: Data, cache: FeatureCache | None) 
         ),
         features=features,
         recall=_recall_targets(options, features, windows),
+        chunk=chunk,
         workers=_workers(options, windows),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.execution.choice import make_execution
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_episodes
@@ -36,6 +37,7 @@ def drive_simulation(policy: PolicyParameters, sim: SimParameters) -> int:
     facts = inspect_env(sim.env)
     trained, _ = load_checkpoint(checkpoint)
     trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
+    make_execution(policy.execution, trained.config.chunk, trained.spec.action_size)
     policy = replace(policy, checkpoint=str(checkpoint))
     task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
     sim = replace(sim, task=task)

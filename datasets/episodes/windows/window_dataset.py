@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -55,6 +55,17 @@ class WindowBatch(TypedDict):
     """(B, T) int64, index into the ticks of the episode."""
     dataset_tick: Tensor
     """(B, T) int64, index into per-tick arrays such as `binary_transition_weights`."""
+
+
+class Chunks(NamedTuple):
+    """The next K actions of each tick of a batch."""
+
+    actions: Tensor
+    """(B, T, K, A) float32, in the spec's units."""
+    inside: Tensor
+    """(B, T, K) bool, False beyond the end of the episode."""
+    dataset_tick: Tensor
+    """(B, T, K) int64, the ticks of the actions, as in `WindowBatch`."""
 
 
 class WindowDataset(Dataset[WindowBatch]):
@@ -214,6 +225,17 @@ class WindowDataset(Dataset[WindowBatch]):
             tick=tick,
             dataset_tick=rows,
         )
+
+    def chunks(self, batch: WindowBatch, size: int) -> Chunks:
+        """Return the actions of each tick of `batch` and of the `size` - 1 ticks after it.
+
+        They may be of ticks after the window. Beyond the episode's end the last action stands.
+        """
+        ahead = torch.arange(size, device=batch["tick"].device)
+        last = self._lengths[batch["episode"]] - 1  # (B,)
+        left = (last[:, None] - batch["tick"]).unsqueeze(-1)  # (B, T, 1) ticks after each tick
+        rows = batch["dataset_tick"].unsqueeze(-1) + torch.minimum(ahead, left)
+        return Chunks(self._actions[rows], ahead <= left, rows)
 
     def binary_transition_weights(self, weight: float, radius: int = 1) -> Tensor:
         """Return loss weights that emphasise the ticks at which a gripper opens or closes.

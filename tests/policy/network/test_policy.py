@@ -40,7 +40,7 @@ def test_forward_equals_steps(
 def test_every_parameter_learns(policy: Policy, make_inputs: Make) -> None:
     inputs = replace(make_inputs(4, 3), proprioception_valid=torch.rand(4, 3) > 0.5)
     raw, _ = policy(inputs)
-    losses = policy.loss(raw, torch.rand(4, 3, 4))
+    losses = policy.loss(raw, torch.rand(4, 3, 1, 4))
     torch.stack(list(losses.values())).sum().backward()
     idle = [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()]
     assert idle == []

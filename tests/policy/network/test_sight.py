@@ -144,7 +144,7 @@ def test_every_parameter_of_it_learns(
     sighted: Policy, make_inputs: Callable[[int, int], PolicyInputs]
 ) -> None:
     raw, _ = sighted.train()(make_inputs(4, 3))
-    torch.stack(list(sighted.loss(raw, torch.rand(4, 3, 4)).values())).sum().backward()
+    torch.stack(list(sighted.loss(raw, torch.rand(4, 3, 1, 4)).values())).sum().backward()
     parameters = sighted.sight.named_parameters()  # type: ignore[union-attr]
     assert [name for name, p in parameters if p.grad is None or not p.grad.any()] == []
 

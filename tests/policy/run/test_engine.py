@@ -208,7 +208,7 @@ def test_bfloat16_is_near_and_stays_within_limits(policy: Policy) -> None:
         assert 0 < (action - wanted).abs().max() < 0.05
         assert (after["memory"] - wanted_after["memory"]).abs().max() < 0.1
         assert after["memory"].dtype == torch.float32
-        assert action[0, 0] == wanted[0, 0] == policy.highest_action[0]
+        assert action[0, 0, 0] == wanted[0, 0, 0] == policy.highest_action[0]
         state = wanted_after
 
 

@@ -73,6 +73,14 @@ def test_what_is_no_action_changes_nothing(runner: PolicyRunner, observe: Observ
         assert np.array_equal(runner.previous_action, command)
 
 
+def test_step_before_reset_is_an_error(policy: Policy, observe: Observe) -> None:
+    runner = PolicyRunner(policy, engine="torch")
+    assert (runner.tick, runner.instruction, policy.training) == (0, None, False)
+    assert not runner.memory_norms.any()  # the engine's warm-up leaves no trace
+    with pytest.raises(UserError, match="reset"):
+        runner.step(observe(0))
+
+
 def test_before_the_first_step_nothing_was_executed(runner: PolicyRunner) -> None:
     with pytest.raises(UserError, match="executed before step"):
         runner.executed(np.zeros(runner.spec.action_size))

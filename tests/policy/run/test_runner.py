@@ -1,4 +1,4 @@
-"""The contract of a tick, point by point, for every engine and for several kinds of cores."""
+"""The contract of a tick, point by point, for every engine, several cores, and every execution."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.engine_options import EngineName
+from ttm.policy.run.execution.choice import NEWEST, make_execution
+from ttm.policy.run.execution.execution import PLAN
 from ttm.policy.run.runner import STATE, PolicyRunner
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import Observation, PolicySpec
 
 Observe = Callable[[int], Observation]
-Runners = dict[tuple[EngineName, str], PolicyRunner]
+Runners = dict[tuple[EngineName, str, int, str], PolicyRunner]
 
 ENGINES: tuple[EngineName, ...] = ("torch", "openvino")
 OPTIONS = {
@@ -30,8 +32,14 @@ OPTIONS = {
     "tlb": ("num_latents=4", "chunk_size=3"),
     "hourglass": ("hierarchy=1@1 1@2 1@1",),
 }
-KINDS = tuple(product(ENGINES, OPTIONS))
-"""Engine and core."""
+CHUNK = 4
+KINDS = (
+    *((engine, core, 1, NEWEST) for engine, core in product(ENGINES, OPTIONS)),
+    ("torch", "ttm", CHUNK, "receding:3"),
+    ("openvino", "ttm", CHUNK, "ensemble:0.2"),
+)
+"""Engine, core, actions in a chunk, and execution."""
+Kind = tuple[EngineName, str, int, str]
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +48,25 @@ def made() -> Runners:
     return {}
 
 
-@pytest.fixture(params=KINDS, ids="-".join)
-def kind(request: pytest.FixtureRequest) -> tuple[EngineName, str]:
-    chosen: tuple[EngineName, str] = request.param
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    chosen: Kind = request.param
     return chosen
 
 
 @pytest.fixture
 def runner(
-    kind: tuple[EngineName, str],
+    kind: Kind,
     spec: PolicySpec,
     config: PolicyConfig,
     embedding: np.ndarray,
     made: Runners,
 ) -> PolicyRunner:
     if kind not in made:
-        engine, core = kind
+        engine, core, chunk, execution = kind
         chosen = with_options(sized_like(core, config.core), OPTIONS[core])
-        policy = stirred(Policy(spec, replace(config, core=chosen)))
-        made[kind] = PolicyRunner(policy, engine=engine)
+        policy = stirred(Policy(spec, replace(config, core=chosen, chunk=chunk)))
+        made[kind] = PolicyRunner(policy, engine=engine, execution=execution)
     made[kind].reset("open the drawer", embedding=embedding)
     return made[kind]
 
@@ -69,12 +77,6 @@ def stirred(policy: Policy) -> Policy:
         for parameter in policy.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return policy
-
-
-def another(runner: PolicyRunner) -> PolicyRunner:
-    """Return a new runner with the same weights, as another process would make it."""
-    engine: EngineName = "torch" if runner.engine.name == "torch" else "openvino"
-    return PolicyRunner(runner.policy, engine=engine)
 
 
 def state_of(runner: PolicyRunner) -> dict[str, np.ndarray]:
@@ -92,7 +94,7 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 
 
 def test_streaming_equals_the_parallel_forward_pass(
-    runner: PolicyRunner, observe: Observe, embedding: np.ndarray
+    runner: PolicyRunner, kind: Kind, observe: Observe, embedding: np.ndarray
 ) -> None:
     policy = runner.policy
     observations = [observe(i) for i in range(20)]
@@ -115,7 +117,12 @@ def test_streaming_equals_the_parallel_forward_pass(
         language=torch.from_numpy(embedding)[None],
     )
     with torch.no_grad():
-        parallel = policy.decode(policy(inputs)[0])[0].numpy()
+        chunks = policy.decode_chunk(policy(inputs)[0])[0].numpy()
+    execution = make_execution(kind[3], kind[2], policy.spec.action_size)
+    plan, parallel = execution.initial_plan(), []
+    for chunk in chunks:
+        action, plan = execution.next(chunk, plan)
+        parallel.append(action)
     streamed = np.stack([action.probabilities for action in taken])
     np.testing.assert_allclose(streamed, parallel, rtol=0, atol=1e-5)
 
@@ -200,11 +207,6 @@ def test_a_network_that_gives_nan_changes_nothing(
 # 3. Only reset(instruction) resets the memory.
 
 
-def test_step_before_reset_is_an_error(policy: Policy, observe: Observe) -> None:
-    with pytest.raises(UserError, match="reset"):
-        PolicyRunner(policy, engine="torch").step(observe(0))
-
-
 def test_reset_makes_it_as_new(
     runner: PolicyRunner, observe: Observe, embedding: np.ndarray
 ) -> None:
@@ -226,7 +228,7 @@ def test_memory_is_kept_when_asked_for(
     after = state_of(runner)
     assert runner.instruction == "close the drawer"
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
-    assert changed == {"instruction", "language"}
+    assert {name for name in changed if not name.startswith(PLAN)} == {"instruction", "language"}
 
 
 def test_no_horizon_ends_the_memory(runner: PolicyRunner, observe: Observe) -> None:
@@ -252,12 +254,14 @@ def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
 # 4. Snapshot and restore.
 
 
-def test_a_respawned_runner_goes_on_bit_for_bit(runner: PolicyRunner, observe: Observe) -> None:
+def test_a_respawned_runner_goes_on_bit_for_bit(
+    runner: PolicyRunner, kind: Kind, observe: Observe
+) -> None:
     for i in range(4):
         runner.step(observe(i))
     saved = snapshot_to_bytes(runner.snapshot())
     expected = [runner.step(observe(i)).probabilities for i in range(4, 8)]
-    other = another(runner)
+    other = PolicyRunner(runner.policy, engine=kind[0], execution=kind[3])  # as in a new process
     other.restore(snapshot_from_bytes(saved))
     assert (other.tick, other.instruction) == (4, "open the drawer")
     assert np.array_equal(expected, [other.step(observe(i)).probabilities for i in range(4, 8)])
@@ -333,13 +337,6 @@ def test_binary_parts_come_out_as_zero_or_one(runner: PolicyRunner, observe: Obs
     assert action.part("gripper").tolist() == [float(action.probabilities[gripper][0] >= 0.5)]
     assert 0 < action.probabilities[gripper][0] < 1
     assert np.array_equal(action.values[:3], action.probabilities[:3])
-
-
-def test_construction_leaves_no_trace_of_the_warm_up(policy: Policy) -> None:
-    runner = PolicyRunner(policy, engine="torch")
-    assert (runner.tick, runner.instruction) == (0, None)
-    assert not runner.memory_norms.any()
-    assert not policy.training
 
 
 def test_callers_cannot_reach_into_the_state(runner: PolicyRunner, observe: Observe) -> None:

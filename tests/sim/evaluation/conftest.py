@@ -61,7 +61,7 @@ def train(points: ModuleType) -> Policy:
     optimizer = torch.optim.AdamW(parameters, lr=3e-3)
     for _ in range(STEPS):
         outputs, _ = policy.core(tokens)
-        losses = policy.loss(policy.action_head(outputs), actions)
+        losses = policy.loss(policy.action_head(outputs), actions.unsqueeze(2))
         optimizer.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         optimizer.step()

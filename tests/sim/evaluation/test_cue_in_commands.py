@@ -40,7 +40,7 @@ class CueInCommands(Engine):
         red, _, blue = inputs.images["above"][0, 0, :, 0, 0].tolist()
         seen = float(np.sign(blue - red))
         before = float(inputs.previous_action[0, 0, 0].sign()) or -1.0
-        return torch.tensor([[STEP_M * (seen or before), 0.0]]), state
+        return torch.tensor([[[STEP_M * (seen or before), 0.0]]]), state
 
 
 class Silent(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -24,7 +24,7 @@ from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.network_choice import (
     chosen_network,
     require_same_core,
-    with_chosen_core,
+    with_chosen_parts,
     with_vision_kept,
 )
 from ttm.training.common.core_names import CoreChoice
@@ -113,7 +113,7 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
     policy.known_instructions = {"do 0": np.ones(384, np.float32)}
     options = ("hierarchy=1@1 1@2 1@1", f"process_size={outputs}")
-    made = with_chosen_core(policy, "hourglass", options)
+    made = with_chosen_parts(policy, "hourglass", options)
     assert core_name(made.config.core) == "hourglass"
     assert made.core.num_outputs == outputs
     assert list(made.known_instructions) == ["do 0"]
@@ -122,9 +122,9 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     for name, value in old.items():
         if not name.startswith(fresh):
             torch.testing.assert_close(new[name], value, rtol=0, atol=0)
-    assert with_chosen_core(policy, "auto", ()) is policy
-    assert with_chosen_core(policy, "lstm", ("num_layers=1",)) is policy
-    assert with_chosen_core(policy, "auto", ("num_layers=2",)).config.core != config.core
+    assert with_chosen_parts(policy, "auto", ()) is policy
+    assert with_chosen_parts(policy, "lstm", ("num_layers=1",)) is policy
+    assert with_chosen_parts(policy, "auto", ("num_layers=2",)).config.core != config.core
 
 
 def test_with_vision_kept_core_and_head_are_new(spec: PolicySpec) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ttm.policy.run.engine_options import EngineName, Precision
+from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
@@ -73,6 +74,7 @@ class PolicyParameters(LimitParameters):
             "with an error of about 0.4 % of the command."
         ),
     ] = "float32"
+    execution: Annotated[str, Parameter(EXECUTION_HELP)] = NEWEST
     threads: Annotated[
         int,
         Parameter(

@@ -41,6 +41,7 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
         device=parameters.device,
         engine=parameters.engine,
         precision=parameters.precision,
+        execution=parameters.execution,
     )
     contract.check(runner.spec)
     limits = SafetyLimits(
