@@ -42,10 +42,10 @@ def test_a_batch_has_windows_of_all_cameras(source: BatchSource) -> None:
     assert batch.inputs.images.keys() == {"head", "wrist"}
     assert batch.inputs.images["head"].shape == (4, 3, 3, 16, 16)
     assert batch.num_images == 2 * 4 * 3
-    assert batch.weights.shape == batch.actions.shape == (4, 3, 3)
+    assert batch.weights.shape == batch.actions.shape == (4, 3, 1, 3)
 
 
 def test_changes_of_the_gripper_weigh_more(source: BatchSource) -> None:
-    weights = torch.cat([batch.weights.flatten(0, 1) for batch in take(source, 0, 10)])
-    assert set(weights[:, 2].tolist()) == {1.0, 5.0}
-    assert set(weights[:, :2].flatten().tolist()) == {1.0}
+    weights = torch.cat([batch.weights.flatten(0, 2) for batch in take(source, 0, 10)])
+    assert set(weights[..., 2].flatten().tolist()) == {1.0, 5.0}
+    assert set(weights[..., :2].flatten().tolist()) == {1.0}

@@ -153,7 +153,8 @@ def test_windows_carried_over_equal_the_whole_episode(
     every = next(iter(BatchSource(whole, 4, 0, dropout=nothing_hidden).sample(1)))
     with torch.no_grad():
         raw = policy(every.inputs)[0].flatten(0, 1)
-        expected = dict(zip(map(tuple, every.actions.flatten(0, 1).tolist()), raw, strict=True))
+        ticks = map(tuple, every.actions[:, :, 0].flatten(0, 1).tolist())
+        expected = dict(zip(ticks, raw, strict=True))
         memory, begun, compared = None, [False, False], 0
         carried = BatchSource(windows, 2, 3, dropout=nothing_hidden, memory=Carried())
         for batch in islice(carried.batches(0), 10):
@@ -162,7 +163,7 @@ def test_windows_carried_over_equal_the_whole_episode(
                 # A lane may start inside an episode; an episode's first tick has no previous action.
                 begun[lane] |= not batch.inputs.previous_action_valid[lane, tick]
                 if begun[lane]:
-                    of_whole = expected[tuple(batch.actions[lane, tick].tolist())]
+                    of_whole = expected[tuple(batch.actions[lane, tick, 0].tolist())]
                     torch.testing.assert_close(
                         predictions[lane, tick], of_whole, rtol=1e-4, atol=1e-5
                     )

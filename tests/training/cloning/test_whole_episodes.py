@@ -36,7 +36,7 @@ def test_windows_are_whole_episodes_no_longer_than_the_longest_of_their_batch(
     for batch in batches:
         assert batch.memory_reset[:, 0].all()
         assert not batch.memory_reset[:, 1:].any()
-        for window, valid in zip(batch.actions, batch.valid, strict=True):
+        for window, valid in zip(batch.actions[:, :, 0], batch.valid, strict=True):
             assert valid.sum() == valid.nonzero().max() + 1
             episode = next(e for e in source.windows.episodes if e.num_samples == int(valid.sum()))
             assert torch.equal(window[valid], torch.from_numpy(episode.actions))
