@@ -1,8 +1,10 @@
-"""Recording scripted demonstrations, one crash-safe HDF5 file per episode, in several processes."""
+"""Recording scripted demonstrations, one crash-safe HDF5 file per episode, by several workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 from ttm.datasets.progress import track
@@ -18,8 +20,8 @@ from ttm.sim.environment import (
     require_memory_tasks,
 )
 from ttm.sim.evaluation.actors import load_policy
-from ttm.sim.processes import WorkerPool
 from ttm.sim.shipped import checkpoint_path
+from ttm.sim.workers.pool import WorkerPool
 
 MOST_FAILURES = 100
 """After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
@@ -32,7 +34,8 @@ def collect(
     task: str = ALL_TASKS,
     env: str = KITCHEN,
     episodes: int,
-    workers: int = 1,
+    workers: int | None = 1,
+    ray: str | None = None,
     first_seed: int = FIRST_DEMONSTRATION_SEED,
     disturbance: float = 1.0,
     policy: Path | None = None,
@@ -51,8 +54,11 @@ def collect(
         The environment's Gymnasium ID. It must have an expert.
     episodes : int
         Number of demonstrations of each task.
-    workers : int
-        Number of processes that share the work. It does not change the files.
+    workers : int, optional
+        Number of processes that share the work, None for one for each processor. It does not change
+        the files.
+    ray : str, optional
+        Address of a Ray cluster that does the work, which does not change the files either.
     first_seed : int
         Initial state of the first episode of each task.
     disturbance : float
@@ -90,29 +96,36 @@ def collect(
     out.mkdir(parents=True, exist_ok=True)
     pool = WorkerPool(
         Recorder,
-        (env, out, disturbance, checkpoint, embeddings, gap, cue),
+        (env, disturbance, checkpoint, embeddings, gap, cue),
         workers=workers,
+        ray=ray,
         advice="; what was recorded is kept, and the same command goes on",
     )
     with pool:
         for name in names:
-            kept = _record(name, episodes, first_seed, pool)
+            first = RecordingJob(name, first_seed, out, driven=checkpoint is not None)
+            kept = _record(first, episodes, pool)
             count = sum(track(kept, name, total=episodes))
             print(f"{name}: {count} episodes in {out}")
     return 0
 
 
 def _record(
-    task: str, episodes: int, first_seed: int, pool: WorkerPool[RecordingJob, bool]
+    first: RecordingJob, episodes: int, pool: WorkerPool[RecordingJob, bool]
 ) -> Iterator[int]:
-    """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept."""
-    missing, seed, failures = episodes, first_seed, 0
+    """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
+
+    Episodes whose file exists are kept as they are. first: the one with the lowest seed.
+    """
+    missing, seed, failures = episodes, first.seed, 0
     while missing > 0:
-        jobs = [RecordingJob(task, seed + i) for i in range(missing)]
+        jobs = [replace(first, seed=seed + i) for i in range(missing)]
         seed += missing
-        for _, kept in pool.run(jobs):
+        new = [job for job in jobs if not job.path.exists()]
+        there = repeat(True, len(jobs) - len(new))
+        for kept in chain(there, (recorded for _, recorded in pool.run(new))):
             failures = 0 if kept else failures + 1
-            _require_hope(task, failures, episodes, missing)
+            _require_hope(first.task, failures, episodes, missing)
             missing -= kept
             if kept:
                 yield 1

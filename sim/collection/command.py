@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from tyro.conf import arg
 from ttm.policy.checks import options, require_at_least
 from ttm.sim.environment import ALL_TASKS, FIRST_DEMONSTRATION_SEED, KITCHEN, CueName
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
+from ttm.sim.workers.options import RAY
 
 TASK = arg(
     metavar=TASK_METAVAR,
@@ -38,8 +38,10 @@ class CollectCommand:
     my_package:MyEnv-v0. It must have an expert; see ttm.sim.environment.PolicyEnv."""
     episodes: int = 100
     """Number of demonstrations of each task."""
-    workers: int = os.cpu_count() or 1
-    """Processes that share the work; the files are the same for any number."""
+    workers: int | None = None
+    """Processes that share the work, by default one for each processor; the files are the same for any
+    number."""
+    ray: Annotated[str | None, RAY] = None
     first_seed: int = FIRST_DEMONSTRATION_SEED
     """Initial state of the first episode; evaluation uses 0, 1, 2, …, so stay above those."""
     disturbance: float = 1.0
@@ -62,6 +64,7 @@ class CollectCommand:
             env=self.env,
             episodes=self.episodes,
             workers=self.workers,
+            ray=self.ray,
             first_seed=self.first_seed,
             disturbance=self.disturbance,
             policy=self.policy,

@@ -33,6 +33,16 @@ class RecordingJob:
 
     task: str
     seed: int
+    folder: Path
+    """Where the episode's file goes."""
+    driven: bool = False
+    """Whether a policy drives at first, which the file's name tells."""
+
+    @property
+    def path(self) -> Path:
+        """The episode's file."""
+        kind = "rollout" if self.driven else "demo"
+        return self.folder / f"{self.task}_{kind}_{self.seed}.hdf5"
 
 
 class Recorder:
@@ -42,8 +52,6 @@ class Recorder:
     ----------
     environment : str
         The environment's Gymnasium ID.
-    folder : Path
-        Where the episodes go, one file each.
     disturbance : float
         How strongly the execution is disturbed.
     policy : Path, optional
@@ -59,7 +67,6 @@ class Recorder:
     def __init__(
         self,
         environment: str,
-        folder: Path,
         disturbance: float,
         policy: Path | None,
         embeddings: Mapping[str, np.ndarray],
@@ -68,23 +75,19 @@ class Recorder:
     ):
         self._env = make_env(environment)
         self._spec = spec_of(self._env)
-        self._folder, self._disturbance = folder, disturbance
+        self._disturbance = disturbance
         self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
         self._embeddings, self._gap, self._cue = dict(embeddings), gap, cue
 
     def run(self, job: RecordingJob) -> bool:
-        """Record one episode unless its file exists. Return whether it is worth keeping, and kept."""
-        kind = "rollout" if self._runner else "demo"
-        path = self._folder / f"{job.task}_{kind}_{job.seed}.hdf5"
-        if path.exists():
-            return True
+        """Record one episode. Return whether it is worth keeping, and kept."""
         observation, info = self._env.reset(
             seed=job.seed, options=reset_options(job.task, self._gap, self._cue)
         )
         instruction = info["instruction"]
         embedding = self._embedding(instruction)
         rng = np.random.default_rng((job.seed, 1))
-        with EpisodeWriter(path, self._spec) as writer:
+        with EpisodeWriter(job.path, self._spec) as writer:
             success = self._drive(writer, observation, info, embedding, rng)
             if not success and self._runner is None:
                 return False

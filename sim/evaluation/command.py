@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +9,11 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ttm.policy.checks import options, require_at_least
+from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import ALL_TASKS, KITCHEN, CueName
 from ttm.sim.evaluation.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, ProbeName
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
+from ttm.sim.workers.options import RAY
 
 TASK = arg(
     metavar=TASK_METAVAR,
@@ -60,8 +61,10 @@ class EvaluateCommand:
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""
     episodes: int = 50
     """Initial states for each task."""
-    workers: int = os.cpu_count() or 1
-    """Processes that share the episodes; each needs about 1 GB of memory."""
+    workers: int | None = None
+    """Processes that share the episodes, by default one for each processor; each needs about 1 GB of
+    memory."""
+    ray: Annotated[str | None, RAY] = None
     first_seed: int = 0
     """Number of the first initial state. Stay below those of `ttm collect --first-seed`."""
     videos: int = 1
@@ -91,6 +94,7 @@ class EvaluateCommand:
             env=self.env,
             episodes=self.episodes,
             workers=self.workers,
+            ray=self.ray,
             first_seed=self.first_seed,
             videos=self.videos,
             max_ticks=self.max_ticks,

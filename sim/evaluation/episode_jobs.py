@@ -16,15 +16,17 @@ from ttm.datasets.progress import progress_bar
 from ttm.policy.errors import UserError
 from ttm.policy.network.language import embed_instruction
 from ttm.policy.run.attention_recorder import has_token_memory
+from ttm.policy.run.execution.choice import NEWEST, make_execution
 from ttm.policy.run.threads import cpu_threads
 from ttm.sim.environment import Env, EnvFacts, make_env, spec_of
-from ttm.sim.evaluation.actors import EXPERT, PolicyActor, load_policy, make_actor
+from ttm.sim.evaluation.actors import EXPERT, UNTRAINED, PolicyActor, load_policy, make_actor
 from ttm.sim.evaluation.condition import LIVE, Condition
 from ttm.sim.evaluation.memory_picture import EpisodeMemory
+from ttm.sim.evaluation.pages.media import memory_path, video_path
 from ttm.sim.evaluation.probes import PROBES, Probe, RememberingActor, Trial
 from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
-from ttm.sim.processes import WorkerPool
+from ttm.sim.workers.pool import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class EpisodeJob:
     task: str
     seed: int
     max_ticks: int | None
-    video: Path | None
-    """The file to film it to, or None."""
-    picture: Path | None = None
-    """The file for the picture of what the memory did, or None. Only a token memory has one."""
+    folder: Path | None
+    """Where its video and its picture go, or None if it has neither."""
+    video: bool = False
+    """Whether to film it, if the environment renders."""
+    picture: bool = False
+    """Whether to draw what the memory did, if it is a token memory."""
     condition: Condition = Condition()  # noqa: RUF009 (frozen)
 
     @property
@@ -51,9 +55,9 @@ class EpisodeJob:
 class EpisodeWorker:
     """One environment and one actor, which run episode after episode."""
 
-    def __init__(self, environment: str, source: str, embeddings: Mapping[str, np.ndarray]):
+    def __init__(self, environment: str, source: str | Path, embeddings: Mapping[str, np.ndarray]):
         self._env = make_env(environment)
-        self._actor = make_actor(source, self._env, embeddings)
+        self._actor = make_actor(str(source), self._env, embeddings)
 
     def run(self, job: EpisodeJob) -> Outcome:
         """Run one episode and return how it ended."""
@@ -62,10 +66,12 @@ class EpisodeWorker:
         spec, probe = spec_of(self._env), self._prepare(job)
         with ExitStack() as stack:
             watchers = [] if probe is None else [_before_ticks(probe)]
-            if job.video and _renders(self._env):
-                video = stack.enter_context(EpisodeVideo(job.video, spec.rate_hz))
+            film = video_path(job.folder if job.video else None, job.task, job.seed)
+            if film and _renders(self._env):
+                video = stack.enter_context(EpisodeVideo(film, spec.rate_hz))
                 watchers.append(self._filming(video))
-            memory = self._watched_memory() if job.picture else None
+            picture = memory_path(job.folder if job.picture else None, job.task, job.seed)
+            memory = self._watched_memory() if picture else None
             watchers += [] if memory is None else [memory.on_tick]
             outcome = run_episode(
                 self._env,
@@ -78,8 +84,8 @@ class EpisodeWorker:
                 gap=job.condition.gap,
                 cue=job.condition.cue,
             )
-        if memory is not None and job.picture:
-            memory.draw(job.picture, outcome, job.condition.cue)
+        if memory is not None and picture:
+            memory.draw(picture, outcome, job.condition.cue)
         return outcome if probe is None else _with_donor(outcome, probe)
 
     def _watched_memory(self) -> EpisodeMemory | None:
@@ -138,16 +144,22 @@ def _renders(env: Env) -> bool:
 
 
 def run_episodes(
-    facts: EnvFacts, source: str, jobs: Sequence[EpisodeJob], workers: int, label: str
+    facts: EnvFacts,
+    source: str,
+    jobs: Sequence[EpisodeJob],
+    workers: int | None,
+    label: str,
+    ray: str | None = None,
 ) -> list[Outcome]:
     """Run all jobs under a progress bar and return their outcomes, in the order of `jobs`.
 
-    source: see `ttm.sim.evaluation.actors.make_actor`.
+    source: see `ttm.sim.evaluation.actors.make_actor`; workers, ray: see `WorkerPool`.
     """
     _require_memory(source, jobs)
     outcomes: dict[int, Outcome] = {}
-    arguments = (facts.name, source, _embed_instructions(facts, source, jobs))
-    pool = WorkerPool(EpisodeWorker, arguments, workers=max(1, min(workers, len(jobs))))
+    checkpoint = source if source in (EXPERT, UNTRAINED) else Path(source)
+    arguments = (facts.name, checkpoint, _embed_instructions(facts, source, jobs))
+    pool = WorkerPool(EpisodeWorker, arguments, workers=workers, ray=ray, most=len(jobs))
     with _SuccessBar(label, len(jobs)) as bar, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome

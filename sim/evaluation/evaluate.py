@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ttm.policy.errors import UserError
 from ttm.policy.run.execution.choice import NEWEST
+from ttm.sim.environment import (
     ALL_TASKS,
     KITCHEN,
     CueName,
@@ -20,7 +21,7 @@ from ttm.sim.evaluation.actors import resolve_checkpoint
 from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
 from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_comparison
-from ttm.sim.evaluation.pages.media import memory_path, remove_media, video_path
+from ttm.sim.evaluation.pages.media import remove_media
 from ttm.sim.evaluation.pages.report import Section, write_report
 from ttm.sim.evaluation.result import (
     VIDEOS,
@@ -38,7 +39,8 @@ def evaluate(
     *,
     episodes: int,
     env: str = KITCHEN,
-    workers: int = 1,
+    workers: int | None = 1,
+    ray: str | None = None,
     first_seed: int = 0,
     max_ticks: int | None = None,
     video_folder: Path | None = None,
@@ -58,8 +60,11 @@ def evaluate(
         Number of initial states of each task.
     env : str
         The environment's Gymnasium ID.
-    workers : int
-        Number of processes that share the episodes. It does not change the result.
+    workers : int, optional
+        Number of processes that share the episodes, None for one for each processor. It does not
+        change the result.
+    ray : str, optional
+        Address of a Ray cluster that runs the episodes, which does not change the result either.
     first_seed : int
         Number of the first initial state.
     max_ticks : int, optional
@@ -86,6 +91,7 @@ def evaluate(
         episodes=episodes,
         env=env,
         workers=workers,
+        ray=ray,
         first_seed=first_seed,
         max_ticks=max_ticks,
         videos=videos,
@@ -101,7 +107,8 @@ def evaluate_conditions(
     *,
     episodes: int,
     env: str = KITCHEN,
-    workers: int = 1,
+    workers: int | None = 1,
+    ray: str | None = None,
     first_seed: int = 0,
     max_ticks: int | None = None,
     videos: int = 0,
@@ -123,19 +130,21 @@ def evaluate_conditions(
             task,
             seed,
             max_ticks,
-            video_path(folder if seed < first_seed + videos else None, task, seed),
-            memory_path(folder if videos and seed == first_seed else None, task, seed)
-            if condition.probe == LIVE and len(conditions) > 1
-            else None,
-            condition,
+            folder,
+            video=seed < first_seed + videos,
+            picture=condition.probe == LIVE
+            and len(conditions) > 1
+            and videos > 0
+            and seed == first_seed,
+            condition=condition,
         )
         for condition, folder in conditions.items()
         for task in names
         for seed in range(first_seed, first_seed + episodes)
     ]
-    for job, folder in ((job, conditions[job.condition]) for job in jobs):
-        remove_media(folder, job.task, job.seed)
-    outcomes = run_episodes(facts, source, jobs, workers, label)
+    for job in jobs:
+        remove_media(job.folder, job.task, job.seed)
+    outcomes = run_episodes(facts, source, jobs, workers, label, ray)
     evaluations = []
     for condition in conditions:
         ours = [o for job, o in zip(jobs, outcomes, strict=True) if job.condition == condition]
@@ -155,7 +164,8 @@ def evaluate_and_report(
     task: str = ALL_TASKS,
     env: str = KITCHEN,
     episodes: int,
-    workers: int = 1,
+    workers: int | None = 1,
+    ray: str | None = None,
     first_seed: int = 0,
     videos: int = 0,
     max_ticks: int | None = None,
@@ -189,6 +199,7 @@ def evaluate_and_report(
         episodes=episodes,
         env=env,
         workers=workers,
+        ray=ray,
         first_seed=first_seed,
         max_ticks=max_ticks,
         videos=videos,

@@ -1,0 +1,31 @@
+"""Machines that share the episodes of a result must have the same software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.sim.workers import software
+from ttm.sim.workers.software import require_same_software
+
+
+def test_a_machine_is_like_itself() -> None:
+    require_same_software(software.software())
+
+
+def test_the_first_difference_is_named() -> None:
+    wanted = {**software.software(), "mujoco": "3.0.0"}
+    with pytest.raises(
+        UserError, match=r"^mujoco is [\d.]+ there, but 3\.0\.0 where [^\n]*same on both$"
+    ):
+        require_same_software(wanted)
+
+
+def test_other_code_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = software._code()
+    (tmp_path / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path.parent))
+    monkeypatch.setattr(software, "CODE", (*software.CODE, tmp_path.name))
+    assert software._code() != before
