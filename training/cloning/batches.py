@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
-from ttm.training.cloning.augmentation import augment
+from ttm.training.cloning.augmentation import ImageChanges
 from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures
 from ttm.training.cloning.input_dropout import drop_inputs
 from ttm.training.cloning.memory_start import FromZero, MemoryStart, Pick
+from ttm.training.cloning.processes.group import Processes
 from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.worker_processes import made_by_workers
@@ -42,6 +43,8 @@ class TrainingBatch:
     burn_in: int = 0
     recall_targets: Tensor | None = None
     """(B, T, C) float32, with a recall loss."""
+    changes: Mapping[str, ImageChanges] | None = None
+    """Camera -> what is still to be done to its images, where a GPU augments them."""
 
     @property
     def num_images(self) -> int:
@@ -49,17 +52,33 @@ class TrainingBatch:
         return len(self.inputs.features or self.inputs.images) * self.valid.numel()
 
     def to(self, device: torch.device) -> TrainingBatch:
-        """Return the same batch on `device`."""
-        return TrainingBatch(
-            self.inputs.to(device),
-            self.actions.to(device),
-            self.valid.to(device),
-            self.weights.to(device),
-            self.tick_weights.to(device),
-            self.memory_reset.to(device),
-            self.burn_in,
-            None if self.recall_targets is None else self.recall_targets.to(device),
-        )
+        """Return the same batch on `device`, with the changes of its images carried out there."""
+        moved = self._each_tensor(lambda value: value.to(device, non_blocking=True))
+        if moved.changes is None:
+            return moved
+        images = {name: moved.changes[name].applied(x) for name, x in moved.inputs.images.items()}
+        return replace(moved, inputs=replace(moved.inputs, images=images), changes=None)
+
+    def pin_memory(self) -> TrainingBatch:
+        """Return the same batch in memory from which a GPU copies while it computes."""
+        return self._each_tensor(lambda value: value.pin_memory())
+
+    def _each_tensor(self, change: Callable[[Tensor], Tensor]) -> TrainingBatch:
+        """Return the batch with all tensors but the `changes` as `change` returns them."""
+        tensors = {
+            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, inputs=self.inputs.each_tensor(change), **tensors)
+
+    def of_windows(self, rows: slice) -> TrainingBatch:
+        """Return all ticks of some of the windows."""
+        tensors = {
+            name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        changes = self.changes and {
+            name: change.of_windows(rows) for name, change in self.changes.items()
+        }
+        return replace(self, inputs=self.inputs.of_windows(rows), changes=changes, **tensors)
 
     def at_ticks(self, ticks: slice) -> TrainingBatch:
         """Return some ticks of all windows, as a batch without burn-in."""
@@ -96,6 +115,8 @@ class BatchSource:
         recall: RecallTargets | None = None,
         chunk: int = 1,
         workers: int = 0,
+        processes: Processes | None = None,
+        device: torch.device | None = None,
     ) -> None:
         """Make a source; no batch is prepared yet.
 
@@ -103,7 +124,9 @@ class BatchSource:
         `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
         the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
         chunk: K, the actions that the policy predicts at each tick.
-        workers: processes that make batches; 0 for a thread of this process.
+        workers: processes that make batches; 0 for a thread of this process. processes: those that
+        share each batch, so that this source makes the windows of its own; None for all windows.
+        device: where they are trained on; a GPU augments the images itself. None for the CPU.
         """
         self.windows = windows
         self.batch_size = batch_size
@@ -118,6 +141,8 @@ class BatchSource:
         self.recall = recall
         self.chunk = chunk
         self.workers = workers
+        self.processes = Processes() if processes is None else processes
+        self._on_gpu = device is not None and device.type == "cuda"
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
         """Yield `count` batches that start from the initial memory.
@@ -138,7 +163,7 @@ class BatchSource:
         picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
         orders = enumerate(picks, start=first_step)
         if self.workers:
-            yield from made_by_workers(self._ordered, orders, self.workers)
+            yield from made_by_workers(self._ordered, orders, self.workers, pin=self._on_gpu)
             return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
             coming = None
@@ -158,15 +183,12 @@ class BatchSource:
         too.
         """
         rng = np.random.default_rng([self.seed, step])
-        gathered = self.windows.gather_at(pick.places, burn_in=burn_in, ticks=pick.ticks)
+        total, rows = len(pick.places), self.processes.rows(len(pick.places))
+        gathered = self.windows.gather_at(pick.places[rows], burn_in=burn_in, ticks=pick.ticks)
         ticks = gathered["dataset_tick"]
-        inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng)
-        if self._augmentation is not None:
-            config = self._augmentation
-            inputs = replace(
-                inputs, images={name: augment(x, config, rng) for name, x in inputs.images.items()}
-            )
-        versions = self._versions(len(ticks), rng)
+        inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng, total, rows)
+        changes = self._changes(inputs.images, total, rows, rng)
+        versions = self._versions(total, rows, rng)
         if self.features is not None:
             inputs = self.features.into(inputs, ticks, versions)
         targets = None
@@ -176,7 +198,7 @@ class BatchSource:
         reset = gathered["episode_start"]
         reset[:, 0] |= pick.restart
         coming = self.windows.chunks(gathered, self.chunk)
-        return TrainingBatch(
+        batch = TrainingBatch(
             inputs,
             coming.actions,
             gathered["valid"],
@@ -185,10 +207,26 @@ class BatchSource:
             reset,
             burn_in,
             targets,
+            changes,
         )
+        if not self._on_gpu:
+            return batch.to(torch.device("cpu"))
+        return batch if self.workers else batch.pin_memory()
 
-    def _versions(self, batch: int, rng: np.random.Generator) -> Tensor | None:
+    def _changes(
+        self, images: Mapping[str, Tensor], total: int, rows: slice, rng: np.random.Generator
+    ) -> dict[str, ImageChanges] | None:
+        """Draw how the images of `total` windows change; return that of the windows `rows`."""
+        if self._augmentation is None:
+            return None
+        drawn = {
+            name: ImageChanges.drawn(total, x.shape[-2:], self._augmentation, rng)
+            for name, x in images.items()
+        }
+        return {name: change.of_windows(rows) for name, change in drawn.items()}
+
+    def _versions(self, total: int, rows: slice, rng: np.random.Generator) -> Tensor | None:
         """Draw the version of the cached frames of each window, (B,) int64, if there are several."""
         if self.features is None or self.features.versions == 1:
             return None
-        return torch.from_numpy(rng.integers(self.features.versions, size=batch))
+        return torch.from_numpy(rng.integers(self.features.versions, size=total))[rows]

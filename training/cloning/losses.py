@@ -6,6 +6,8 @@ weight these ticks more than others (`LossConfig`). Weights of ticks apply to al
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.network.policy import Policy
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning.batches import TrainingBatch
-from ttm.training.cloning.recall.recall_loss import RecallLoss
+from ttm.training.cloning.recall.recall_loss import RECALL, RecallLoss
 
 
 def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dict[str, Tensor]:
@@ -30,17 +32,31 @@ def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dic
     }
 
 
+def weight_sums(spec: PolicySpec, batch: TrainingBatch) -> dict[str, Tensor]:
+    """Return the sum of the weights over which each loss of `cloning_losses` is a mean.
+
+    Part name -> 0-d tensor, and so for the results of the recall loss.
+    """
+    valid = batch.valid.unsqueeze(-1).to(torch.float32)
+    weights = part_weights(spec, batch.weights, batch.tick_weights)
+    sums = {name: (valid * weight).sum() for name, weight in weights.items()}
+    return {**sums, **dict.fromkeys(RECALL, valid.sum())}
+
+
 def cloning_losses(
     policy: Policy,
     batch: TrainingBatch,
     memory: CoreState | None = None,
     recall: RecallLoss | None = None,
+    portions: Mapping[str, Tensor] | None = None,
 ) -> tuple[dict[str, Tensor], CoreState]:
     """Return part name -> scalar loss with their sum as "loss", and the memory at the end.
 
     memory: the memory before the first tick; None for the initial memory. A batch with a burn-in
     starts from the memory after its burn-in instead. recall: its weighted loss is a part of the
-    sum, and its results are among those returned; the batch must have `recall_targets`.
+    sum, and its results are among those returned; the batch must have `recall_targets`. portions:
+    of each of the `weight_sums` of a larger batch, the portion that is in `batch`, so that the losses
+    of its parts add up to its own; None for a whole batch.
     """
     if batch.burn_in:
         memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
@@ -49,12 +65,18 @@ def cloning_losses(
     raw = policy.action_head(outputs)
     weights = part_weights(policy.spec, batch.weights, batch.tick_weights)
     valid = batch.valid.unsqueeze(-1).expand_as(batch.tick_weights)
-    losses = policy.loss(raw, batch.actions, valid=valid, weights=weights)
+    losses = _scaled(policy.loss(raw, batch.actions, valid=valid, weights=weights), portions)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
-        told = recall(outputs, batch.recall_targets, batch.valid)
+        told = _scaled(recall(outputs, batch.recall_targets, batch.valid), portions)
         losses, total = {**losses, **told}, total + recall.weight * told["recall"]
     return {**losses, "loss": total}, memory
+
+
+def _scaled(losses: dict[str, Tensor], portions: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    if portions is None:
+        return losses
+    return {name: loss * portions[name] for name, loss in losses.items()}
 
 
 @torch.no_grad()
