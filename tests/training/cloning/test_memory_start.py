@@ -229,7 +229,7 @@ def test_resumed_equals_unbroken(
 
 def test_the_choice_is_part_of_what_a_training_is(command: Make) -> None:
     command(steps=1).run()
-    with pytest.raises(UserError, match="--memory is carry, but the training to resume has zero"):
+    with pytest.raises(UserError, match=r"--memory \(zero then, carry now\)"):
         command(steps=2, memory="carry", resume=True).run()
     with pytest.raises(UserError, match="--burn-in is 0; give a number above 0"):
         command(memory="burn-in", burn_in=0).run()

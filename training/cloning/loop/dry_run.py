@@ -28,7 +28,7 @@ class Estimate:
     step_s: float
     """Median time of a step."""
     validation_s: float
-    """Time of a validation and of the savings that follow it."""
+    """Time of a validation."""
     steps: int
     """Steps that are left to do."""
     seconds: float
@@ -75,16 +75,20 @@ def _step_times(trainer: Trainer) -> list[float]:
 
 
 def _validation_time(trainer: Trainer) -> float:
-    """Return the time of a validation by that of its first episodes; 0 if none are held out."""
+    """Return the time of a validation, in which that of its first episodes stands for all."""
+    begun = time.perf_counter()
+    trainer.calibrate()
+    calibration_s = time.perf_counter() - begun
     errors = trainer.errors.get("validation")
     if errors is None:
-        return 0.0
+        return calibration_s
     lengths = errors.windows.episode_lengths
     some = replace(errors, most_episodes=EPISODES_AT_ONCE)
     begun = time.perf_counter()
     some.policy(trainer.average.model)
+    portion = sum(lengths[:EPISODES_AT_ONCE]) / sum(lengths)
     # The policy is validated twice, with its previous action and without.
-    return 2 * (time.perf_counter() - begun) * sum(lengths) / sum(lengths[:EPISODES_AT_ONCE])
+    return calibration_s + 2 * (time.perf_counter() - begun) / portion
 
 
 def _network_lines(trainer: Trainer) -> Iterator[str]:
@@ -95,7 +99,8 @@ def _network_lines(trainer: Trainer) -> Iterator[str]:
             frozen = "" if trained == number else f", {number - trained:,} of them frozen"
             yield f"{name.replace('_', ' ')}: {number:,} parameters{frozen}"
     sizes = core_to_dict(trainer.policy.config.core)
-    yield "core: " + " ".join(f"{name}={value}" for name, value in sizes.items())
+    kind = sizes.pop("kind")
+    yield f"sizes of the core, {kind}: " + " ".join(f"{k}={v}" for k, v in sizes.items())
 
 
 def _parameters(module: nn.Module) -> tuple[int, int]:
@@ -110,15 +115,17 @@ def _time_lines(trainer: Trainer, found: Estimate) -> Iterator[str]:
         f"a step: {found.step_s:.3g} s (median of {STEPS - 1}), {source.batch_size} windows of "
         f"{source.windows.window} ticks at most, {source.workers} worker processes"
     )
-    if found.validation_s:
-        left = config.validations - trainer.progress.validations
-        yield f"a validation: about {found.validation_s:.3g} s; {left} of them"
-    yield f"the whole training: about {found.steps:,} steps in {_in_words(found.seconds)}"
+    left = config.validations - trainer.progress.validations
+    yield f"a validation: about {found.validation_s:.3g} s; {left} of them"
+    limit = "about" if config.keeping.early_stopping is None else "at most"
+    yield f"the whole training: {limit} {found.steps:,} steps in {_in_words(found.seconds)}"
 
 
 def _in_words(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.1f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _memory_line(device: torch.device) -> str:

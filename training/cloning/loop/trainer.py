@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +16,14 @@ from ttm.policy.files import write_json
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
+from ttm.training.cloning.loop.clock import Clock
 from ttm.training.cloning.loop.ema import WeightAverage, calibrate_batch_norm
+from ttm.training.cloning.loop.gradients import Gradients
 from ttm.training.cloning.loop.optimizer import build_optimizer, set_learning_rate
 from ttm.training.cloning.loop.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.cloning.loop.run_folder import BEST, LAST, RESULT, resume_path, save_step
 from ttm.training.cloning.loop.run_log import RunLog
 from ttm.training.cloning.loop.validation import EpisodeErrors
-from ttm.training.cloning.losses import cloning_losses
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.settings.groups import KeepingConfig, OptimizerConfig
 from ttm.training.common.interruption import Interruption
@@ -53,10 +53,16 @@ class TrainerConfig:
     """What a training that resumes is compared with; see `save_resume`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     keeping: KeepingConfig = field(default_factory=KeepingConfig)
+    accumulate: int = 1
+    """The number of parts of a batch that each process takes in turn."""
 
 
 class Trainer:
-    """Trains one policy and writes all files into the folder `out`."""
+    """Trains one policy and writes all files into the folder `out`.
+
+    Where several processes train together, each has a trainer of its own, and all of them do the
+    same; the first alone writes files.
+    """
 
     def __init__(
         self,
@@ -76,7 +82,11 @@ class Trainer:
         self.policy = fabric.to_device(policy)
         self.average = WeightAverage(self.policy, config.average_decay)
         self.recall = None if recall is None else fabric.to_device(recall)
+        self.processes = source.processes
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
+        self._gradients = Gradients(
+            self.policy, self.recall, fabric, self.processes, config.accumulate
+        )
         self.optimizer = build_optimizer(self._trained, config.weight_decay, config.optimizer)
         self.progress = TrainingProgress()
         self._memory: CoreState | None = None  # the memory that the next batch starts from
@@ -86,7 +96,7 @@ class Trainer:
             for name, e in errors.items()
         }
         self._latest: dict[str, Any] = {}
-        self._begun_s = self._saved_s = time.monotonic()
+        self.clock = Clock(self.processes)
 
     @property
     def device(self) -> torch.device:
@@ -97,25 +107,26 @@ class Trainer:
         """Continue the training whose state is saved in `path`."""
         models = (self.policy, self.average.model)
         self.progress = load_resume(path, *models, self.optimizer, self.recall)
-        self._memory = load_memory(path, self.device)
+        self._memory = self.processes.windows_of_this(load_memory(path, self.device))
         self.average.updates = self.progress.step
-        self._begun_s = time.monotonic() - self.progress.elapsed_s
+        self.clock.start(self.progress.elapsed_s)
 
     def run(self, log: RunLog) -> int:
         """Train until the budget is spent, nothing improves any more, or a signal asks to stop.
 
-        Returns the exit code: 0, or that of the signal.
+        Returns the exit code: 0, or in the first process that of the signal.
         """
-        self._saved_s = time.monotonic()
-        self._begun_s = self._saved_s - self.progress.elapsed_s
+        self.clock.start(self.progress.elapsed_s)
         with Interruption() as interruption:
             for batch in self._batches():
                 self._train_step(batch, log)
+                self.clock.agree(interruption)
                 if interruption.signal_number is not None:
                     break
                 self._validate_or_save(log)
             self._finish(log, whole=interruption.signal_number is None)
-            return interruption.exit_code
+            self.processes.wait()  # until the first has written its files
+            return interruption.exit_code if self.processes.first else 0
 
     def _batches(self) -> Iterator[TrainingBatch]:
         """Yield batches until the training is done."""
@@ -137,19 +148,18 @@ class Trainer:
 
     def used(self) -> float:
         """Update the elapsed time, and return the portion of the budget that is used, in [0, 1]."""
-        self.progress.elapsed_s = time.monotonic() - self._begun_s
+        self.progress.elapsed_s = self.clock.elapsed_s
         return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
 
     def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Compute losses and gradients of a batch: the first half of a step. Returns the losses."""
+        """Compute losses and gradients of a batch: the first half of a step.
+
+        Returns the losses; where several processes train together, their portions add up.
+        """
         self.policy.train()
-        with self.fabric.autocast():
-            losses, memory = cloning_losses(
-                self.policy, batch.to(self.device), self._memory, self.recall
-            )
-        self._memory = self.source.memory.kept(memory)
         self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(losses["loss"])
+        losses, memory = self._gradients.of(batch, self._memory)
+        self._memory = self.source.memory.kept(memory)
         return losses
 
     def update_weights(self) -> Tensor:
@@ -166,11 +176,11 @@ class Trainer:
         learning_rate = self.config.schedule.learning_rate(step, used)
         set_learning_rate(self.optimizer, learning_rate)
         scalars = self.backpropagate(batch)
-        scalars["gradient_norm"] = self.update_weights()
+        scalars["gradient_norm"] = self.update_weights() / self.processes.count
         self.progress.step += 1
         log.add(scalars, batch.num_images)
         if step % IMAGES_EVERY == 0:
-            log.write_images(step, batch.inputs.images)
+            log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
             log.write(self.progress.step, self.used(), learning_rate)
 
@@ -182,14 +192,14 @@ class Trainer:
         due, every = int(self.used() * self.config.validations), self.config.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0
-        if not (validates or keeps or time.monotonic() - self._saved_s > SAVE_EVERY_S):
+        if not (validates or keeps or self.clock.since_saved_s > SAVE_EVERY_S):
             return
-        self._calibrate()
+        self.calibrate()
         if validates:
             self.progress.validations = due
             self._validate(log)
         self._save()
-        if keeps:
+        if keeps and self.processes.first:
             keep = self.config.keeping.keep
             save_step(self.out, self.progress.step, self.average.model, self._info(), keep)
         log.restart_clock()
@@ -200,11 +210,11 @@ class Trainer:
         The errors on training episodes are evaluated only after a complete training.
         """
         if whole and self._latest.get("step") != self.progress.step:
-            self._calibrate()
+            self.calibrate()
             self._validate(log)
         if whole and "training" in self.errors:
             self._latest["training"] = self._evaluate("training")
-        self._calibrate()
+        self.calibrate()
         self._save()
         if not (self.out / BEST).exists():
             self._save_checkpoint(BEST)
@@ -213,7 +223,7 @@ class Trainer:
             how = f"stopped early: the error has been lowest at step {self.progress.best_step};"
         log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
 
-    def _calibrate(self) -> None:
+    def calibrate(self) -> None:
         """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""
         if self.source.features is not None:
             return
@@ -249,12 +259,15 @@ class Trainer:
         return {who: error.to_json() for who, error in found.items()}
 
     def _save(self) -> None:
-        self._saved_s = time.monotonic()
+        self.clock.saved()
         self.used()
         self._save_checkpoint(LAST)
+        memory = self.processes.windows_of_all(self._memory)
+        if not self.processes.first:
+            return
         path, models = resume_path(self.out), (self.policy, self.average.model)
         state = (self.progress, self.config.facts, *models, self.optimizer)
-        save_resume(path, *state, self._memory, self.recall)
+        save_resume(path, *state, memory, self.recall)
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,
@@ -268,7 +281,8 @@ class Trainer:
         write_json(self.out / RESULT, result)
 
     def _save_checkpoint(self, name: str) -> None:
-        save_checkpoint(self.out / name, self.average.model, self._info())
+        if self.processes.first:
+            save_checkpoint(self.out / name, self.average.model, self._info())
 
     def _info(self) -> dict[str, Any]:
         minutes = round(self.progress.elapsed_s / 60, 2)

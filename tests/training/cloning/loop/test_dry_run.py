@@ -26,7 +26,7 @@ def test_what_is_trained_on_what_and_how_long_is_told(
     for words in (
         "obs used: head (camera 16x16), wrist",
         "4 episodes (20 ticks) to train on, 2 held out",
-        "core: kind=ttm memory_size=",
+        "sizes of the core, ttm: memory_size=",
         "a validation: about",
         "; 3 of them",
         "the whole training: about 1,000 steps in",
