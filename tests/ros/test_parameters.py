@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.declare import declare_parameters, descriptor, read_parameters
-from ttm_policy.limit_parameters import LIMIT_KINDS
+from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
 from ttm_policy.parameters import (
     LIMITS,
     NodeParameters,

@@ -17,16 +17,16 @@ from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
-from ttm_policy.common_parameters import ContractPath, StampedBaseCommands
-from ttm_policy.declared_parameter import (
+from ttm_policy.parameter_sets.common_parameters import ContractPath, StampedBaseCommands
+from ttm_policy.parameter_sets.declared_parameter import (
     DeclaredParameter,
     NodeParameters,
     Parameter,
     markdown_table,
     parameters_of,
 )
-from ttm_policy.limit_parameters import LIMITS, LimitParameters
-from ttm_policy.recorder_parameters import RecorderParameters
+from ttm_policy.parameter_sets.limit_parameters import LIMITS, LimitParameters
+from ttm_policy.parameter_sets.recorder_parameters import RecorderParameters
 
 __all__ = [
     "LIMITS",

@@ -15,7 +15,7 @@ from ttm_policy.contract.robot_contract import (
     ActionSink,
     Field,
 )
-from ttm_policy.limit_parameters import LIMIT_KINDS
+from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
 
 _OPTIONAL = frozenset({"per_second", "limit", "smooth"})
 

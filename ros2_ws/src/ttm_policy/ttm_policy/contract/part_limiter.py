@@ -18,7 +18,7 @@ from ttm_policy.contract.robot_contract import (
     VectorSource,
     Workspace,
 )
-from ttm_policy.limit_parameters import LIMIT_KINDS
+from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
 
 Vector = npt.NDArray[np.float32]
 Observation = Mapping[str, npt.NDArray[np.generic]]

@@ -14,7 +14,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.joint_limits import JointLimit
 from ttm_policy.contract.part_limiter import Observation, PartLimiter
 from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
-from ttm_policy.limit_parameters import LIMITS
+from ttm_policy.parameter_sets.limit_parameters import LIMITS
 
 Vector = npt.NDArray[np.float32]
 
@@ -28,7 +28,7 @@ class SafetyLimits:
     """
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, limits: Mapping[str, float]):
-        """limits: a value above 0 for each name in `ttm_policy.limit_parameters.LIMITS`."""
+        """limits: a value above 0 for each name in `ttm_policy.parameter_sets.limit_parameters.LIMITS`."""
         self._contract = contract
         self._low, self._high = spec.action_limits
         self._parts = {

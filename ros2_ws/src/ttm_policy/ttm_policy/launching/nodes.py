@@ -19,7 +19,7 @@ from launch.logging import launch_config
 from launch_ros.actions import Node
 
 from ttm.policy.errors import UserError
-from ttm_policy.declared_parameter import parameters_of
+from ttm_policy.parameter_sets.declared_parameter import parameters_of
 from ttm_policy.launching.launch_parameters import TOPICS, LaunchParameters, RobotLaunchParameters
 from ttm_policy.launching.parameter_files import require_section, write_defaults, write_given
 from ttm_policy.launching.values import check_name

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from ttm_policy.declared_parameter import NodeParameters, Parameter, parameters_of
+from ttm_policy.parameter_sets.declared_parameter import NodeParameters, Parameter, parameters_of
 
 
 def _limit(help_text: str, unit: str) -> Parameter:

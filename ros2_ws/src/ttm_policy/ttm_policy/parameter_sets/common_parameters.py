@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ttm_policy.declared_parameter import Parameter
+from ttm_policy.parameter_sets.declared_parameter import Parameter
 
 ContractPath = Annotated[
     str,

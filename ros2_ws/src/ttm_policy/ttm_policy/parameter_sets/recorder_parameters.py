@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ttm_policy.common_parameters import ContractPath, StampedBaseCommands
-from ttm_policy.declared_parameter import NodeParameters, Parameter
+from ttm_policy.parameter_sets.common_parameters import ContractPath, StampedBaseCommands
+from ttm_policy.parameter_sets.declared_parameter import NodeParameters, Parameter
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""The interface of everything by which a person can drive: `ttm_policy.teleop.source.Source`.
+
+Keyboard, gamepad, leader arm and web page each are one. A `TeleopSession` asks all its sources some
+fifty times a second, lets one of them drive, and takes care of limits, time-outs and the emergency
+stop; a source only says what the person wants. It uses no ROS, so that tests can set the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person wants the robot to do.
+
+    `values`, (A,), are in the order and the units of the spec's action, not limited yet: a displacement
+    per tick is that of a whole tick, however often the source is asked. NaN leaves a value to what is in
+    force: velocities are then zero, and a gripper or a joint keeps its goal.
+    """
+
+    values: Vector
+    stamp_s: float
+    """When the device was heard last, on the steady clock (`time.monotonic`), in seconds.
+
+    A key that is held counts as heard for as long as it repeats, and a gamepad or a page at each of its
+    messages. A wish that is older than `Source.timeout_s` stops the robot.
+    """
+
+
+class Source(Protocol):
+    """A device in a person's hands. All calls come from the thread that spins the node."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it, such as `keyboard`."""
+
+    @property
+    def timeout_s(self) -> float:
+        """The longest silence of the device, in seconds, after which the robot stops."""
+
+    def wish(self, now_s: float) -> Wish | None:
+        """Return what the person wants at a time on the steady clock, in seconds.
+
+        None means that nobody touches the controls. The robot then stands still; if a policy drives,
+        it goes on. A person who touches them and wants to stand still gives zeros.
+        """
+
+    def gives_back(self) -> bool:
+        """Return whether the person has asked, since the last call, that the policy drives again."""
+
+    def close(self) -> None:
+        """Let go of the device."""
