@@ -6,11 +6,14 @@ and cut after an early stage, so that small frames keep a feature map of useful 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from efficientnet_pytorch import EfficientNet
+from efficientnet_pytorch.utils import url_map
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -108,14 +111,27 @@ def load_network_weights(network: nn.Module, config: VisionConfig) -> str:
         else _state_from_file(config.weights)
     )
     state = {name: value for name, value in state.items() if not name.startswith("_fc.")}
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
+    misfit = _first_misfit(network.state_dict(), state)
+    if misfit is not None:
         raise UserError(
             f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
-            f"depth {config.depth_coefficient}); give weights of the same network"
-        ) from error
+            f"depth {config.depth_coefficient}): {misfit}; give weights of the same network, with the names "
+            "that efficientnet-pytorch gives them"
+        )
+    network.load_state_dict(state)
     return f"{config.weights} ({config.model})"
+
+
+def _first_misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
+    """Return where two state dicts differ in names or shapes, in words, or None if they do not."""
+    for name, tensor in wanted.items():
+        if name not in given:
+            if name.endswith("num_batches_tracked"):  # older files lack it, and nothing needs it
+                continue
+            return f"{name} is missing"
+        if given[name].shape != tensor.shape:
+            return f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
+    return next((f"{name} is not one of it" for name in given if name not in wanted), None)
 
 
 def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
@@ -157,29 +173,39 @@ def _replace_batch_norm(module: nn.Module) -> None:
 
 
 def _imagenet_state(model: str) -> dict[str, Tensor]:
+    """Download the weights that efficientnet-pytorch offers, or take them from torch's cache of such."""
+    url = url_map[model]
     try:
-        pretrained = EfficientNet.from_pretrained(model)
-    except OSError as error:  # urllib's errors are OSErrors
+        state: dict[str, Tensor] = torch.hub.load_state_dict_from_url(
+            url, map_location="cpu", check_hash=True, weights_only=True
+        )
+    except (OSError, RuntimeError) as error:  # urllib's errors are OSErrors
         raise UserError(
-            f"ImageNet weights of {model} could not be downloaded ({error}); "
-            f"give their file as weights, or weights 'random'"
+            f"ImageNet weights of {model} could not be downloaded ({error}); fetch {url} elsewhere, and "
+            "give that file in place of imagenet"
         ) from error
-    state: dict[str, Tensor] = pretrained.state_dict()
     return state
 
 
 def _state_from_file(path: str) -> dict[str, Tensor]:
     if not Path(path).is_file():
         raise UserError(
-            f"vision weights '{path}' are not there; give random, imagenet or an existing file"
+            f"vision weights '{path}' are not there; give imagenet or an existing file"
         )
     try:
         if path.endswith(".safetensors"):
-            loaded: dict[str, Tensor] = load_file(path)
+            loaded: Any = load_file(path)
         else:
             loaded = torch.load(path, map_location="cpu", weights_only=True)
-        return loaded
-    except (SafetensorError, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise UserError(
-            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
-        ) from error
+    except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise _no_state_dict(path) from error
+    if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
+        raise _no_state_dict(path)
+    return loaded
+
+
+def _no_state_dict(path: str) -> UserError:
+    return UserError(
+        f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict, which "
+        "holds tensors by name and nothing else"
+    )

@@ -43,6 +43,7 @@ from ttm.training.cloning.network_choice import (
 from ttm.training.cloning.options import TrainOptions
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.settings.config_file import write_config
+from ttm.training.cloning.settings.groups import NO_WEIGHTS
 from ttm.training.cloning.source import batch_source
 from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
@@ -133,8 +134,13 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.head_options,
             options.sight_tokens,
             options.chunk,
+            options.vision_weights,
         )
         policy = Policy(data.spec, network)
+        if policy.vision is None and options.vision_weights != NO_WEIGHTS:
+            raise UserError(
+                f"--vision-weights is {options.vision_weights}, but the data have no camera; leave it out"
+            )
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(dataset_statistics(data.training))
     for part in (data.training, data.validation):

@@ -15,10 +15,11 @@ from ttm.policy.cores.configs import core_name, sized_like, with_options
 from ttm.policy.cores.registry import TTM
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig
+from ttm.policy.network.config import ActionHeadConfig, VisionConfig
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
+from ttm.training.cloning.settings.groups import NO_WEIGHTS
 from ttm.training.common.core_names import AUTO
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
@@ -34,6 +35,7 @@ def chosen_network(
     head_options: Sequence[str] = (),
     sight_tokens: int | None = None,
     chunk: int | None = None,
+    vision_weights: str = NO_WEIGHTS,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -44,6 +46,20 @@ def chosen_network(
         head=with_head_options(config.head, head_options),
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
         chunk=config.chunk if chunk is None else chunk,
+        vision=with_vision_weights(config.vision, vision_weights),
+    )
+
+
+def with_vision_weights(config: VisionConfig, weights: str) -> VisionConfig:
+    """Return `config` with initial weights: `none` for random ones, `imagenet`, or a file.
+
+    Such weights are those of a whole EfficientNet with BatchNorm, so that a narrowed one becomes one.
+    It is still cut at the same stride.
+    """
+    if weights == NO_WEIGHTS:
+        return config
+    return replace(
+        config, weights=weights, norm="batch", width_coefficient=None, depth_coefficient=None
     )
 
 

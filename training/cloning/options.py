@@ -19,6 +19,7 @@ from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, PresetName
 from ttm.training.cloning.settings.groups import (
+    NO_WEIGHTS,
     AugmentationConfig,
     FrozenVisionConfig,
     InputDropoutConfig,
@@ -72,6 +73,10 @@ class TrainOptions:
     preset: PresetName = "tiny"
     """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
     paper)."""
+    vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
+    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, which it
+    downloads once), or a file with a state dict of that network (.pth, .safetensors). With either of
+    the last two, tiny has the first stages of EfficientNet-B0 at their full width."""
     core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
     core_options: tuple[str, ...] = ()
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
@@ -202,9 +207,15 @@ class TrainOptions:
                 f"--window episode starts at the first tick, before which there is no memory, but "
                 f"--memory is {memory}; leave --memory out, or give --window a number"
             )
-        if self.vision.freeze_vision and self.init is None:
+        if self.vision_weights != NO_WEIGHTS and self.init is not None:
             raise UserError(
-                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped"
+                f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
+                f"{self.init}; give one of them"
+            )
+        if self.vision.freeze_vision and self.init is None and self.vision_weights == NO_WEIGHTS:
+            raise UserError(
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, "
+                "or give --vision-weights"
             )
         if versions > 1 and not (self.vision.freeze_vision and self.augment):
             raise UserError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 import torch
 from efficientnet_pytorch import EfficientNet
+from efficientnet_pytorch.utils import url_map
 from safetensors.torch import save_file
 from torch import nn
 
@@ -96,8 +98,76 @@ def test_impossible_settings_are_named(change: dict[str, str], message: str) -> 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     save_file(EfficientNet.from_name("efficientnet-b0", include_top=False).state_dict(), path)
-    with pytest.raises(UserError, match="do not fit"):
+    with pytest.raises(
+        UserError,
+        match=r"do not fit [^\n]*: _conv_stem.weight is \(32, 3, 3, 3\), not \(8, 3, 3, 3\);",
+    ):
         FilmEfficientNet(replace(SMALL, weights=str(path)), 8, (32, 32))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"_conv_stem.weight": None}, "_conv_stem.weight is missing"),
+        ({"stem": torch.zeros(1)}, "stem is not one of it"),
+        ({"_bn0.num_batches_tracked": None, "_fc.weight": torch.zeros(1)}, None),
+    ],
+)
+def test_the_first_name_that_does_not_fit_is_told(
+    change: dict[str, torch.Tensor | None], message: str | None, tmp_path: Path
+) -> None:
+    """Counters that older files lack, and the classifier, do not matter."""
+    names = {"width_coefficient": 0.25, "depth_coefficient": 0.5}
+    plain = EfficientNet.from_name("efficientnet-b0", include_top=False, **names)
+    changed = {**plain.state_dict(), **change}
+    path = tmp_path / "weights.pth"
+    torch.save({name: value for name, value in changed.items() if value is not None}, path)
+    config = replace(SMALL, weights=str(path))
+    if message is None:
+        network = FilmEfficientNet(config, 8, (32, 32))
+        assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
+    else:
+        with pytest.raises(UserError, match=message):
+            FilmEfficientNet(config, 8, (32, 32))
+
+
+@pytest.mark.parametrize("content", [b"no weights", None, {"state_dict": {}}])
+def test_a_file_without_state_dict_is_told(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(Path("a class") if content is None else content, path)
+    with pytest.raises(UserError, match="cannot be read; give a PyTorch or safetensors state dict"):
+        FilmEfficientNet(replace(SMALL, weights=str(path)), 8, (32, 32))
+
+
+def test_imagenet_is_downloaded_from_where_the_package_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = EfficientNet.from_name("efficientnet-b0")
+    asked = []
+
+    def download(url: str, **options: object) -> dict[str, torch.Tensor]:
+        asked.append(url)
+        return plain.state_dict()
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", download)
+    network = FilmEfficientNet(VisionConfig(weights="imagenet", reduction=8), 8, (32, 32))
+    assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
+    assert asked == [url_map["efficientnet-b0"]]
+    assert network.weights_used == "imagenet (efficientnet-b0)"
+
+
+def test_without_network_the_file_to_fetch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(url: str, **options: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fail)
+    with pytest.raises(
+        UserError, match=r"^ImageNet [^\n]*no route[^\n]*fetch https://[^\n]*b0-\w+.pth else"
+    ):
+        FilmEfficientNet(VisionConfig(weights="imagenet"), 8, (32, 32))
 
 
 def test_positions_differ_everywhere() -> None:

@@ -13,6 +13,8 @@ from ttm.training.common.schedule import WarmupCosine
 Memory = Literal["zero", "carry", "burn-in"]
 Window = int | Literal["episode"]
 LoggerName = Literal["tensorboard", "csv", "wandb"]
+NO_WEIGHTS = "none"
+"""The value of --vision-weights for random ones."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class FrozenVisionConfig:
     """Training on features of vision that are computed once."""
 
     freeze_vision: bool = False
-    """With --init: keep the checkpoint's vision (EfficientNet, FiLM and the code of the instruction
-    that FiLM gets). Its features are computed once for each distinct frame and kept in memory, so
-    that a step takes a fraction of the time. TokenLearner and all else is trained."""
+    """With --init or --vision-weights: keep the vision that one of them gives (EfficientNet, FiLM and
+    the code of the instruction that FiLM gets). Its features are computed once for each distinct frame
+    and kept in memory, so that a step takes a fraction of the time. TokenLearner and all else is
+    trained."""
     augmented_versions: int = 1
     """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
     augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.

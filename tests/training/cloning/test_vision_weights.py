@@ -1,0 +1,60 @@
+"""`ttm train --vision-weights`: what vision starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from efficientnet_pytorch import EfficientNet
+from rich.console import Console
+
+from ttm.policy.errors import UserError
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.training.cloning.assembly import assembled
+from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.network_choice import with_vision_weights
+
+Make = Callable[..., TrainCommand]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with weights of EfficientNet-B0, as a download of ImageNet's would be."""
+    path = tmp_path_factory.mktemp("weights") / "b0.pth"
+    torch.save(EfficientNet.from_name("efficientnet-b0").state_dict(), path)
+    return path
+
+
+def test_tiny_starts_from_the_weights_of_a_file_and_resumes_without_it(
+    command: Make, weights: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.pth"
+    file.write_bytes(weights.read_bytes())
+    training = command(vision_weights=str(file), freeze_vision=True)
+    assert training.run() == 0
+    file.unlink()
+    policy = load_checkpoint(training.out / "last.safetensors")[0]
+    assert policy.vision is not None
+    assert torch.equal(policy.vision.stem[0].weight, torch.load(weights)["_conv_stem.weight"])
+    assert command(vision_weights=str(file), freeze_vision=True, resume=True).run() == 0
+
+
+@pytest.mark.parametrize("preset", ["base", "paper"])
+def test_larger_presets_keep_their_network(preset: str) -> None:
+    config = PRESETS[preset].vision
+    assert with_vision_weights(config, "none") == config
+    assert with_vision_weights(config, "imagenet") == replace(config, weights="imagenet")
+
+
+def test_a_file_of_another_network_is_an_error(command: Make, weights: Path) -> None:
+    with pytest.raises(UserError, match=r"do not fit efficientnet-b3 .*_conv_stem.weight is \(32,"):
+        assembled(command(preset="paper", vision_weights=str(weights)), Console(quiet=True))
+
+
+def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
+    with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision has"):
+        command(vision_weights="imagenet", init=Path("shipped")).run()
