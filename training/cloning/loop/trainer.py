@@ -216,7 +216,7 @@ class Trainer:
             self._latest["training"] = self._evaluate("training")
         self.calibrate()
         self._save()
-        if not (self.out / BEST).exists():
+        if self.progress.best_error is None or not (self.out / BEST).exists():
             self._save_checkpoint(BEST)
         how = "finished" if whole else "interrupted"
         if whole and self._stops_early:
