@@ -17,6 +17,7 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning import options
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.trainer import Trainer
+from ttm.training.common.schedule import Budget
 
 Make = Callable[..., TrainCommand]
 
@@ -56,6 +57,16 @@ def test_early_stopping_counts_validations_in_a_row_also_over_a_resume(
     assert "stopped early" in capsys.readouterr().err
     assert replace(training, resume=True).run() == 0
     assert result_of(training)["step"] == 7, "it has ended"
+
+
+def test_without_held_out_episodes_the_newest_weights_are_the_best(
+    command: Make, episodes: Path
+) -> None:
+    training = command(data=(str(episodes / "episode_0.hdf5"),), steps=1)
+    training.run()
+    longer = {"budget": Budget(steps=2), "resume": True, "resume_anyway": True}
+    assert replace(training, **longer).run() == 0  # type: ignore[arg-type]
+    assert load_checkpoint(training.out / "best.safetensors")[1]["steps"] == 2
 
 
 def test_early_stopping_needs_held_out_episodes(command: Make, episodes: Path) -> None:
