@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ttm.policy.errors import UserError
 from ttm.training.cloning.loop.loggers import Loggers
+from ttm.training.cloning.processes.group import Processes
 
 LINE_EVERY_S = 30.0
 """Seconds between two lines of progress where the output is no terminal."""
@@ -25,8 +26,18 @@ class RunLog:
     Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
     """
 
-    def __init__(self, loggers: Loggers, console: Console, start_progress: float = 0.0) -> None:
-        """start_progress: portion of the training that was done before, in [0, 1]."""
+    def __init__(
+        self,
+        loggers: Loggers,
+        console: Console,
+        start_progress: float = 0.0,
+        processes: Processes | None = None,
+    ) -> None:
+        """start_progress: portion of the training that was done before, in [0, 1].
+
+        processes: those that train together, whose scalars add up; None for one alone.
+        """
+        self._processes = Processes() if processes is None else processes
         self.console = console
         self.loggers = loggers
         self._sums: dict[str, Tensor] = {}
@@ -54,7 +65,7 @@ class RunLog:
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
         """Add one step.
 
-        scalars: 0-d tensors, on any device. images: the number of images in the batch.
+        scalars: 0-d tensors, on any device. images: the number of images of this process.
         """
         for name, value in scalars.items():
             self._sums[name] = (
@@ -69,12 +80,12 @@ class RunLog:
         Raises `UserError` if the mean loss is not finite.
         """
         seconds = time.monotonic() - self._since_s
-        means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        means = self._means()
         if not math.isfinite(means["loss"]):
-            raise UserError(
-                f"the loss is {means['loss']} after {step} steps; lower --learning-rate, or check the data"
-            )
-        rates = {"steps_per_s": self._count / seconds, "images_per_s": self._images / seconds}
+            told = f"the loss is {means['loss']} after {step} steps"
+            self._processes.agree(UserError(f"{told}; lower --learning-rate, or check the data"))
+        images = means.pop("images")
+        rates = {"steps_per_s": self._count / seconds, "images_per_s": images / seconds}
         scalars = {f"train/{name}": value for name, value in means.items()}
         scalars |= {"train/learning_rate": learning_rate}
         scalars |= {f"throughput/{name}": value for name, value in rates.items()}
@@ -83,6 +94,13 @@ class RunLog:
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
         self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
         self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
+
+    def _means(self) -> dict[str, float]:
+        """Return the mean of each scalar over the steps, and of all images as "images"."""
+        means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        means["images"] = float(self._images)
+        total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
+        return dict(zip(means, total.tolist(), strict=True))
 
     def restart_clock(self) -> None:
         """Forget the steps since the last `write`. Call this after a pause in training."""

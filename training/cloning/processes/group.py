@@ -8,6 +8,8 @@ windows, and everything that a decision depends on is summed over them or taken 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +17,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, distributed
 
+from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 
 Value = TypeVar("Value")
@@ -78,9 +81,32 @@ class Processes:
         distributed.all_gather_object(values, value)
         return values
 
+    def windows_of_all(self, state: CoreState | None) -> CoreState | None:
+        """Return the memory of all windows of a batch, given that of the windows of this process."""
+        if state is None or self.count == 1:
+            return state
+        parts = self.gathered({name: value.cpu() for name, value in state.items()})
+        return {name: torch.cat([part[name] for part in parts]) for name in state}
+
+    def windows_of_this(self, state: CoreState | None) -> CoreState | None:
+        """Return the memory of the windows of this process, given that of all windows of a batch."""
+        if state is None:
+            return None
+        return {name: value[self.rows(len(value))] for name, value in state.items()}
+
     def wait(self) -> None:
         """Wait until all processes are here."""
         self.sum(torch.zeros(1))
+
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Raise the `UserError` of any process in all of them; see `agree`."""
+        error = None
+        try:
+            yield
+        except UserError as met:
+            error = met
+        self.agree(error)
 
     def agree(self, error: UserError | None) -> None:
         """Raise the error that a process has met, if any: the first process raises it.
