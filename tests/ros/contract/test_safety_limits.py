@@ -208,6 +208,16 @@ def _goal(limits: SafetyLimits, contract: RobotContract, *arm: float) -> list[fl
     return list(CommandCodec(contract, ARM).encode(action, Time())["goal"].points[0].positions)
 
 
+def test_commands_between_ticks_obey_the_same_limits_in_time() -> None:
+    limits = WIDE | {"max_translation_m": 0.02, "max_translation_accel_m_s2": 0.2}
+    often = SafetyLimits(load_contract(), SPEC, limits, period_s=0.02)
+    sent = [often.apply(_action(arm_translation=(1, 0, 0)))[0] / PERIOD_S for _ in range(60)]
+    assert np.allclose(np.diff(sent)[:20], 0.2 * 0.02, atol=1e-6)  # m/s a command
+    assert sent[-1] == pytest.approx(
+        0.02 / PERIOD_S
+    )  # and the displacement is still that of a tick
+
+
 def test_goals_of_joints_have_limits_of_speed_acceleration_and_range() -> None:
     contract = _arm()
     limits = SafetyLimits(contract, ARM, FREE | {"max_joint_rad_s": 1.0})

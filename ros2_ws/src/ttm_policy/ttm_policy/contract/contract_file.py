@@ -7,8 +7,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ttm.policy.errors import UserError
 from ttm_policy.contract.action_rules import read_action
 from ttm_policy.contract.consistency import require_consistent
@@ -36,6 +34,7 @@ from ttm_policy.contract.robot_contract import (
     VectorSource,
     Workspace,
 )
+from ttm_policy.contract.yaml_file import read_yaml
 
 _NEEDED = frozenset({"robot", "base_frame", "observations", "actions"})
 _OPTIONAL = frozenset({"executed_action", "max_skew_s", "workspace"})
@@ -53,36 +52,10 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
     the faulty entry.
     """
     file = Path(path) if path else default_contract()
-    try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=_NoRepeats)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise UserError(
-            f"no contract at {file} ({reason}); give the path of a YAML file"
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(data, dict):
-        raise UserError(
-            f"{file} holds no contract; it needs robot, base_frame, observations and actions"
-        )
+    data = read_yaml(file, "contract", "robot, base_frame, observations and actions")
     contract = _parse(data, file.name)
     require_consistent(contract)
     return contract
-
-
-class _NoRepeats(yaml.SafeLoader):
-    """Refuses a key that comes twice in a mapping; YAML itself keeps the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if str(key.value) in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key.value}' comes twice; remove one", key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
 
 
 def _parse(data: Mapping[str, Any], file: str) -> RobotContract:

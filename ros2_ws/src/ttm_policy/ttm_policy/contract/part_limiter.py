@@ -32,16 +32,19 @@ class PartLimiter:
     A part that one value drives through several fields is bounded by the strictest of them.
     """
 
-    def __init__(self, sink: ActionSink, contract: RobotContract, spec: PolicySpec):
+    def __init__(
+        self, sink: ActionSink, contract: RobotContract, spec: PolicySpec, period_s: float
+    ):
+        """period_s: the time between two commands, in seconds."""
         self.where = spec.action_slices[sink.name]
         size = self.where.stop - self.where.start
-        self._period_s = spec.control_dt_s
+        self._period_s, self._tick_s = period_s, spec.control_dt_s
         self._kinds = [LIMIT_KINDS[name] for name in sink.limits]
         self._is_position = sink.type in JOINT_TYPES
         # One value for several fields has all fields, else each value has one of its own.
         self._fields = [sink.fields] if size == 1 else [(field,) for field in sink.fields]
         self._leading = [max(fields, key=lambda field: abs(field.scale)) for fields in self._fields]
-        per_second = self._period_s if sink.per_second else 1.0
+        per_second = self._tick_s if sink.per_second else 1.0
         self._gain = np.array([field.scale for field in self._leading]) / per_second
         each = [slice(i, i + 1) for i in range(size)]
         self._groups = [slice(0, size)] if len(self._kinds) == 1 and not self._is_position else each
@@ -75,7 +78,7 @@ class PartLimiter:
             speed = wanted * scale - start / self._period_s
             allowed = self._filter.apply(speed, self._bounds(limits, joints))
             if self._box is not None:
-                allowed = self._box.keep_inside(allowed, observation, self._period_s)
+                allowed = self._box.keep_inside(allowed, observation, self._tick_s)
             self._filter.commanded(allowed)
             moved = (allowed + start / self._period_s) / scale
             wanted = np.where(allowed == speed, wanted, moved)
@@ -110,7 +113,7 @@ class PartLimiter:
         kinds = self._kinds * len(self._groups) if len(self._kinds) == 1 else self._kinds
         bounds = []
         for kind, group in zip(kinds, self._groups, strict=True):
-            speed = limits[kind.speed] / (self._period_s if kind.per_tick else 1.0)
+            speed = limits[kind.speed] / (self._tick_s if kind.per_tick else 1.0)
             if self._is_position:
                 fields = self._fields[group.start]
                 speed = min(speed, *(joints.get(f.path, _NO_LIMIT).velocity for f in fields))
@@ -139,7 +142,7 @@ class _Box:
         self._measured = [(source, paths.index(path)) for path in wanted]
 
     def keep_inside(
-        self, velocity: Numbers, observation: Observation | None, period_s: float
+        self, velocity: Numbers, observation: Observation | None, tick_s: float
     ) -> Numbers:
         """Return the velocity (3,) that does not leave the box within a tick.
 
@@ -147,8 +150,8 @@ class _Box:
         """
         assert observation is not None, "a workspace needs the gripper's position"
         position = np.array([_read(observation, *source) for source in self._measured])
-        low = np.minimum(0.0, (self._low - position) / period_s)
-        high = np.maximum(0.0, (self._high - position) / period_s)
+        low = np.minimum(0.0, (self._low - position) / tick_s)
+        high = np.maximum(0.0, (self._high - position) / tick_s)
         return np.clip(velocity, low, high)
 
 

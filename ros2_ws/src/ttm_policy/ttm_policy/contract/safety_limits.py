@@ -27,12 +27,23 @@ class SafetyLimits:
     which is immediate. `cut` counts the ticks in which each part was changed.
     """
 
-    def __init__(self, contract: RobotContract, spec: PolicySpec, limits: Mapping[str, float]):
-        """limits: a value above 0 for each name in `ttm_policy.parameter_sets.limit_parameters.LIMITS`."""
+    def __init__(
+        self,
+        contract: RobotContract,
+        spec: PolicySpec,
+        limits: Mapping[str, float],
+        *,
+        period_s: float | None = None,
+    ):
+        """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
+
+        period_s: the time between two commands, in seconds; None for a tick of the spec.
+        """
+        period_s = spec.control_dt_s if period_s is None else period_s
         self._contract = contract
         self._low, self._high = spec.action_limits
         self._parts = {
-            sink.name: PartLimiter(sink, contract, spec)
+            sink.name: PartLimiter(sink, contract, spec, period_s)
             for sink in contract.actions
             if sink.limits or sink.type in JOINT_TYPES
         }
