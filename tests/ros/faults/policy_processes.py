@@ -25,6 +25,7 @@ CRASH_AT_TICK = 3
 SLOW_S = 300.0
 """Longer than any test waits."""
 POLL_S = 0.02
+PONDER_S = 0.35
 
 
 def _crash() -> None:
@@ -63,8 +64,20 @@ def _slow() -> None:
     policy_node.load_policy = slow
 
 
+def _ponder() -> None:
+    """Let the policy think for nearly two ticks."""
+    think = ControlLoop.think
+
+    def late(loop: ControlLoop, observation: Any) -> Any:
+        time.sleep(PONDER_S)
+        return think(loop, observation)
+
+    ControlLoop.think = late  # type: ignore[method-assign]
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "": lambda: None,
+    "ponder": _ponder,
     "crash": _crash,
     "terminate": _terminate,
     "slow": _slow,

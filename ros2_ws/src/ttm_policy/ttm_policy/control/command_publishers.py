@@ -26,13 +26,17 @@ from ttm_policy.qos import COMMAND, LATCHED
 FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""
 
+LOOK_HZ = 30.0
+"""How often the lifespan of a command that is sent once is looked at."""
+
 
 class CommandPublishers:
     """One publisher for each command topic, and one for `~/action`.
 
     Commands that move the robot are sent again `command_rate_hz` times a second with a fresh stamp
-    until the next tick, but for no longer than `lifespan_ticks`; then the robot is stopped. All else,
-    such as the goal of a gripper, is sent once for each tick. In lockstep nothing is sent again.
+    until the next tick. All else, such as the goal of a gripper, is sent once for each tick. If no tick
+    follows within `lifespan_ticks`, the robot is stopped. In lockstep nothing is sent again and nothing
+    expires, since the simulator waits for the next command.
     """
 
     def __init__(
@@ -59,18 +63,20 @@ class CommandPublishers:
         self._motion_topics = {
             sink.topic for sink in codec.contract.actions if sink.type in MOTION_TYPES
         }
+        self._again = parameters.command_rate_hz > 0 and not parameters.lockstep
         self._timer: Timer | None = None
-        if parameters.command_rate_hz > 0 and not parameters.lockstep:
+        if not parameters.lockstep:
             # On the steady clock, since simulated time may come in steps as long as a tick.
             steady = Clock(clock_type=ClockType.STEADY_TIME)
-            period_s = 1.0 / parameters.command_rate_hz
-            self._timer = node.create_timer(period_s, self._send_again, clock=steady)
+            period_s = 1.0 / (parameters.command_rate_hz or LOOK_HZ)
+            self._timer = node.create_timer(period_s, self._keep_up, clock=steady)
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
         command = tick.command
         if self._timer is not None:
             self._held.begin(tick.command, self._now_s())
+        if self._again:  # a part that is smooth begins with its old value
             begun = self._held.at(self._now_s())
             command = tick.command if begun is None else begun
         self._send(self._codec.encode(command, stamp))
@@ -81,7 +87,7 @@ class CommandPublishers:
         self._held.stop()
         self._send(self._codec.stop(self._node.get_clock().now().to_msg()))
 
-    def _send_again(self) -> None:
+    def _keep_up(self) -> None:
         """Send what moves the robot once more. At the end of its lifespan stop the robot, once."""
         if not self._held.in_force:
             return
@@ -89,9 +95,9 @@ class CommandPublishers:
         if command is None:
             self.expired += 1
             self.stop()
-            return
-        messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
-        self._send({topic: messages[topic] for topic in self._motion_topics})
+        elif self._again:
+            messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+            self._send({topic: messages[topic] for topic in self._motion_topics})
 
     def _send(self, messages: dict[str, Any]) -> None:
         for topic, message in messages.items():

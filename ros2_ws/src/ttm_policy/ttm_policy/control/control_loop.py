@@ -72,8 +72,8 @@ class LoopState(Enum):
 
 LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
-STANDING_STILL = (LoopState.PAUSED, LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP)
-"""The states in which every tick commands zero."""
+STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP)
+"""The states in which every tick commands zero. In a pause, the last command lives out its lifespan."""
 _NO_TICKS = (
     LoopState.NO_INSTRUCTION,
     LoopState.PREPARING,

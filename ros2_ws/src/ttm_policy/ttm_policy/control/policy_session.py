@@ -226,9 +226,7 @@ class PolicySession:
 
     def _stand_still_if_due(self, before: LoopState) -> None:
         self._record.statistics.pause()
-        if self._loop.state is LoopState.PAUSED:
-            self._commands.stop()  # What the last tick commanded was done, and stays the previous action.
-        elif self._loop.state in STANDING_STILL:
+        if self._loop.state in STANDING_STILL:
             self._stop_robot()
         self._report_if_changed(before)
 
