@@ -189,9 +189,7 @@ def _imagenet_state(model: str) -> dict[str, Tensor]:
 
 def _state_from_file(path: str) -> dict[str, Tensor]:
     if not Path(path).is_file():
-        raise UserError(
-            f"vision weights '{path}' are not there; give imagenet or an existing file"
-        )
+        raise UserError(f"vision weights '{path}' are not there; give imagenet or an existing file")
     try:
         if path.endswith(".safetensors"):
             loaded: Any = load_file(path)

@@ -9,12 +9,15 @@ three tokens for each selector:
     found_j = sum over p of softmax_p(s <q_j, e_p - e> + b_p) x_p    q_j = normalised e part of seen_j - e
 
 e is the mean of e_p over the frame. `seen` needs no past frames: the memory holds, for each selector,
-the sum so far and the logarithm of its weight, and a tick adds its own. Its gradient reaches every tick
-in one step, and nothing fades. `found` looks for what is remembered in what is seen now. One embedding
+the mean so far and the logarithm of its weight, and a tick adds its own. Its gradient reaches every tick
+in one step, and nothing fades. Beside it stands that logarithm, the amount of what was seen, by which
+ticks can be counted. `found` looks for what is remembered in what is seen now. One embedding
 serves both, so that equal colours agree before anything is learned.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +36,8 @@ SOURCES = ("sight: now", "sight: seen", "sight: found")
 """The names of the three groups of J tokens, as sources of the core's inputs."""
 EMBEDDING, POSITION, HIDDEN = 16, 32, 32
 """Channels of e_p, channels of pos_p, and the hidden width of E and f."""
+CHANNELS = EMBEDDING + POSITION
+"""Channels of x_p."""
 COLOUR_GAIN = 4.0
 """Colours in [0, 1] are mapped to [-2, 2]."""
 SHARPNESS = 4.0
@@ -59,8 +64,9 @@ class SightMemory(nn.Module):
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
         self.select = Linear(HIDDEN, num_selectors)
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
-        self.prior = nn.Linear(EMBEDDING + POSITION, 1, bias=False)
-        self.tokens = nn.ModuleList(nn.Linear(EMBEDDING + POSITION, width) for _ in range(3))
+        self.prior = nn.Linear(CHANNELS, 1, bias=False)
+        sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the amount beside it
+        self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
 
     @property
     def num_tokens(self) -> int:
@@ -72,7 +78,7 @@ class SightMemory(nn.Module):
         like = self.prior.weight
         size = (batch_size, self.num_selectors)
         return {
-            MEAN: like.new_zeros(*size, EMBEDDING + POSITION),
+            MEAN: like.new_zeros(*size, CHANNELS),
             LOG_WEIGHT: like.new_full(size, NOTHING),
         }
 
@@ -103,8 +109,9 @@ class SightMemory(nn.Module):
             each.index_select(0, ticks).view(*index.shape, *each.shape[1:])
             for each in (now, logits.logsumexp(dim=-1))
         )
-        seen, state = _accumulated(now, log_weight, state, episode_start)  # (B, T, J, C)
+        seen, amount, state = _accumulated(now, log_weight, state, episode_start)
         found = self._found(seen.flatten(0, 1), embedded, ticks).view_as(seen)
+        seen = torch.cat([seen, amount.unsqueeze(-1) - math.log(CELLS**2)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
 
@@ -134,10 +141,12 @@ def without_sight(state: CoreState) -> CoreState:
 
 def _accumulated(
     now: Tensor, log_weight: Tensor, state: CoreState, episode_start: Tensor | None
-) -> tuple[Tensor, CoreState]:
-    """Return the means of `now`, (B, T, J, C), over all ticks so far, and the new memory.
+) -> tuple[Tensor, Tensor, CoreState]:
+    """Accumulate over all ticks so far.
 
-    log_weight: (B, T, J), the logarithm of the weight of each tick.
+    now: (B, T, J, C). log_weight: (B, T, J), the logarithm of the weight of each tick. Returns the
+    weighted means of `now`, (B, T, J, C), the logarithms of the sums of the weights, (B, T, J), and
+    the new memory.
     """
     weight = torch.cat([state[LOG_WEIGHT].unsqueeze(1), log_weight], dim=1)  # (B, 1 + T, J)
     value = torch.cat([state[MEAN].unsqueeze(1), now], dim=1)  # (B, 1 + T, J, C)
@@ -152,4 +161,5 @@ def _accumulated(
         ~known.unsqueeze(-1), float("-inf")
     )  # (B, T, 1 + T, J)
     seen = torch.einsum("btsj,bsjc->btjc", logits.softmax(dim=2), value)
-    return seen, {MEAN: seen[:, -1], LOG_WEIGHT: logits[:, -1].logsumexp(dim=1)}
+    amount = logits.logsumexp(dim=2)
+    return seen, amount, {MEAN: seen[:, -1], LOG_WEIGHT: amount[:, -1]}

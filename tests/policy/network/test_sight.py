@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_ticks_at_once_equal_ticks_one_by_one(sight: SightMemory) -> None:
     for name, value in last.items():
         torch.testing.assert_close(value, state[name], rtol=0, atol=1e-5)
     assert tokens.shape == (2, 7, sight.num_tokens, WIDTH)
+
+
+def test_how_often_something_was_seen_can_be_told(sight: SightMemory) -> None:
+    """A scene that is seen again leaves its mean as it is. The amount grows by the logarithm of 3."""
+    with torch.no_grad():
+        index = torch.zeros(1, 3, dtype=torch.int64)
+        tokens, _ = sight(scenes(1), index, sight.initial_state(1), None)
+        _, seen, _ = (tokens[0, 2] - tokens[0, 0]).view(len(SOURCES), SELECTORS, WIDTH)
+        of_amount = sight.tokens[1].weight[:, -1] * math.log(3)
+    torch.testing.assert_close(seen, of_amount.expand_as(seen), rtol=0, atol=1e-5)
+    assert of_amount.abs().max() > 0
 
 
 def test_what_was_seen_is_the_mean_over_all_cells_of_all_ticks(sight: SightMemory) -> None:
