@@ -27,6 +27,7 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
         "lockstep": "--sim and --free-running decide it",
     },
     SimParameters: {
+        "driver": "with ttm robot the policy drives, with ttm record a person",
         "lockstep": "--free-running decides it",
         "policy_node": "the command starts both nodes and knows their names",
     },

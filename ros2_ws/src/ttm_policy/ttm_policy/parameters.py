@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from ttm.policy.errors import UserError
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import KITCHEN
@@ -94,6 +95,30 @@ class PolicyParameters(LimitParameters):
         Parameter(
             "Tick once for each complete observation. This is for simulators that wait for the "
             "command; a robot needs ticks at the policy's rate."
+        ),
+    ] = False
+    start_on_instruction: Annotated[
+        bool,
+        Parameter(
+            "Whether the robot moves as soon as there is an instruction. If false, it stands still "
+            "until the service start or the action execute_instruction begins a goal."
+        ),
+    ] = True
+    goal_timeout_s: Annotated[
+        float,
+        Parameter(
+            "Time after which a goal is aborted that does not say so itself; 0 for never.",
+            unit="s",
+            minimum=0,
+            live=True,
+        ),
+    ] = 0.0
+    preempt_goals: Annotated[
+        bool,
+        Parameter(
+            "Whether a new goal takes the place of the one that is being executed. If false, it is "
+            "refused.",
+            live=True,
         ),
     ] = False
     max_age_s: Annotated[
@@ -253,6 +278,13 @@ class SimParameters(NodeParameters):
             "the same. If false, time runs on as on a robot."
         ),
     ] = False
+    driver: Annotated[
+        Literal["policy", "person"],
+        Parameter(
+            "Who drives. For a person, scenes go on until the services next_scene or same_scene begin "
+            "another one, no policy is waited for, and time runs on: lockstep must be false."
+        ),
+    ] = "policy"
     rate: Annotated[
         float,
         Parameter(
@@ -271,6 +303,13 @@ class SimParameters(NodeParameters):
         float,
         Parameter("Longest wait for a command in lockstep, in wall time.", unit="s", positive=True),
     ] = 30.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.driver == "person" and self.lockstep:
+            raise UserError(
+                "lockstep is true, but a person cannot drive in lockstep; set it to false"
+            )
 
     @property
     def condition(self) -> Condition:

@@ -2,7 +2,7 @@
 
 Time runs on, as on a robot. In lockstep the node instead publishes an observation, waits for the
 complete command for it, and steps: however slow either process is, every episode equals the one that
-`ttm evaluate` runs.
+`ttm evaluate` runs. With `driver:=person` it waits for no policy, and changes the scene when it is asked.
 
     ros2 run ttm_policy sim_node --ros-args -p instruction:="open the top drawer"
     python -m ttm_policy.sim_node --ros-args -p task:=pick            (the same without a ROS install)
@@ -23,6 +23,7 @@ from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks
 from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
 from ttm_policy.simulator.episodes import Episodes
 from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.simulator.scenes import Scenes
 from ttm_policy.stop_signals import StopSignals
 
 
@@ -48,6 +49,8 @@ def _serve(node: SimNode) -> int:
     node.parameters = parameters = replace(parameters, task=task)
     if option := parameters.condition.needs_memory_task:
         require_memory_tasks(parameters.env, [parameters.task], option)
+    if parameters.driver == "person":
+        return _serve_person(node, env, signals)
     if parameters.instruction:
         env = _OnlyInstruction(env, parameters.instruction)
     try:
@@ -64,6 +67,18 @@ def _serve(node: SimNode) -> int:
         return 130
     finally:
         env.close()
+
+
+def _serve_person(node: SimNode, env: Env, signals: StopSignals) -> int:
+    """Run scenes for a person until a signal."""
+    try:
+        node.connect(env)
+        Scenes(node, env, signals).run()
+    except Interrupted:
+        node.say("interrupted")
+    finally:
+        env.close()
+    return 130
 
 
 def _run() -> int:

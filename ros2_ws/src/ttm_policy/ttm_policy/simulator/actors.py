@@ -157,6 +157,7 @@ class FreeRunningActor(RosActor):
     def __init__(self, node: SimNode, signals: StopSignals):
         super().__init__(node, signals)
         self._rate = node.parameters.rate or 1.0
+        self._simulated = self._rate != 1.0
         self._pace = Pace(node.spec.control_dt_s / self._rate)
         self._system = Clock()
 
@@ -186,11 +187,11 @@ class FreeRunningActor(RosActor):
 
     def _begin_ns(self) -> int:
         """Return the stamp of the next observation: now, or a tick of simulated time after the last."""
-        return self._system.now().nanoseconds if self._rate == 1.0 else self.node.next_time_ns()
+        return self.node.next_time_ns() if self._simulated else self._system.now().nanoseconds
 
     def _publish_clock(self, begin_ns: int, elapsed_s: float) -> None:
         """elapsed_s: wall time since the observation. Simulated time waits for the next one."""
         tick_s = elapsed_s * self._rate
-        if self._rate != 1.0:
+        if self._simulated:
             tick_s = min(tick_s, self.node.spec.control_dt_s)
         self.node.publish_clock(begin_ns + round(tick_s * 1e9))

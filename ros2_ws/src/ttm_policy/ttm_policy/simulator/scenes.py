@@ -1,0 +1,106 @@
+"""Scenes of a simulated robot that a person drives, one after the other, until the process ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import numpy as np
+from rclpy.clock import Clock
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from ttm.sim.environment import Env, reset_options, tasks_of
+from ttm.sim.evaluation.rollout import step
+from ttm_policy.contract.conversions import frame_to_image
+from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.qos import LATCHED, listen
+from ttm_policy.simulator.actors import FreeRunningActor
+from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.stop_signals import StopSignals
+
+OVERVIEW = ImageSource("overview", "~/overview", "sensor_msgs/Image")
+"""The scene from outside, for people. No policy sees it."""
+
+
+class PersonActor(FreeRunningActor):
+    """Carries out the newest commands, whoever sends them, and waits for no policy.
+
+    Stamps and `/clock` are simulated time at every rate, so that what is recorded has an even cadence
+    even where simulating takes longer than a tick.
+    """
+
+    def __init__(self, node: SimNode, signals: StopSignals):
+        super().__init__(node, signals)
+        self._simulated = True
+
+    def reset(self, instruction: str) -> None:
+        """Begin a scene."""
+        self._executed = np.zeros(self.node.spec.action_size, np.float32)
+        self.node.publish_instruction(instruction)
+        self._pace.restart()
+
+
+class Scenes:
+    """Goes on with a scene until the services `~/next_scene` or `~/same_scene` begin another one.
+
+    A new text on the topic `instruction` begins a scene that asks for it, if there is one.
+    """
+
+    def __init__(self, node: SimNode, env: Env, signals: StopSignals):
+        self._node, self._env = node, env
+        self._actor = PersonActor(node, signals)
+        parameters = node.parameters
+        self._seed, self._tasks = parameters.first_seed, tasks_of(env)
+        self._task, self._wanted = parameters.task, parameters.instruction
+        self._instruction = ""
+        self._over = False
+        self._clock = Clock()
+        self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
+        node.create_service(Trigger, "~/next_scene", self._serve_next)
+        node.create_service(Trigger, "~/same_scene", self._serve_same)
+        listen(node, String, "instruction", self._on_instruction)
+
+    def run(self) -> None:
+        """Run scenes until a signal, which raises `Interrupted`."""
+        while True:
+            self._run_one()
+
+    def _run_one(self) -> None:
+        options = reset_options(self._task)
+        if self._wanted:
+            options["instruction"] = self._wanted
+        observation, info = self._env.reset(seed=self._seed, options=options)
+        self._over, self._instruction = False, info["instruction"]
+        self._node.say(f"initial state {self._seed}: {self._instruction}")
+        self._actor.reset(self._instruction)
+        for tick in count():
+            self._show({"tick": tick, **info, "seed": self._seed})
+            action = self._actor.act(observation)
+            if self._over:
+                return
+            observation, info, _ = step(self._env, self._actor, action)
+
+    def _show(self, info: Mapping[str, Any]) -> None:
+        self._node.publish_episode(info)
+        if self._overview.get_subscription_count():
+            stamp = self._clock.now().to_msg()
+            frame = np.asarray(self._env.render())
+            self._overview.publish(frame_to_image(frame, OVERVIEW, stamp))
+
+    def _on_instruction(self, message: String) -> None:
+        text = message.data.strip()
+        task = next((name for name, texts in self._tasks.items() if text in texts), None)
+        if task is not None and text != self._instruction:
+            self._task, self._wanted, self._instruction, self._over = task, text, text, True
+
+    def _serve_next(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._seed += 1
+        return self._serve_same(_, response)
+
+    def _serve_same(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._over = response.success = True
+        response.message = f"initial state {self._seed}"
+        return response

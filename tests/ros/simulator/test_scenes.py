@@ -1,0 +1,117 @@
+"""A simulated robot that a person drives: scenes change when they are asked to, and stamps are even."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import rclpy
+from geometry_msgs.msg import TwistStamped
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from ttm.policy.errors import UserError
+from ttm.sim.environment import make_env
+from ttm_policy.contract.conversions import stamp_to_ns
+from ttm_policy.parameters import SimParameters
+from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.simulator.actors import Interrupted
+from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.simulator.scenes import Scenes
+
+WAIT_S = 120.0
+
+
+class Signals:
+    """Stands for `StopSignals`, whose handlers only the main thread may set."""
+
+    requested = False
+
+
+class Person(Node):
+    """Drives, and keeps what the simulated robot tells."""
+
+    def __init__(self) -> None:
+        super().__init__("person")
+        self.episode: dict[str, Any] = {}
+        self.stamps_ns: list[int] = []
+        self.base = self.create_publisher(TwistStamped, "cmd_vel", COMMAND)
+        self.instruction = self.create_publisher(String, "instruction", LATCHED)
+        self.next_scene = self.create_client(Trigger, "sim_node/next_scene")
+        self.create_subscription(String, "sim_node/episode", self._tell, LATCHED)
+        self.create_subscription(Image, "head/image_raw", self._see, LATCHED)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+
+    def _tell(self, message: String) -> None:
+        self.episode = json.loads(message.data)
+
+    def _see(self, message: Image) -> None:
+        self.stamps_ns.append(stamp_to_ns(message.header.stamp))
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s, f"waited in vain for {what}: {self.episode}"
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def drive(self) -> bool:
+        """Send a command, and return whether the robot has carried one out."""
+        command = TwistStamped()
+        command.twist.linear.x = 0.25
+        self.base.publish(command)
+        return 0.25 in self.episode.get("executed_action", ())
+
+
+def run_scenes(signals: Signals) -> None:
+    """Run scenes until a signal. All of it belongs to the thread that draws."""
+    env, node = make_env(), SimNode()
+    node.parameters = replace(SimParameters(driver="person", rate=4.0), task="pick")
+    node.connect(env)
+    try:
+        with pytest.raises(Interrupted):
+            Scenes(node, env, signals).run()  # type: ignore[arg-type]
+    finally:
+        env.close()
+
+
+@pytest.fixture
+def person() -> Iterator[Person]:
+    rclpy.init()
+    signals = Signals()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run_scenes, signals)
+        yield Person()
+        signals.requested = True
+        running.result(WAIT_S)
+    rclpy.shutdown()
+
+
+def test_scenes_follow_commands_services_and_instructions(person: Person) -> None:
+    person.wait(person.drive, "a command that is carried out")
+    assert person.episode["seed"] == 0
+    first = person.episode["instruction"]
+    person.wait(lambda: len(person.stamps_ns) >= 3, "three observations")
+    assert {b - a for a, b in pairwise(person.stamps_ns)} == {200_000_000}
+    person.wait(person.next_scene.service_is_ready, "the service")
+    person.next_scene.call_async(Trigger.Request())
+    person.wait(lambda: person.episode["seed"] == 1, "the next scene")
+    person.instruction.publish(String(data="dance"))  # no scene asks for it
+    person.instruction.publish(String(data="open the top drawer"))
+    person.wait(lambda: person.episode["instruction"] == "open the top drawer", "another task")
+    assert (person.episode["task"], person.episode["seed"]) == ("open_drawer", 1)
+    assert first != "open the top drawer"
+
+
+def test_a_person_cannot_drive_in_lockstep() -> None:
+    with pytest.raises(UserError, match="lockstep is true"):
+        SimParameters(driver="person", lockstep=True)
