@@ -41,6 +41,9 @@ from ttm.training.cloning.network_choice import (
     with_chosen_parts,
 )
 from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.processes.batch_norm import share_batch_norm
+from ttm.training.cloning.processes.group import Processes
+from ttm.training.cloning.processes.launch import launched, losses_told
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.settings.config_file import write_config
 from ttm.training.cloning.settings.groups import NO_WEIGHTS
@@ -58,42 +61,68 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     features: made by an earlier training from the same frozen vision, so that features of frames
     that it knows are not computed again; None to compute them all.
     """
-    console = Console(stderr=True)
     keep_freed_memory()
-    torch.set_num_threads(options.threads or os.cpu_count() or 1)
-    if options.dry_run:
-        return dry_run(assembled(options, console, features), console)
-    prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
-    trainer = assembled(options, console, features)
-    write_config(options.out / CONFIG, options.plain())
-    loggers = Loggers(options.keeping.logger, options.out, trainer.progress.step)
-    with RunLog(loggers, console, trainer.used()) as log:
+    fabric = launched(options)
+    processes = Processes.of(fabric)
+    console = Console(stderr=True, quiet=not processes.first)
+    cores = (os.cpu_count() or 1) // processes.on_machine
+    torch.set_num_threads(options.threads or max(1, cores))
+    with losses_told(processes):
+        if options.dry_run:
+            return dry_run(assembled(options, console, features, fabric), console)
+        with processes.agreeing():
+            if processes.first:
+                prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
+        return _run(options, assembled(options, console, features, fabric), console)
+
+
+def _run(options: TrainOptions, trainer: Trainer, console: Console) -> int:
+    """Run the trainer; the first process alone logs."""
+    first = trainer.processes.first
+    if first:
+        write_config(options.out / CONFIG, options.plain())
+    names = options.keeping.logger if first else ()
+    loggers = Loggers(names, options.out, trainer.progress.step)
+    with RunLog(loggers, console, trainer.used(), trainer.processes) as log:
         return trainer.run(log)
 
 
 def assembled(
-    options: TrainOptions, console: Console, features: FeatureCache | None = None
+    options: TrainOptions,
+    console: Console,
+    features: FeatureCache | None = None,
+    fabric: Fabric | None = None,
 ) -> Trainer:
     """Return the trainer of `options`, as `train` runs it; write no files.
 
-    What is trained, and on what, is printed on `console`.
+    What is trained, and on what, is printed on `console`. fabric: with the processes that train;
+    None for this one alone.
     """
+    fabric = launched(options) if fabric is None else fabric
+    processes = Processes.of(fabric)
+    with processes.agreeing():
+        data, policy = _opened(options, console)
+        share_batch_norm(policy, processes, fabric.device)
+        cache = _feature_cache(options, fabric.to_device(policy), data, features, processes)
+    trainer = _trainer(options, policy, data, cache, fabric)
+    if options.resume:
+        with processes.agreeing():
+            _resume(options, trainer, console)
+    console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
+    if cache is not None:
+        console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
+    return trainer
+
+
+def _opened(options: TrainOptions, console: Console) -> tuple[Data, Policy]:
+    """Return the data, and the policy to train on them."""
     checkpoint = _checkpoint(options, console)
     data = open_data(options, checkpoint)
     for note in data.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
     for line in member_lines(data.training.members):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-    policy = _policy(options, checkpoint, data)
-    fabric = _fabric(options)
-    cache = _feature_cache(options, fabric.to_device(policy), data, features)
-    trainer = _trainer(options, policy, data, cache, fabric)
-    if options.resume:
-        _resume(options, trainer, console)
-    console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
-    if cache is not None:
-        console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
-    return trainer
+    return data, _policy(options, checkpoint, data)
 
 
 def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
@@ -153,24 +182,42 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
 
 
 def _feature_cache(
-    options: TrainOptions, policy: Policy, data: Data, known: FeatureCache | None
+    options: TrainOptions,
+    policy: Policy,
+    data: Data,
+    known: FeatureCache | None,
+    processes: Processes,
 ) -> FeatureCache | None:
     """Freeze vision and return the cache for its features, if the options ask for it."""
     if not options.vision.freeze_vision:
         return None
     freeze_vision(policy)
-    return FeatureCache(policy, data.spec.cameras) if known is None else known
+    if known is not None:
+        return known
+    return FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
 
 
 def _trainer(
     options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
 ) -> Trainer:
     """Return the trainer with its data in memory, at the first step."""
-    source = batch_source(options, data, cache, policy.config.chunk)
+    processes = Processes.of(fabric)
+    with processes.agreeing():
+        source = batch_source(options, data, cache, policy.config.chunk, processes, fabric.device)
+        errors = _errors(options, data, cache, processes)
+        config = trainer_config(options, data, source, errors)
+        recall = _recall_loss(options, policy, source)
+    return Trainer(policy, source, errors, config, options.out, fabric, recall)
+
+
+def _errors(
+    options: TrainOptions, data: Data, cache: FeatureCache | None, processes: Processes
+) -> dict[str, EpisodeErrors]:
+    """Return what evaluates a policy on the held-out episodes, and on those to train on."""
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
     errors = {
-        name: EpisodeErrors.of(part, statistics, data.resize_to, cache=cache)
+        name: EpisodeErrors.of(part, statistics, data.resize_to, cache=cache, processes=processes)
         for name, part in parts.items()
         if len(part)
     }
@@ -179,9 +226,7 @@ def _trainer(
             "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
             "--validation-filter, or leave it out"
         )
-    config = trainer_config(options, data, source, errors)
-    recall = _recall_loss(options, policy, source)
-    return Trainer(policy, source, errors, config, options.out, fabric, recall)
+    return errors
 
 
 def _resume(options: TrainOptions, trainer: Trainer, console: Console) -> None:
@@ -202,15 +247,6 @@ def _recall_loss(options: TrainOptions, policy: Policy, source: BatchSource) -> 
         return None
     torch.manual_seed(options.seed)
     return RecallLoss(policy.config.width, source.recall.size, options.loss.recall_weight)
-
-
-def _fabric(options: TrainOptions) -> Fabric:
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"
-        )
-    precision = "bf16-mixed" if options.precision == "bf16" else "32-true"
-    return Fabric(accelerator=options.device, devices=1, precision=precision)
 
 
 def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer) -> str:

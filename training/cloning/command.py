@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ttm.training.cloning.options import TrainOptions
-from ttm.training.common.threads import wait_passively
+from ttm.training.common.threads import hide_hints, wait_passively
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class TrainCommand(TrainOptions):
         """Train; return the exit code."""
         self.check()
         wait_passively()
+        hide_hints()
         from ttm.training.cloning.assembly import train
 
         return train(self)

@@ -28,6 +28,7 @@ from ttm.training.cloning.settings.groups import (
     MemoryStartConfig,
     OptimizationConfig,
     OptimizerConfig,
+    ProcessesConfig,
     Window,
 )
 from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
@@ -124,7 +125,7 @@ class TrainOptions:
     whole episodes from their first tick, in batches of similar length."""
     memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
     batch_size: int = 16
-    """Windows in a batch."""
+    """Windows in a batch, on all devices together."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -140,14 +141,15 @@ class TrainOptions:
     """Seed of the weights, windows, augmentation and dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes a GPU where there is one."""
+    processes: OmitArgPrefixes[ProcessesConfig] = field(default_factory=ProcessesConfig)
     precision: Literal["32", "bf16"] = "32"
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
     threads: int = 0
-    """CPU threads; 0 means one for each core of the machine."""
+    """CPU threads of each device; 0 shares the cores of the machine among its devices."""
     workers: int | None = None
-    """Processes that read, decode and augment frames; 0 takes a thread instead. What is trained does
-    not depend on it. Default: 0 while all frames fit into half of the free memory, and otherwise half
-    as many as there are cores, at most 8."""
+    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. What
+    is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
+    otherwise half as many as there are cores for it, at most 8."""
 
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the command line, such as `batch-size`."""
@@ -180,6 +182,7 @@ class TrainOptions:
             require_above_0(given("--window"))
         require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
         require_above_0(given("--early-stopping", "--save-every", "--keep", "--chunk"))
+        require_above_0(given("--devices", "--nodes", "--accumulate"))
         above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
         require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
         require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))

@@ -42,6 +42,7 @@ def trainer_config(
         facts=_facts(options, data, source, errors),
         optimizer=optimizer,
         keeping=options.keeping,
+        accumulate=options.processes.accumulate,
         info={
             "command": shlex.join(["ttm", *sys.argv[1:]]),
             "data": data.training.source,

@@ -1,4 +1,4 @@
-"""How threads of OpenMP wait, which is set before torch is imported."""
+"""Settings of PyTorch that it reads when it is imported; this module does not import it."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ def wait_passively() -> None:
     inherit it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def hide_hints() -> None:
+    """Hide warnings of PyTorch's C++ code, unless the environment says otherwise.
+
+    They are hints to programmers, which users of several devices would get at each start.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

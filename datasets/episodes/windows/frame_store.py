@@ -25,8 +25,8 @@ MEMORY_PORTION = 0.5
 class FrameStore:
     """Gives frames by their dataset tick, which counts the ticks of all episodes one after another.
 
-    Frames have the sizes of `spec`. `cache` is that of `WindowDataset`. Those that are not kept are
-    read and decoded for each call, from files of which the last ones stay open.
+    Frames have the sizes of `spec`. `cache` and `copies` are those of `WindowDataset`. Those that are
+    not kept are read and decoded for each call, from files of which the last ones stay open.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class FrameStore:
         episodes: EpisodeDataset,
         spec: PolicySpec,
         cache: Literal["auto", "ram", "none"],
+        copies: int = 1,
     ) -> None:
         self._episodes = episodes
         self._spec = spec
@@ -50,7 +51,7 @@ class FrameStore:
                 f"the frames need {needed / 2**30:.1f} GiB of memory, and {available / 2**30:.1f} GiB are "
                 "free here; take cache='none', or resize them"
             )
-        if cache == "ram" or (cache == "auto" and needed <= MEMORY_PORTION * available):
+        if cache == "ram" or (cache == "auto" and needed * copies <= MEMORY_PORTION * available):
             self._cached = self._decode_all()
 
     @property

@@ -90,6 +90,8 @@ class WindowDataset(Dataset[WindowBatch]):
     cache
         "ram" keeps all decoded frames in memory, "none" reads them from the files for each batch,
         and "auto" takes "ram" if they fit into half of the free memory.
+    copies
+        The number of processes of this machine that keep such a data set each.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class WindowDataset(Dataset[WindowBatch]):
         pad: Pad = "start",
         resize_to: Mapping[str, tuple[int, int]] | None = None,
         cache: Cache = "auto",
+        copies: int = 1,
     ) -> None:
         require_at_least(1, {"window": window})
         if not len(episodes):
@@ -128,7 +131,7 @@ class WindowDataset(Dataset[WindowBatch]):
         }
         self._require_finite()
         self._language = torch.from_numpy(embed_instructions(list(episodes)))  # (E, L)
-        self.frames = FrameStore(episodes, self.spec, cache)
+        self.frames = FrameStore(episodes, self.spec, cache, copies)
 
     def _require_finite(self) -> None:
         """Raise `UserError` for NaN or infinity, which would make every weight of a network NaN."""

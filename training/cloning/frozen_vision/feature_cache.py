@@ -91,18 +91,23 @@ class FeatureCache:
     """Computes the features of data sets and shares those of equal frames among them."""
 
     def __init__(
-        self, policy: Policy, cameras: tuple[CameraSpec, ...], sight: bool | None = None
+        self,
+        policy: Policy,
+        cameras: tuple[CameraSpec, ...],
+        sight: bool | None = None,
+        copies: int = 1,
     ) -> None:
         """cameras: with the sizes of the frames that the network gets.
 
-        sight: whether to keep what a sight memory sees; None if `policy` has one.
+        sight: whether to keep what a sight memory sees; None if `policy` has one. copies: the number
+        of caches that share the memory of the machine.
         """
         self._policy = policy
         self._has_sight = policy.sight is not None if sight is None else sight
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
         self._colours = MapStore()
-        self._limit = MEMORY_PORTION * available_memory_bytes()
+        self._limit = MEMORY_PORTION * available_memory_bytes() / copies
 
     def features(
         self,

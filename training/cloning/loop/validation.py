@@ -8,7 +8,7 @@ low error alone does not show a good policy; `without_previous_action` hides tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from ttm.training.cloning.frozen_vision.feature_cache import (
     FeatureCache,
     without_cameras,
 )
+from ttm.training.cloning.processes.group import Processes
 from ttm.training.common.recorded.action_errors import ActionErrors, ErrorSum, Floats
 from ttm.training.common.recorded.window_inputs import policy_inputs
 
@@ -43,6 +44,8 @@ class EpisodeErrors:
     """Features of frozen vision, in place of the images of `windows`."""
     most_episodes: int | None = None
     """Evaluate only so many episodes, the first ones; None for all."""
+    processes: Processes = field(default_factory=Processes)
+    """Those that evaluate together; all of them have the result."""
 
     @classmethod
     def of(
@@ -52,18 +55,23 @@ class EpisodeErrors:
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
         cache: FeatureCache | None = None,
+        processes: Processes | None = None,
     ) -> EpisodeErrors:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
-        cache: makes the features of frozen vision, if it is frozen.
+        cache: makes the features of frozen vision, if it is frozen. processes: those that evaluate
+        together, each its part of the episodes; None for one alone.
         """
+        processes = Processes() if processes is None else processes
         episodes = episodes[:: -(-len(episodes) // most_episodes)]
         longest = max((episode.num_samples for episode in episodes), default=1)
         if cache is None:
-            windows = WindowDataset(episodes, longest, pad="none", resize_to=resize_to)
-            return cls(windows, statistics)
+            windows = WindowDataset(
+                episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+            )
+            return cls(windows, statistics, processes=processes)
         windows = WindowDataset(without_cameras(episodes), longest, pad="none")
-        return cls(windows, statistics, cache.features(episodes))
+        return cls(windows, statistics, cache.features(episodes), processes=processes)
 
     def mean_action(self) -> ActionErrors:
         """Return the errors of always predicting the mean action of the training episodes."""
@@ -102,7 +110,7 @@ class EpisodeErrors:
 
     def _batches(self) -> Iterator[WindowBatch]:
         indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]
-        for indices in indices_of_all.split(EPISODES_AT_ONCE):
+        for indices in self.processes.mine(indices_of_all.split(EPISODES_AT_ONCE)):
             yield self.windows.gather(indices)
 
     def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:
@@ -110,7 +118,7 @@ class EpisodeErrors:
         for batch, predicted in predictions:
             valid = batch["valid"].numpy()
             total.add(predicted[valid], batch["actions"].numpy()[valid])
-        return total.result()
+        return total.over(self.processes.sum).result()
 
 
 @torch.no_grad()

@@ -126,6 +126,20 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class ProcessesConfig:
+    """The devices that share each batch. What is trained does not depend on them."""
+
+    devices: int | None = None
+    """Devices of each machine that share each batch, one process for each: GPUs, or with --device cpu
+    processes. Default: as many as torchrun or SLURM has started processes, otherwise 1."""
+    nodes: int | None = None
+    """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
+    accumulate: int = 1
+    """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
+    their gradients, which needs less memory."""
+
+
+@dataclass(frozen=True)
 class KeepingConfig:
     """When a training ends early, and what it keeps and logs."""
 

@@ -8,11 +8,14 @@ constant baseline for this error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from ttm.policy.spec import PolicySpec
 
@@ -76,6 +79,15 @@ class ErrorSum:
         wrong = (predicted > thresholds) != (actions > thresholds)
         self._absolute += np.where(binary, wrong, np.abs(error)).sum(axis=0)
         self._ticks += len(actions)
+
+    def over(self, add_up: Callable[[Tensor], Tensor]) -> ErrorSum:
+        """Return the sum of several of these, given a function that adds up the same tensor of each."""
+        mine = np.concatenate([self._squares, self._absolute, [self._ticks]])
+        *sums, ticks = np.split(add_up(torch.from_numpy(mine)).numpy(), (len(self._squares), -1))
+        whole = ErrorSum(self.spec, self.scale)
+        whole._squares, whole._absolute = sums
+        whole._ticks = int(ticks[0])
+        return whole
 
     def result(self) -> ActionErrors:
         """Return the means over all ticks added so far."""
