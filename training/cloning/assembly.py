@@ -120,7 +120,8 @@ def _opened(options: TrainOptions, console: Console) -> tuple[Data, Policy]:
     data = open_data(options, checkpoint)
     for note in data.notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
-    for line in member_lines(data.training.members):
+    about_sets = () if data.sets is None else data.sets.lines()
+    for line in (*member_lines(data.training.members), *about_sets):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return data, _policy(options, checkpoint, data)
 
@@ -216,8 +217,16 @@ def _errors(
     """Return what evaluates a policy on the held-out episodes, and on those to train on."""
     statistics = dataset_statistics(data.training).actions
     parts = {"validation": data.validation, "training": data.training}
+    data_sets = {} if data.sets is None else {"validation": data.sets.validation_names}
     errors = {
-        name: EpisodeErrors.of(part, statistics, data.resize_to, cache=cache, processes=processes)
+        name: EpisodeErrors.of(
+            part,
+            statistics,
+            data.resize_to,
+            cache=cache,
+            data_sets=data_sets.get(name, ()),
+            processes=processes,
+        )
         for name, part in parts.items()
         if len(part)
     }

@@ -69,7 +69,10 @@ class FromZero(MemoryStart):
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
         """Yield windows drawn at random."""
-        sampler = WindowSampler(len(windows), batch_size, seed=seed, first_batch=first_batch)
+        mix = windows.window_mix
+        sampler = WindowSampler(
+            len(windows), batch_size, seed=seed, first_batch=first_batch, mix=mix
+        )
         return (Pick(windows.places(indices)) for indices in sampler)
 
     def kept(self, memory: CoreState) -> None:
@@ -86,8 +89,9 @@ class WholeEpisodes(FromZero):
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
         """Yield episodes of similar length; see `EpisodeSampler`."""
-        lengths = windows.episode_lengths
-        sampler = EpisodeSampler(lengths, batch_size, seed=seed, first_batch=first_batch)
+        lengths, shares = windows.episode_lengths, windows.shares
+        mix = None if shares is None else shares.of_episodes()
+        sampler = EpisodeSampler(lengths, batch_size, seed=seed, first_batch=first_batch, mix=mix)
         for indices in sampler:
             yield Pick(windows.places(indices), ticks=max(lengths[index] for index in indices))
 
@@ -108,8 +112,11 @@ class Carried(MemoryStart):
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
         """Yield the windows of a `LaneSampler`."""
-        lengths, window = windows.episode_lengths, windows.window
-        sampler = LaneSampler(lengths, window, batch_size, seed=seed, first_batch=first_batch)
+        lengths, shares = windows.episode_lengths, windows.shares
+        mix = None if shares is None else shares.of_ticks(lengths)
+        sampler = LaneSampler(
+            lengths, windows.window, batch_size, seed=seed, first_batch=first_batch, mix=mix
+        )
         return (Pick(places, restart) for places, restart in sampler)
 
     def kept(self, memory: CoreState) -> CoreState:

@@ -68,7 +68,9 @@ class TrainOptions:
     """The options of one training."""
 
     data: tuple[str, ...]
-    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot."""
+    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot. With weights,
+    PATH:WEIGHT each, every data set has that share of the windows; without them, all windows come
+    equally often."""
     out: Path
     """Folder for the checkpoints and everything else that the training writes."""
     preset: PresetName = "tiny"

@@ -78,17 +78,24 @@ def _windows(
 ) -> WindowDataset:
     episodes = without_cameras(data.training) if frozen else data.training
     resize_to = {} if frozen else data.resize_to
+    shares = None if data.sets is None else data.sets.shares
     if options.window != "episode":
         return WindowDataset(
             episodes,
             options.window,
             pad="both",
             resize_to=resize_to,
+            shares=shares,
             copies=processes.on_machine,
         )
     longest = max(episode.num_samples for episode in episodes)
     return WindowDataset(
-        episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+        episodes,
+        longest,
+        pad="none",
+        resize_to=resize_to,
+        shares=shares,
+        copies=processes.on_machine,
     )
 
 

@@ -66,6 +66,8 @@ def _facts(
     """Return what a training that resumes this one is compared with."""
     vectors = {**source.windows.vectors, "weights": source.tick_weights}
     found = fingerprint("training", data.training, vectors)
+    shares = None if data.sets is None else data.sets.shares
+    found["training shares"] = None if shares is None else list(shares.shares)
     if "validation" in errors:
         found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
     return {"options": comparable(options), "length": length(options), "data": found}

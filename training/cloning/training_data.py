@@ -12,6 +12,7 @@ from ttm.policy.network.presets import PRESETS
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning.loop.run_folder import LAST
 from ttm.training.cloning.options import TrainOptions
+from ttm.training.common.recorded.data_sets import DataSets, paths_and_shares
 from ttm.training.common.recorded.episodes import open_all, split_apart
 
 
@@ -24,6 +25,8 @@ class Data:
     resize_to: dict[str, tuple[int, int]]
     """Camera -> (height, width) of the frames that the network gets, for cameras whose frames are
     resized."""
+    sets: DataSets | None = None
+    """The data sets, if there are several."""
 
     @property
     def spec(self) -> PolicySpec:
@@ -44,13 +47,15 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     one. Raises `UserError` if there is nothing to train on, or the specs differ.
     """
     like = None if checkpoint is None else checkpoint.spec
-    opened = open_all(options.data, choices=options.choices, like=like)
+    paths, shares = paths_and_shares(options.data)
+    opened = open_all(paths, choices=options.choices, like=like)
     training, validation = split_apart(opened, options.filter, options.validation_filter)
     if not len(training):
         raise UserError(
             f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"
         )
-    data = Data(training, validation, _frame_sizes(options, training.spec, checkpoint))
+    sets = DataSets.of(opened, paths, shares, training, validation) if len(paths) > 1 else None
+    data = Data(training, validation, _frame_sizes(options, training.spec, checkpoint), sets)
     if checkpoint is not None:
         name = options.out / LAST if options.resume else options.init
         checkpoint.spec.require_compatible(data.spec, ours=str(name), theirs=training.source)

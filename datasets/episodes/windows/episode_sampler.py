@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch.utils.data import Sampler
 
+from ttm.datasets.windows.shares import Mix
 from ttm.policy.checks import require_at_least
 
 BATCHES_IN_A_GROUP = 8
@@ -22,13 +23,20 @@ class EpisodeSampler(Sampler[list[int]]):
     In every pass, the episodes are shuffled and dealt to groups of `BATCHES_IN_A_GROUP` batches.
     Each group is sorted by length (equal lengths stay shuffled) and cut into batches, and the
     batches of all groups are shuffled. Every episode comes once in a pass, except for the last few
-    of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it.
+    of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it. With a
+    `mix` each pass has as many episodes, and each data set its share of them (see `Mix`).
 
     Batch n is a function of (seed, n) alone; `first_batch` is the n of the first item.
     """
 
     def __init__(
-        self, lengths: Sequence[int], batch_size: int, *, seed: int = 0, first_batch: int = 0
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
     ) -> None:
         """lengths: the number of ticks of each episode."""
         require_at_least(1, {"batch_size": batch_size})
@@ -36,6 +44,7 @@ class EpisodeSampler(Sampler[list[int]]):
         self.batch_size = batch_size
         self.seed = seed
         self.first_batch = first_batch
+        self.mix = mix
 
     @property
     def batches_per_pass(self) -> int:
@@ -51,8 +60,11 @@ class EpisodeSampler(Sampler[list[int]]):
     def _batches(self, number: int) -> list[list[int]]:
         """Return all batches of a pass, each a list of `batch_size` episodes."""
         rng = np.random.default_rng([self.seed, number])
-        shuffled = rng.permutation(len(self.lengths))
-        used = np.resize(shuffled, self.batches_per_pass * self.batch_size)
+        count = self.batches_per_pass * self.batch_size
+        if self.mix is None:
+            used = np.resize(rng.permutation(len(self.lengths)), count)
+        else:
+            used = self.mix.draw(count, self.seed, number)
         size = BATCHES_IN_A_GROUP * self.batch_size
         groups = [used[start : start + size] for start in range(0, len(used), size)]
         by_length = [group[np.argsort(self.lengths[group], kind="stable")] for group in groups]

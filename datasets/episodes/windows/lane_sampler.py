@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from ttm.datasets.windows.shares import Integers, Mix
 from ttm.policy.checks import require_at_least
 
 LONGEST_EPISODES_IN_A_LANE = 4
@@ -19,8 +18,6 @@ LONGEST_EPISODES_IN_A_LANE = 4
 
 A lane's first window often begins in the middle of an episode, without the memory of the ticks
 before. In long lanes there are few such windows."""
-
-Integers = npt.NDArray[np.integer[Any]]
 
 
 class LaneSampler(Sampler[tuple[Tensor, bool]]):
@@ -30,7 +27,8 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
     episodes are shuffled, cut into windows without gap or overlap, and laid end to end. This list
     is cut into B lanes of equal length, and batch k consists of the k-th window of each lane.
     What is left over, less than a window per lane, is left out. A few short episodes are laid end
-    to end several times in a pass.
+    to end several times in a pass. With a `mix` a pass has as many episodes, of which those of a data
+    set have its share (see `Mix`).
 
     The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and
     holds 1 to `window` of its ticks, a number that is drawn anew in each pass. Over the passes,
@@ -49,6 +47,7 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         *,
         seed: int = 0,
         first_batch: int = 0,
+        mix: Mix | None = None,
     ) -> None:
         """lengths: the number of ticks of each episode."""
         require_at_least(1, {"batch_size": batch_size})
@@ -57,6 +56,7 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         self.batch_size = batch_size
         self.seed = seed
         self.first_batch = first_batch
+        self.mix = mix
         windows = -(-self.lengths // window)  # the fewest that an episode can be cut into
         wanted = LONGEST_EPISODES_IN_A_LANE * batch_size * windows.max()
         self._rounds = max(1, -(-wanted // windows.sum()))
@@ -72,7 +72,11 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
     def _lanes(self, number: int) -> Tensor:
         """Return all batches of a pass, (k, B, 3)."""
         rng = np.random.default_rng([self.seed, number])
-        order = np.concatenate([rng.permutation(len(self.lengths)) for _ in range(self._rounds)])
+        count = len(self.lengths)
+        if self.mix is None:
+            order = np.concatenate([rng.permutation(count) for _ in range(self._rounds)])
+        else:
+            order = self.mix.draw(count * self._rounds, self.seed, number)
         windows = self._cut(order, rng.integers(1, self.window + 1, len(order)))
         length = len(windows) // self.batch_size
         lanes = windows[: self.batch_size * length].reshape(self.batch_size, length, 3)

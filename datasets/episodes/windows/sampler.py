@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from torch.utils.data import Sampler
 
+from ttm.datasets.windows.shares import Integers, Mix
 from ttm.policy.checks import require_at_least
 
 
@@ -17,17 +18,25 @@ class WindowSampler(Sampler[list[int]]):
     the number of steps done therefore gets the batches that it would have got without a break.
 
     Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
-    data set with fewer windows than a batch repeats windows in it.
+    data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
+    windows, and each data set its share of them (see `Mix`).
     """
 
     def __init__(
-        self, num_windows: int, batch_size: int, *, seed: int = 0, first_batch: int = 0
+        self,
+        num_windows: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
     ) -> None:
         require_at_least(1, {"batch_size": batch_size})
         self.num_windows = num_windows
         self.batch_size = batch_size
         self.seed = seed
         self.first_batch = first_batch
+        self.mix = mix
 
     @property
     def batches_per_pass(self) -> int:
@@ -37,8 +46,14 @@ class WindowSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         done, skip = divmod(self.first_batch, self.batches_per_pass)
         while True:
-            order = np.random.default_rng([self.seed, done]).permutation(self.num_windows)
-            used = np.resize(order, (self.batches_per_pass, self.batch_size))
-            for batch in used[skip:]:
+            for batch in self._windows(done).reshape(-1, self.batch_size)[skip:]:
                 yield batch.tolist()
             done, skip = done + 1, 0
+
+    def _windows(self, number: int) -> Integers:
+        """Return the windows of a pass, one batch after another."""
+        used = self.batches_per_pass * self.batch_size
+        if self.mix is not None:
+            return self.mix.draw(used, self.seed, number)
+        order = np.random.default_rng([self.seed, number]).permutation(self.num_windows)
+        return np.resize(order, used)

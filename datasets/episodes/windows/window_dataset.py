@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.windows.frame_store import FrameStore
+from ttm.datasets.windows.shares import DataShares, Mix
 from ttm.policy.checks import require_at_least
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -92,6 +93,8 @@ class WindowDataset(Dataset[WindowBatch]):
         and "auto" takes "ram" if they fit into half of the free memory.
     copies
         The number of processes of this machine that keep such a data set each.
+    shares
+        Of several data sets, for samplers; None to draw all windows equally often.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class WindowDataset(Dataset[WindowBatch]):
         pad: Pad = "start",
         resize_to: Mapping[str, tuple[int, int]] | None = None,
         cache: Cache = "auto",
+        shares: DataShares | None = None,
         copies: int = 1,
     ) -> None:
         require_at_least(1, {"window": window})
@@ -112,6 +116,7 @@ class WindowDataset(Dataset[WindowBatch]):
             )
         self.episodes = episodes
         self.window = window
+        self.shares = shares
         self.spec = resized_spec(episodes.spec, resize_to or {})
         lengths = [episode.num_samples for episode in episodes]
         # The dataset tick of each episode's first tick, (E,)
@@ -186,6 +191,13 @@ class WindowDataset(Dataset[WindowBatch]):
             "executed actions": self._executed,
             **self._proprioception,
         }
+
+    @property
+    def window_mix(self) -> Mix | None:
+        """The mix of windows by the shares of the data sets, if there are any."""
+        if self.shares is None:
+            return None
+        return self.shares.of_windows(self._windows[:, 0].cpu().numpy())
 
     def places(self, indices: Tensor | list[int]) -> Tensor:
         """Return the episode, first tick and length of each of these windows, (B, 3) int64."""

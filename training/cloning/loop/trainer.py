@@ -296,12 +296,20 @@ def _in_words(found: dict[str, Any]) -> str:
         "previous_action": "repeating the previous action",
     }
     others = ", ".join(f"{words} {found[name]['normalized']:.3f}" for name, words in names.items())
-    return f"{found['policy']['normalized']:.3f} ({others})"
+    each = "".join(f"; {name} {error:.3f}" for name, error in _of_data_sets(found).items())
+    return f"{found['policy']['normalized']:.3f} ({others}){each}"
+
+
+def _of_data_sets(found: dict[str, Any]) -> dict[str, float]:
+    """Return the policy's error on each data set, if there are several."""
+    each = found["policy"].get("data_sets", {})
+    return {name: errors["normalized"] for name, errors in each.items()}
 
 
 def _flat(found: dict[str, Any]) -> dict[str, float]:
     """Return the errors as scalars by name, for the log."""
     scalars = {f"normalized/{who}": errors["normalized"] for who, errors in found.items()}
+    scalars |= {f"data sets/{name}": error for name, error in _of_data_sets(found).items()}
     return scalars | {
         f"{part}/{who}": e for who, errors in found.items() for part, e in errors["parts"].items()
     }

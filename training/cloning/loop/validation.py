@@ -7,7 +7,7 @@ low error alone does not show a good policy; `without_previous_action` hides tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,6 +46,8 @@ class EpisodeErrors:
     """Evaluate only so many episodes, the first ones; None for all."""
     processes: Processes = field(default_factory=Processes)
     """Those that evaluate together; all of them have the result."""
+    data_sets: Sequence[str] = ()
+    """The name of the data set of each episode, to tell the errors of each; () for one data set."""
 
     @classmethod
     def of(
@@ -55,23 +57,26 @@ class EpisodeErrors:
         resize_to: dict[str, tuple[int, int]],
         most_episodes: int = 50,
         cache: FeatureCache | None = None,
+        data_sets: Sequence[str] = (),
         processes: Processes | None = None,
     ) -> EpisodeErrors:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
-        cache: makes the features of frozen vision, if it is frozen. processes: those that evaluate
-        together, each its part of the episodes; None for one alone.
+        cache: makes the features of frozen vision, if it is frozen. data_sets: see the attribute.
+        processes: those that evaluate together, each its part of the episodes; None for one alone.
         """
         processes = Processes() if processes is None else processes
-        episodes = episodes[:: -(-len(episodes) // most_episodes)]
+        chosen = slice(None, None, -(-len(episodes) // most_episodes))
+        episodes, data_sets = episodes[chosen], data_sets[chosen]
         longest = max((episode.num_samples for episode in episodes), default=1)
         if cache is None:
             windows = WindowDataset(
                 episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
             )
-            return cls(windows, statistics, processes=processes)
+            return cls(windows, statistics, data_sets=data_sets, processes=processes)
         windows = WindowDataset(without_cameras(episodes), longest, pad="none")
-        return cls(windows, statistics, cache.features(episodes), processes=processes)
+        features = cache.features(episodes)
+        return cls(windows, statistics, features, data_sets=data_sets, processes=processes)
 
     def mean_action(self) -> ActionErrors:
         """Return the errors of always predicting the mean action of the training episodes."""
@@ -115,10 +120,18 @@ class EpisodeErrors:
 
     def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:
         total = ErrorSum(self.windows.spec, self.statistics.std)
+        parts = {name: ErrorSum(total.spec, total.scale) for name in self.data_sets}
         for batch, predicted in predictions:
             valid = batch["valid"].numpy()
             total.add(predicted[valid], batch["actions"].numpy()[valid])
-        return total.over(self.processes.sum).result()
+            names = [self.data_sets[episode] for episode in batch["episode"].tolist() if parts]
+            for name in dict.fromkeys(names):
+                mine = valid & np.array([other == name for other in names])[:, None]
+                parts[name].add(predicted[mine], batch["actions"].numpy()[mine])
+        add_up = self.processes.sum
+        parts = {name: part.over(add_up) for name, part in parts.items()}
+        of_each = {name: part.result() for name, part in parts.items() if part.ticks}
+        return replace(total.over(add_up).result(), data_sets=of_each)
 
 
 @torch.no_grad()

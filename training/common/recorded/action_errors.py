@@ -8,7 +8,7 @@ constant baseline for this error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,10 +46,14 @@ class ActionErrors:
     """Part -> mean absolute error in the part's unit; for a binary part the portion of wrong
     ticks."""
     ticks: int
+    data_sets: Mapping[str, ActionErrors] = field(default_factory=dict)
+    """The errors on the ticks of each data set, by its name, where there are several."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `result.json`."""
-        return {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
+        told = {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
+        each = {name: errors.to_json() for name, errors in self.data_sets.items()}
+        return {**told, **({"data_sets": each} if each else {})}
 
 
 @dataclass
@@ -61,7 +65,7 @@ class ErrorSum:
     """(A,) standard deviations of the training actions."""
     _squares: Floats = field(init=False)
     _absolute: Floats = field(init=False)
-    _ticks: int = 0
+    ticks: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._squares = np.zeros(self.spec.action_size)
@@ -78,24 +82,24 @@ class ErrorSum:
         binary, thresholds = self.spec.binary_mask, self.spec.thresholds
         wrong = (predicted > thresholds) != (actions > thresholds)
         self._absolute += np.where(binary, wrong, np.abs(error)).sum(axis=0)
-        self._ticks += len(actions)
+        self.ticks += len(actions)
 
     def over(self, add_up: Callable[[Tensor], Tensor]) -> ErrorSum:
         """Return the sum of several of these, given a function that adds up the same tensor of each."""
-        mine = np.concatenate([self._squares, self._absolute, [self._ticks]])
+        mine = np.concatenate([self._squares, self._absolute, [self.ticks]])
         *sums, ticks = np.split(add_up(torch.from_numpy(mine)).numpy(), (len(self._squares), -1))
         whole = ErrorSum(self.spec, self.scale)
         whole._squares, whole._absolute = sums
-        whole._ticks = int(ticks[0])
+        whole.ticks = int(ticks[0])
         return whole
 
     def result(self) -> ActionErrors:
         """Return the means over all ticks added so far."""
         moved = self.scale > LEAST_DEVIATION
-        mean_squares = self._squares[moved] / self._ticks / np.square(self.scale[moved])
-        mean_absolute = self._absolute / self._ticks
+        mean_squares = self._squares[moved] / self.ticks / np.square(self.scale[moved])
+        mean_absolute = self._absolute / self.ticks
         parts = {
             name: float(mean_absolute[part].mean())
             for name, part in self.spec.action_slices.items()
         }
-        return ActionErrors(float(np.sqrt(mean_squares.mean())), parts, self._ticks)
+        return ActionErrors(float(np.sqrt(mean_squares.mean())), parts, self.ticks)
