@@ -51,7 +51,7 @@ class ActionHead(nn.Module, ABC):
 
     def of_actions(self, raw: Tensor) -> Tensor:
         """Map raw predictions, (..., K * F), to those of each action, (..., K, F)."""
-        return raw.unflatten(-1, (self.chunk, -1))
+        return raw.reshape(*raw.shape[:-1], self.chunk, -1)
 
     @abstractmethod
     def decode(self, raw: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ def _network(
     config: PolicyConfig, core: CoreConfig, sight_tokens: int | None, chunk: int | None = None
 ) -> PolicyConfig:
     """Return `config` with another core, and with other values of what is not None."""
-    given = {"sight_tokens": sight_tokens, "chunk": chunk}
+    given: dict[str, Any] = {"sight_tokens": sight_tokens, "chunk": chunk}
     changes = {name: value for name, value in given.items() if value is not None}
     return replace(config, core=core, **changes)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch.utils.data import Sampler
 
-from ttm.datasets.windows.shares import Mix
+from ttm.datasets.windows.shares import Integers, Mix
 from ttm.policy.checks import require_at_least
 
 BATCHES_IN_A_GROUP = 8
@@ -61,6 +61,7 @@ class EpisodeSampler(Sampler[list[int]]):
         """Return all batches of a pass, each a list of `batch_size` episodes."""
         rng = np.random.default_rng([self.seed, number])
         count = self.batches_per_pass * self.batch_size
+        used: Integers
         if self.mix is None:
             used = np.resize(rng.permutation(len(self.lengths)), count)
         else:

@@ -68,7 +68,7 @@ class Mix:
 
         The group with the largest share has what is left by rounding.
         """
-        drawn = np.floor(self._shares * count).astype(np.int64)
+        drawn: Integers = np.floor(self._shares * count).astype(np.int64)
         drawn[self._shares.argmax()] += count - drawn.sum()
         return drawn
 
