@@ -54,7 +54,7 @@ class Cluster:
     make_worker, arguments, advice
         See `ttm.sim.workers.pool.WorkerPool`.
     address : str
-        What `ray.init` takes: HOST:PORT, ray://HOST:PORT, auto or local.
+        What `ray.init` takes on a machine of the cluster: HOST:PORT or auto.
     most : int, optional
         The largest number of jobs at once. None for as many as Ray has processors for.
     """
@@ -119,15 +119,18 @@ def _files(arguments: tuple[Any, ...]) -> dict[int, tuple[str, bytes]]:
 
 def _connect(address: str) -> None:
     """Connect to the cluster. Ray itself would wait for minutes where nothing answers."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    host, colon, port = address.rpartition(":")
     try:
+        if "://" in address:
+            raise ValueError("Ray Client is not supported")
         if colon:
             socket.create_connection((host.strip("[]"), int(port)), CONNECTION_S).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RayError, RuntimeError, ValueError) as error:
         raise UserError(
             f"--ray {address}: no connection to a Ray cluster ({_first_line(error)}); start one with "
-            "ray start --head, and give the address that it prints, or auto on one of its machines"
+            "ray start --head, and run this command on one of its machines with --ray auto, or with the "
+            "HOST:PORT that ray start prints"
         ) from error
 
 

@@ -6,8 +6,7 @@ from tyro.conf import arg
 
 RAY = arg(
     metavar="ADDRESS",
-    help="Let a Ray cluster run the episodes: HOST:PORT or ray://HOST:PORT, or auto on one of its "
-    "machines, all of which need this installation with its extra [cluster]. The result does not depend "
-    "on it.",
+    help="Let the Ray cluster that this machine is part of run the episodes: auto, or HOST:PORT as ray "
+    "start prints it. The result does not depend on it.",
 )
 """`--ray`."""
