@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
 from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
+from ttm.training.cloning.assembly import assembled
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.same_training import MAY_CHANGE, comparable
 from ttm.training.cloning.options import TrainOptions
@@ -72,6 +75,19 @@ def test_options_of_parts_have_no_prefix_and_those_of_the_augmentation_have_one(
 def test_values_out_of_range_are_named(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         replace(STANDARD, **changes).check()  # type: ignore[arg-type]
+
+
+def test_the_optimiser_has_the_values_of_its_group(command: Make) -> None:
+    group = OptimizerConfig((0.5, 0.6), 1e-3, 1e-4, warmup_steps=7, longest_warmup=0.5, floor=0.25)
+    trainer = assembled(command(optimizer=group, augment=False), Console(quiet=True))
+    assert all(each["betas"] == (0.5, 0.6) for each in trainer.optimizer.param_groups)
+    assert all(each["eps"] == 1e-3 for each in trainer.optimizer.param_groups)
+    schedule = trainer.config.schedule
+    assert (schedule.warmup_steps, schedule.longest_warmup, schedule.floor) == (7, 0.5, 0.25)
+    trainer.backpropagate(next(iter(trainer.source.sample(1))))
+    trainer.update_weights()
+    gradients = [each.grad for each in trainer.policy.parameters() if each.grad is not None]
+    assert torch.nn.utils.get_total_norm(gradients) == pytest.approx(1e-4, rel=1e-3)
 
 
 def test_every_option_is_compared_or_may_change() -> None:
