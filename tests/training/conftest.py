@@ -106,6 +106,7 @@ PARTS = (
     "loss",
     "vision",
     "keeping",
+    "processes",
 )
 """Fields of `TrainCommand` whose own fields are options without a prefix."""
 

@@ -137,7 +137,8 @@ class _LossHandler(logging.Handler):
 
 def _tell_only_losses() -> None:
     """Silence Fabric's messages about its start, and replace that about its end."""
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     observer = logging.getLogger(OBSERVER)
     observer.setLevel(logging.INFO)
     observer.propagate = False
