@@ -13,7 +13,7 @@ setup(
     name=NAME,
     version="0.1.0",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["*.yaml"]},
+    package_data={NAME: ["*.yaml"], f"{NAME}.web": ["page/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
@@ -46,7 +47,8 @@ class PersonActor(FreeRunningActor):
 class Scenes:
     """Goes on with a scene until the services `~/next_scene` or `~/same_scene` begin another one.
 
-    A new text on the topic `instruction` begins a scene that asks for it, if there is one.
+    A new text on the topic `instruction` begins a scene that asks for it, if there is one; those that have
+    one are listed on `~/instructions`.
     """
 
     def __init__(self, node: SimNode, env: Env, signals: StopSignals):
@@ -59,6 +61,9 @@ class Scenes:
         self._over = False
         self._clock = Clock()
         self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
+        known = [text for texts in self._tasks.values() for text in texts]
+        self._known = node.create_publisher(String, "~/instructions", LATCHED)
+        self._known.publish(String(data=json.dumps(list(dict.fromkeys(known)))))
         node.create_service(Trigger, "~/next_scene", self._serve_next)
         node.create_service(Trigger, "~/same_scene", self._serve_same)
         listen(node, String, "instruction", self._on_instruction)

@@ -1,0 +1,190 @@
+"""How the page shows the controls of a robot: sticks, levers and buttons, which follow from its contract.
+
+A control is named by its part of the action and its place there, as in `base.0`. Keys are physical
+ones (`KeyboardEvent.code`), so that they lie together on every keyboard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttm.policy.spec import PolicySpec
+from ttm_policy.contract.robot_contract import MOTION_TYPES, ActionSink, RobotContract
+from ttm_policy.teleop.controls import ControlMap
+
+SIGNAL = "std_msgs/Bool"
+
+STICKS: Sequence[tuple[str, str]] = (
+    ("linear.x", "angular.z"),
+    ("linear.x", "linear.y"),
+    ("angular.y", "angular.z"),
+)
+"""Pairs of directions that one stick moves: up, and to the left. The first pair that a part has counts."""
+FLIPPED = ("angular.y",)
+"""Positive is to pitch down, but up on the stick is to pitch up."""
+WORDS: Mapping[str, tuple[str, str]] = {
+    "linear.x": ("forward", "back"),
+    "linear.y": ("left", "right"),
+    "linear.z": ("up", "down"),
+    "angular.x": ("roll right", "roll left"),
+    "angular.y": ("pitch down", "pitch up"),
+    "angular.z": ("turn left", "turn right"),
+}
+"""Direction -> what more and less of it mean."""
+STICK_KEYS = (("KeyW", "KeyS", "KeyA", "KeyD"), ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"))
+MORE_STICK_KEYS = (("KeyI", "KeyK", "KeyJ", "KeyL"),)
+LEVER_KEYS = (
+    ("KeyR", "KeyF"),
+    ("KeyO", "KeyU"),
+    ("KeyY", "KeyH"),
+    *((f"Digit{i}", f"Digit{i + 1}") for i in (1, 3, 5, 7)),
+)
+TOGGLE_KEYS = ("Space", "KeyG", "KeyV")
+HOLD_KEYS = ("KeyT", "KeyB")
+KEY_NAMES = {
+    "ArrowUp": "↑",
+    "ArrowDown": "↓",
+    "ArrowLeft": "←",
+    "ArrowRight": "→",
+    "Space": "space",
+}
+
+
+@dataclass(frozen=True)
+class _Value:
+    """One value of the action."""
+
+    part: str
+    place: int
+    direction: str
+    """Such as `linear.x` for a velocity; empty for all else."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}.{self.place}"
+
+
+def page_controls(drives: ControlMap) -> ControlMap:
+    """Return controls with the values and speeds of others, but the page's names and no dead-man button."""
+    return ControlMap(
+        tuple(
+            replace(drive, plus=f"{drive.part}.{drive.value}", minus="", dead_man="")
+            for drive in drives.drives
+        )
+    )
+
+
+def page_layout(contract: RobotContract, spec: PolicySpec, drives: ControlMap) -> dict[str, Any]:
+    """Return the widgets, keys and legend for the values that `drives` has, as JSON takes them."""
+    driven = {(drive.part, drive.value) for drive in drives.drives}
+    layout = _Layout()
+    # Velocities first, so that the base and the arm get the best keys.
+    sinks = sorted(contract.actions, key=lambda sink: _rank(sink))
+    for sink in sinks:
+        values = [value for value in _values(sink, spec) if (value.part, value.place) in driven]
+        layout.add_part(sink, values, spec)
+    return {"widgets": layout.widgets, "keys": layout.keys, "legend": layout.legend}
+
+
+def _rank(sink: ActionSink) -> int:
+    """Return the place of a part in the order: base, other velocities, joints, signals."""
+    if sink.type in MOTION_TYPES:
+        return 0 if not sink.per_second else 1
+    return 3 if sink.type == SIGNAL else 2
+
+
+def _values(sink: ActionSink, spec: PolicySpec) -> Iterator[_Value]:
+    where = spec.action_slices[sink.name]
+    for place in range(where.stop - where.start):
+        path = sink.fields[place].path if place < len(sink.fields) else ""
+        direction = ".".join(path.split(".")[-2:]) if sink.type in MOTION_TYPES else ""
+        yield _Value(sink.name, place, direction)
+
+
+class _Layout:
+    """Widgets and keys as they are given out."""
+
+    def __init__(self) -> None:
+        self.widgets: list[dict[str, Any]] = []
+        self.keys: dict[str, dict[str, Any]] = {}
+        self.legend: list[dict[str, Any]] = []
+        self._stick_keys = iter((*STICK_KEYS, *MORE_STICK_KEYS))
+        self._lever_keys, self._toggle_keys = iter(LEVER_KEYS), iter(TOGGLE_KEYS)
+        self._hold_keys = iter(HOLD_KEYS)
+
+    def add_part(self, sink: ActionSink, values: Sequence[_Value], spec: PolicySpec) -> None:
+        """Give each value of a part its place."""
+        label = sink.name.replace("_", " ")
+        if sink.type == SIGNAL:
+            for value in values:
+                self._add_hold(label, value)
+            return
+        if spec.binary_mask[spec.action_slices[sink.name]].all():
+            for value in values:
+                self._add_toggle(label, value)
+            return
+        by_direction = {value.direction: value for value in values if value.direction}
+        for up, left in STICKS:
+            if up in by_direction and left in by_direction:
+                self._add_stick(label, by_direction[up], by_direction[left])
+                values = [each for each in values if each.direction not in (up, left)]
+                break
+        for value in values:
+            self._add_lever(label, value, several=len(values) > 1)
+
+    def _add_stick(self, label: str, up: _Value, left: _Value) -> None:
+        sign = -1 if up.direction in FLIPPED else 1
+        self.widgets.append(
+            {
+                "kind": "stick",
+                "label": label,
+                "x": {"name": left.name, "sign": -1},
+                "y": {"name": up.name, "sign": sign},
+            }
+        )
+        if (codes := next(self._stick_keys, None)) is not None:
+            self._bind(codes[:2], up, label, sign)
+            self._bind(codes[2:], left, label)
+
+    def _add_lever(self, label: str, value: _Value, *, several: bool) -> None:
+        words = WORDS.get(value.direction)
+        shown = f"{label} {value.place}" if several and words is None else label
+        shown = f"{label}: {' / '.join(words)}" if words else shown
+        self.widgets.append({"kind": "lever", "label": shown, "y": {"name": value.name, "sign": 1}})
+        if (codes := next(self._lever_keys, None)) is not None:
+            self._bind(codes, value, label)
+
+    def _add_toggle(self, label: str, value: _Value) -> None:
+        words = ("open", "close") if "gripper" in label else ("on", "off")
+        self.widgets.append(
+            {
+                "kind": "toggle",
+                "label": label,
+                "name": value.name,
+                "high": words[0].capitalize(),
+                "low": words[1].capitalize(),
+            }
+        )
+        if (code := next(self._toggle_keys, None)) is not None:
+            self.keys[code] = {"name": value.name, "value": 1, "toggles": True}
+            self._explain((code,), f"{label}: {' or '.join(words)}")
+
+    def _add_hold(self, label: str, value: _Value) -> None:
+        hint = "while it is held"
+        self.widgets.append({"kind": "hold", "label": label, "name": value.name, "hint": hint})
+        if (code := next(self._hold_keys, None)) is not None:
+            self.keys[code] = {"name": value.name, "value": 1}
+            self._explain((code,), f"{label}, {hint}")
+
+    def _bind(self, codes: Sequence[str], value: _Value, label: str, sign: int = 1) -> None:
+        """Give a value two keys, of which the first is up or left."""
+        for code, direction in zip(codes, (sign, -sign), strict=True):
+            self.keys[code] = {"name": value.name, "value": direction}
+        words = WORDS.get(value.direction, ("more", "less"))[::sign]
+        self._explain(codes, f"{label}: {', '.join(words)}")
+
+    def _explain(self, codes: Sequence[str], label: str) -> None:
+        names = [KEY_NAMES.get(c, c.removeprefix("Key").removeprefix("Digit")) for c in codes]
+        self.legend.append({"keys": names, "label": label})

@@ -1,0 +1,365 @@
+"use strict";
+// The page talks to its server through one web socket. While it drives, it sends the positions of all
+// controls at each change and KEEP_MS after the last time; a page that falls silent stops the robot.
+
+const KEEP_MS = 60, RETRY_MS = 1000, TOAST_MS = 6000, DEAD_ZONE = 0.12;
+const $ = id => document.getElementById(id);
+const element = (tag, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+let socket, facts = {cameras: [], widgets: [], keys: {}, instructions: []}, state = {}, requests = 0;
+const waiting = new Map();
+
+// ---- the connection
+
+function connect() {
+  const base = location.href.replace(/^http/, "ws").replace(/[^/]*$/, "");
+  socket = new WebSocket(base + "socket");
+  socket.binaryType = "blob";
+  socket.onopen = () => pill("link", "connected", "good");
+  socket.onmessage = ({data}) => typeof data === "string" ? take(JSON.parse(data)) : showFrame(data);
+  socket.onclose = () => {
+    pill("link", "no connection", "bad");
+    state = {};
+    showState();
+    setTimeout(connect, RETRY_MS);
+  };
+}
+
+function take({kind, ...data}) {
+  if (kind === "facts") showFacts(data);
+  if (kind === "state") { state = data; showState(); }
+  if (kind === "episodes") showEpisodes(data.list);
+  if (kind === "answer") {
+    if (!data.ok) toast(data.text);
+    waiting.get(data.id)?.(data);
+    waiting.delete(data.id);
+  }
+}
+
+function ask(action, values = {}) {
+  if (socket.readyState !== WebSocket.OPEN) return Promise.resolve({ok: false});
+  const id = ++requests;
+  socket.send(JSON.stringify({do: action, id, ...values}));
+  return new Promise(done => waiting.set(id, done));
+}
+
+function tell(action, values = {}) {
+  if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify({do: action, ...values}));
+}
+
+let toastTimer;
+function toast(text) {
+  $("toast").textContent = text;
+  $("toast").hidden = false;
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => { $("toast").hidden = true; }, TOAST_MS);
+}
+
+function pill(id, text, look = "") {
+  $(id).textContent = text;
+  $(id).className = `pill ${look}`;
+  $(id).hidden = !text;
+}
+
+// ---- cameras: the chosen one large, the others below
+
+const urls = [];
+let chosen = 0;
+
+function showFrame(blob) {
+  blob.slice(0, 1).arrayBuffer().then(bytes => {
+    const place = new Uint8Array(bytes)[0], old = urls[place];
+    urls[place] = URL.createObjectURL(blob.slice(1, blob.size, "image/jpeg"));
+    placeFrames();
+    if (old) URL.revokeObjectURL(old);
+    tell("seen");
+  });
+}
+
+function placeFrames() {
+  if (urls[chosen]) {
+    $("main-view").src = urls[chosen];
+    $("main-view").hidden = false;
+  }
+  for (const small of $("views").children) {
+    const url = urls[small.dataset.place];
+    if (url) small.firstChild.src = url;
+  }
+}
+
+function choose(place) {
+  chosen = place;
+  $("main-name").textContent = facts.cameras[place] ?? "no camera";
+  $("main-view").alt = `What the camera ${facts.cameras[place]} sees`;
+  $("views").replaceChildren(...facts.cameras.flatMap((name, other) => other === place ? [] : [
+    Object.assign(element("button", {title: `show ${name}`, onclick: () => choose(other)},
+      element("img", {alt: ""}), element("span", {textContent: name})), {}),
+  ]));
+  const others = facts.cameras.map((_, other) => other).filter(other => other !== place);
+  [...$("views").children].forEach((small, index) => { small.dataset.place = others[index]; });
+  placeFrames();
+}
+
+// ---- what stays the same
+
+function showFacts(data) {
+  facts = data;
+  $("robot").textContent = facts.robot;
+  document.title = `${facts.robot}: drive and record`;
+  $("known").replaceChildren(...facts.instructions.map(text => element("option", {value: text})));
+  choose(Math.min(chosen, Math.max(facts.cameras.length - 1, 0)));
+  controls = {};
+  $("widgets").replaceChildren(...facts.widgets.map(makeWidget));
+  $("keys").replaceChildren(...facts.legend.flatMap(({keys, label}) => [
+    element("dt", {}, ...keys.flatMap(key => [element("kbd", {textContent: key}), " "])),
+    element("dd", {textContent: label}),
+  ]));
+}
+
+// ---- what changes
+
+function showState() {
+  const recorder = state.recorder, phase = recorder?.state ?? "";
+  const mine = state.driver === "me";
+  const shown = {
+    "": "", ready: "", countdown: `starts in ${recorder?.remaining_s} s`,
+    recording: `● ${(recorder?.ticks / facts.rate_hz).toFixed(1)} s`, saving: "saving",
+  }[phase];
+  pill("phase", shown, phase === "recording" ? "live" : "");
+  const free = phase === "ready";
+  $("start").hidden = Boolean(phase) && !free;
+  $("start").disabled = !free;
+  for (const id of ["success", "failure"]) $(id).hidden = phase !== "recording";
+  $("discard").hidden = !["countdown", "recording"].includes(phase);
+  $("instruction").disabled = !free;
+  if (document.activeElement !== $("instruction") && recorder) $("instruction").value = recorder.instruction;
+  $("next-scene").hidden = !state.scene;
+  $("next-scene").disabled = !free;
+  $("report").textContent = recorder?.problem || recorder?.cadence || "";
+  $("report").className = recorder?.problem ? "bad" : "";
+  $("wheel").textContent = mine ? "Let go" : state.driver === "other" ? "Somebody else drives" : "Drive";
+  $("wheel").classList.toggle("driving", mine);
+  $("wheel").disabled = !state.driver || state.driver === "other";
+  $("widgets").inert = !mine;
+  $("rearm").hidden = !state.rearm;
+  const reasons = state.reasons ?? ["There is no connection to the server."];
+  $("why").textContent = reasons.length ? reasons.join(" ")
+    : state.scene?.success ? "The simulator says that the task is done." : "You drive.";
+  $("why").classList.toggle("fine", !reasons.length);
+  if (!mine) rest();
+}
+
+// ---- driving: positions of controls from keys, touch and gamepad
+
+let controls = {};                 // name -> {set: position by touch, shown(position)}
+const pressed = new Set(), sent = {text: "", at: 0};
+const clip = value => Math.max(-1, Math.min(1, value));
+
+function rest() {
+  pressed.clear();
+  for (const control of Object.values(controls)) control.touch = control.keeps ? control.touch : 0;
+}
+
+function makeWidget(widget) {
+  return {stick: makePad, lever: makePad, toggle: makeToggle, hold: makeHold}[widget.kind](widget);
+}
+
+function makePad(widget) {
+  const knob = element("div", {className: "knob"}), pad = element("div", {className: "pad"}, knob);
+  const at = {x: 0, y: 0};
+  const show = () => {
+    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 26;
+    const x = widget.x ? position(widget.x.name) * widget.x.sign : 0, y = position(widget.y.name) * widget.y.sign;
+    knob.style.transform = `translate(${x * reach}px, ${-y * reach}px)`;
+    pad.classList.toggle("moved", Boolean(x || y));
+  };
+  const move = event => {
+    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 26;
+    at.x = widget.x ? (event.clientX - box.left - box.width / 2) / reach : 0;
+    at.y = -(event.clientY - box.top - box.height / 2) / reach;
+    const length = Math.max(Math.hypot(at.x, at.y), 1);
+    if (widget.x) controls[widget.x.name].touch = clip(at.x / length) * widget.x.sign;
+    controls[widget.y.name].touch = clip(at.y / length) * widget.y.sign;
+    steer();
+  };
+  const end = () => {
+    pad.onpointermove = null;
+    if (widget.x) controls[widget.x.name].touch = 0;
+    controls[widget.y.name].touch = 0;
+    steer();
+  };
+  pad.onpointerdown = event => {
+    pad.setPointerCapture(event.pointerId);
+    pad.onpointermove = move;
+    move(event);
+  };
+  pad.onpointerup = pad.onpointercancel = pad.onlostpointercapture = end;
+  for (const axis of [widget.x, widget.y]) if (axis) controls[axis.name] = {touch: 0, show};
+  pad.dataset.widget = widget.label;
+  return element("div", {className: `widget ${widget.kind}`}, pad, element("span", {textContent: widget.label}));
+}
+
+function makeToggle(widget) {
+  const button = element("button", {onclick: () => flip(widget.name)});
+  const show = () => {
+    const value = position(widget.name);
+    button.textContent = value > 0 ? widget.low : widget.high;  // what a press does
+    button.setAttribute("aria-pressed", value > 0);
+  };
+  controls[widget.name] = {touch: 0, keeps: true, show};
+  show();
+  return element("div", {className: "widget"}, button, element("span", {textContent: widget.label}));
+}
+
+function flip(name) {
+  controls[name].touch = controls[name].touch > 0 ? -1 : 1;
+  steer();
+}
+
+function makeHold(widget) {
+  const button = element("button", {textContent: widget.label});
+  const set = value => () => { controls[widget.name].touch = value; steer(); };
+  button.onpointerdown = set(1);
+  button.onpointerup = button.onpointercancel = button.onpointerleave = set(0);
+  controls[widget.name] = {touch: 0, show: () => button.setAttribute("aria-pressed", position(widget.name) > 0)};
+  return element("div", {className: "widget"}, button, element("span", {textContent: widget.hint}));
+}
+
+function position(name) {
+  let value = controls[name]?.touch ?? 0;
+  for (const code of pressed) {
+    const key = facts.keys[code];
+    if (key?.name === name) value += key.value;
+  }
+  return clip(value + (gamepad[name] ?? 0));
+}
+
+function steer() {
+  for (const control of Object.values(controls)) control.show();
+  if (state.driver !== "me") return;
+  const axes = {};
+  for (const name of Object.keys(controls)) {
+    const value = position(name);
+    if (value) axes[name] = Math.round(value * 1000) / 1000;
+  }
+  const text = JSON.stringify(axes), now = performance.now();
+  if (text === sent.text && now - sent.at < KEEP_MS) return;
+  Object.assign(sent, {text, at: now});
+  tell("steer", {axes});
+}
+
+const typing = () => document.activeElement === $("instruction") || $("player").open;
+
+addEventListener("keydown", event => {
+  const key = facts.keys[event.code];
+  if (typing() || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.code === "Escape") ask("release");
+  if (!key || state.driver !== "me") return;
+  event.preventDefault();
+  if (event.repeat) return;
+  if (key.toggles) return flip(key.name);
+  pressed.add(event.code);
+  steer();
+});
+addEventListener("keyup", event => { if (pressed.delete(event.code)) steer(); });
+addEventListener("blur", () => { pressed.clear(); steer(); });
+document.addEventListener("visibilitychange", () => { if (document.hidden) tell("release"); });
+addEventListener("pagehide", () => tell("release"));
+
+let gamepad = {}, buttonWasDown = false;
+
+function readGamepad() {
+  gamepad = {};
+  const pad = navigator.getGamepads?.().find(Boolean);
+  if (!pad || state.driver !== "me") return;
+  const sticks = facts.widgets.filter(widget => widget.kind === "stick");
+  const levers = facts.widgets.filter(widget => widget.kind === "lever");
+  const second = pad.buttons[4]?.pressed || pad.buttons[5]?.pressed ? 1 : 0;  // a shoulder: the next ones
+  const set = (axis, value) => {
+    if (axis && Math.abs(value) > DEAD_ZONE) gamepad[axis.name] = value * axis.sign;
+  };
+  const follow = (stick, x, y) => { set(stick?.x, pad.axes[x] ?? 0); set(stick?.y, -(pad.axes[y] ?? 0)); };
+  follow(sticks[0], 0, 1);
+  follow(sticks[1 + second], 2, 3);
+  set(levers[second]?.y, (pad.buttons[7]?.value ?? 0) - (pad.buttons[6]?.value ?? 0));
+  const toggle = facts.widgets.find(widget => widget.kind === "toggle"), down = pad.buttons[0]?.pressed;
+  if (toggle && down && !buttonWasDown) flip(toggle.name);
+  buttonWasDown = down;
+}
+
+setInterval(() => { readGamepad(); steer(); }, KEEP_MS / 2);
+
+// ---- buttons
+
+$("wheel").onclick = () => {
+  rest();
+  ask(state.driver === "me" ? "release" : "take");
+  $("wheel").blur();  // the space bar belongs to the robot now
+};
+$("start").onclick = () => { ask("start"); $("start").blur(); };
+$("success").onclick = () => ask("stop", {success: true});
+$("failure").onclick = () => ask("stop", {success: false});
+$("discard").onclick = () => ask("discard");
+$("rearm").onclick = () => ask("rearm");
+$("next-scene").onclick = () => ask("scene", {same: false});
+$("instruction").onchange = () => {
+  const text = $("instruction").value.trim();
+  if (text) ask("instruct", {text}).then(() => $("instruction").blur());
+};
+$("undo").onclick = () => ask("undo").then(({ok, text}) => { if (ok) { toast(text); $("undo").hidden = true; } });
+
+// ---- episodes
+
+function showEpisodes(list) {
+  $("count").textContent = list.length || "";
+  const empty = element("li", {className: "empty", textContent: "Nothing is recorded yet."});
+  $("episodes").replaceChildren(...(list.length ? list.map(showEpisode) : [empty]));
+}
+
+function showEpisode(episode) {
+  const {name, problem} = episode;
+  if (problem) return element("li", {className: "empty", textContent: `${name}: ${problem}`});
+  const path = `episodes/${encodeURIComponent(name)}`;
+  const change = (action, values) => ask(action, {episode: name, ...values}).then(({ok, text}) => {
+    if (ok) { toast(text); $("undo").hidden = false; }
+  });
+  const judge = success => change("label", {success, instruction: null});
+  const rename = () => {
+    const text = prompt("Instruction of this episode", episode.instruction)?.trim();
+    if (text && text !== episode.instruction) change("label", {success: null, instruction: text});
+  };
+  const button = (textContent, title, look, onclick, pressed) => {
+    const made = element("button", {textContent, title, className: look, onclick});
+    if (pressed !== undefined) made.setAttribute("aria-pressed", pressed);
+    return made;
+  };
+  const picture = element("img", {alt: "", loading: "lazy", src: `${path}/thumbnail.jpg?${episode.version}`});
+  const thumb = element("button", {className: "thumb", title: `play ${name}`, onclick: () => play(episode, path)}, picture);
+  return element("li", {}, thumb,
+    element("div", {}, element("b", {textContent: episode.instruction, title: episode.instruction}),
+      element("small", {textContent: `${name.replace(/\.\w+$/, "")} · ${episode.seconds} s · ${episode.ticks} ticks`})),
+    element("div", {className: "acts"},
+      button("✓", "success", "yes", () => judge(true), episode.success === true),
+      button("✗", "failure", "no", () => judge(false), episode.success === false),
+      button("✎", "change the instruction", "quiet", rename),
+      button("🗑", "delete", "quiet", () => change("delete", {}))));
+}
+
+function play(episode, path) {
+  ask("release");
+  $("playing").textContent = episode.instruction;
+  $("drawing").hidden = false;
+  $("drawing").textContent = "The film is being drawn …";
+  $("film").src = `${path}/film.mp4?${episode.version}`;
+  $("player").showModal();
+}
+$("film").onloadeddata = () => { $("drawing").hidden = true; };
+$("film").onerror = () => { if ($("player").open) $("drawing").textContent = "This episode cannot be played."; };
+$("close").onclick = () => $("player").close();
+$("player").onclose = () => { $("film").removeAttribute("src"); $("film").load(); };
+
+connect();

@@ -1,0 +1,176 @@
+"""One page that is connected: it gets frames and states, and asks for things."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from ttm.policy.errors import UserError
+from ttm_policy.web.album import Album
+from ttm_policy.web.page_request import MOST_BYTES, PageRequest, read_request
+from ttm_policy.web.robot_side import RobotSide
+from ttm_policy.web.wheel import Wheel
+
+SEND_S = 0.03
+"""The time between two looks for new frames and states."""
+HEARTBEAT_S = 5.0
+"""A page that does not answer a ping for half of that is closed."""
+MOST_UNSEEN = 2
+"""So many frames of each camera may be on their way: a slow network shows fewer frames, not late ones."""
+MOST_REFUSED = 50
+"""A page is closed after so many requests that were none."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all pages share."""
+
+    robot: RobotSide
+    album: Album
+    wheel: Wheel
+
+
+class PageSocket:
+    """Talks to one page until it goes away; then it lets go of the controls."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self._name = name
+        self._robot, self._album = surroundings.robot, surroundings.album
+        self._wheel = surroundings.wheel
+        self._socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MOST_BYTES)
+        self._unseen, self._refused = 0, 0
+        self._shown: dict[str, Any] = {}
+        self._calls = self._actions()
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        """Serve the page."""
+        await self._socket.prepare(request)
+        await self._send("facts", {**self._robot.facts(), "cameras": list(self._robot.cameras)})
+        sender = asyncio.create_task(self._keep_sending())
+        try:
+            async for message in self._socket:
+                if message.type is not WSMsgType.TEXT or self._refused > MOST_REFUSED:
+                    break
+                await self._take(message.data)
+        finally:
+            self.let_go()
+            sender.cancel()
+            await self._socket.close()
+        return self._socket
+
+    async def close(self) -> None:
+        """End the connection."""
+        self.let_go()
+        await self._socket.close()
+
+    def let_go(self) -> None:
+        """Take the controls from this page, so that the robot stops."""
+        self._wheel.release(self._name)
+
+    async def _take(self, text: str) -> None:
+        number = 0
+        try:
+            request = read_request(text)
+            number = request.number
+        except UserError as error:
+            self._refused += 1
+            await self._send("answer", {"id": number, "ok": False, "text": str(error)})
+            return
+        try:
+            said = await self._calls[request.do](request)
+        except UserError as error:
+            said, ok = " ".join(str(error).split()), False
+        else:
+            ok = True
+        if said or not ok:
+            await self._send("answer", {"id": number, "ok": ok, "text": said})
+
+    def _actions(self) -> Mapping[str, Callable[[PageRequest], Awaitable[str]]]:
+        robot, album = self._robot, self._album
+        return {
+            "take": self._take_wheel,
+            "release": self._release,
+            "steer": self._steer,
+            "seen": self._seen,
+            "start": lambda _: robot.start(),
+            "stop": lambda request: robot.stop(**request.values),
+            "discard": lambda _: robot.discard(),
+            "instruct": lambda request: robot.instruct(**request.values),
+            "scene": lambda request: robot.scene(**request.values),
+            "rearm": lambda _: robot.rearm(),
+            "label": lambda request: self._edit(
+                album.label,
+                request.values["episode"],
+                request.values["success"],
+                request.values["instruction"],
+            ),
+            "delete": lambda request: self._edit(album.delete, request.values["episode"]),
+            "undo": lambda _: self._edit(album.undo),
+        }
+
+    async def _take_wheel(self, request: PageRequest) -> str:
+        self._wheel.take(self._name, time.monotonic())
+        return "you drive"
+
+    async def _release(self, request: PageRequest) -> str:
+        self.let_go()
+        return "you let go"
+
+    async def _steer(self, request: PageRequest) -> str:
+        self._wheel.steer(self._name, request.values["axes"], time.monotonic())
+        return ""
+
+    async def _seen(self, request: PageRequest) -> str:
+        self._unseen = max(self._unseen - 1, 0)
+        return ""
+
+    async def _edit(self, edit: Callable[..., str], *values: Any) -> str:
+        said = await asyncio.to_thread(edit, *values)
+        self._shown.pop("episodes", None)
+        return said
+
+    async def _keep_sending(self) -> None:
+        numbers: dict[str, int] = {}
+        looked_s = 0.0
+        while not self._socket.closed:
+            try:
+                await self._send_frames(numbers)
+                await self._send_new("state", self._state())
+                if time.monotonic() - looked_s > 1.0 or "episodes" not in self._shown:
+                    looked_s = time.monotonic()
+                    episodes = await asyncio.to_thread(self._album.episodes)
+                    await self._send_new("episodes", {"list": episodes})
+            except ConnectionError:
+                return
+            await asyncio.sleep(SEND_S)
+
+    def _state(self) -> dict[str, Any]:
+        driver = self._wheel.driver(time.monotonic())
+        driving = "nobody" if driver is None else "me" if driver == self._name else "other"
+        return {**self._robot.state(), "driver": driving}
+
+    async def _send_frames(self, numbers: dict[str, int]) -> None:
+        """Send each camera's newest frame as a byte with the camera's place, and the JPEG."""
+        for place, camera in enumerate(self._robot.cameras):
+            frame = self._robot.frame(camera)
+            most = MOST_UNSEEN * len(self._robot.cameras)
+            if frame is None or frame.number == numbers.get(camera) or self._unseen >= most:
+                continue
+            numbers[camera] = frame.number
+            self._unseen += 1
+            await self._socket.send_bytes(bytes([place]) + frame.jpeg)
+
+    async def _send_new(self, kind: str, data: dict[str, Any]) -> None:
+        """Send a state if it is not the one that the page has."""
+        if self._shown.get(kind) != data:
+            self._shown[kind] = data
+            await self._send(kind, data)
+
+    async def _send(self, kind: str, data: Mapping[str, Any]) -> None:
+        await self._socket.send_str(json.dumps({"kind": kind, **data}, ensure_ascii=False))

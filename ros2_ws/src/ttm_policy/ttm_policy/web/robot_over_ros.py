@@ -1,0 +1,187 @@
+"""The robot and its recorder as the web page sees them, over ROS."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.node import Node
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm.policy.errors import UserError
+from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.parameters import WebParameters
+from ttm_policy.qos import LATCHED
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.teleop_session import TeleopSession
+from ttm_policy.web.calls import ask
+from ttm_policy.web.live_cameras import LiveCameras
+from ttm_policy.web.robot_side import LiveFrame
+
+DIAGNOSTICS_S = 3.0
+"""What a node has reported longer ago than this is not shown any more."""
+READY = "ready"
+
+
+class RobotOverRos:
+    """A `ttm_policy.web.robot_side.RobotSide`. Its calls come from the server's thread.
+
+    layout: what `ttm_policy.web.layout.page_layout` returned.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        parameters: WebParameters,
+        cockpit: Cockpit,
+        session: TeleopSession,
+        layout: Mapping[str, Any],
+    ) -> None:
+        self._parameters, self._cockpit = parameters, cockpit
+        self._session, self._layout = session, layout
+        self._recorder: dict[str, Any] | None = None
+        self._scene: dict[str, Any] | None = None
+        self._known: list[str] = []
+        self._reports: dict[str, tuple[float, DiagnosticStatus]] = {}
+        self._own = node.get_fully_qualified_name()
+        self._cameras = LiveCameras(node, [*self._views(), *cockpit.contract.images])
+        self._instruction = node.create_publisher(String, "instruction", LATCHED)
+        recorder, simulator = parameters.recorder, parameters.simulator
+        self._stop = node.create_client(SetBool, f"{recorder}/stop")
+        self._triggers = {
+            name: node.create_client(Trigger, f"{recorder}/{name}") for name in ("start", "discard")
+        }
+        self._triggers["rearm"] = node.create_client(Trigger, "~/rearm")
+        node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
+        if simulator:
+            for name in ("next_scene", "same_scene"):
+                self._triggers[name] = node.create_client(Trigger, f"{simulator}/{name}")
+            node.create_subscription(String, f"{simulator}/episode", self._on_scene, LATCHED)
+            node.create_subscription(String, f"{simulator}/instructions", self._on_known, LATCHED)
+
+    @property
+    def cameras(self) -> Sequence[str]:
+        """See `RobotSide`."""
+        return self._cameras.names
+
+    def facts(self) -> Mapping[str, Any]:
+        """See `RobotSide`."""
+        spec = self._cockpit.spec
+        return {
+            "robot": spec.robot,
+            "rate_hz": spec.rate_hz,
+            "instructions": self._known,
+            **self._layout,
+        }
+
+    def state(self) -> Mapping[str, Any]:
+        """See `RobotSide`."""
+        return {
+            "recorder": self._recorder,
+            "scene": self._scene,
+            "reasons": self._reasons(),
+            "rearm": "rearm" in self._session.problem,
+        }
+
+    def frame(self, camera: str) -> LiveFrame | None:
+        """See `RobotSide`."""
+        return self._cameras.frame(camera)
+
+    async def start(self) -> str:
+        """See `RobotSide`."""
+        return await self._trigger("start", self._parameters.recorder)
+
+    async def stop(self, success: bool | None) -> str:
+        """See `RobotSide`. A simulated robot is then in the next scene."""
+        if success is None:
+            raise UserError("say whether it is a success")
+        said = await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
+        if self._parameters.simulator:
+            await self._trigger("next_scene", self._parameters.simulator)
+        return said
+
+    async def discard(self) -> str:
+        """See `RobotSide`. A simulated robot is then in the same scene again."""
+        said = await self._trigger("discard", self._parameters.recorder)
+        if self._parameters.simulator:
+            await self._trigger("same_scene", self._parameters.simulator)
+        return said
+
+    async def scene(self, same: bool) -> str:
+        """See `RobotSide`."""
+        if not self._parameters.simulator:
+            raise UserError("only a simulated robot has other scenes")
+        self._require_ready()
+        name = "same_scene" if same else "next_scene"
+        return await self._trigger(name, self._parameters.simulator)
+
+    async def rearm(self) -> str:
+        """See `RobotSide`."""
+        return await self._trigger("rearm", "this node")
+
+    async def instruct(self, text: str) -> str:
+        """See `RobotSide`."""
+        self._require_ready()
+        self._instruction.publish(String(data=text))
+        return f"instruction: {text}"
+
+    async def _trigger(self, name: str, who: str) -> str:
+        return await ask(self._triggers[name], Trigger.Request(), who)
+
+    def _require_ready(self) -> None:
+        if self._recorder is not None and self._recorder["state"] != READY:
+            raise UserError("an episode is being recorded; stop or discard it first")
+
+    def _views(self) -> list[ImageSource]:
+        """Return what people see of a simulated robot, and no policy."""
+        if not self._parameters.simulator:
+            return []
+        return [
+            ImageSource("overview", f"{self._parameters.simulator}/overview", "sensor_msgs/Image")
+        ]
+
+    def _reasons(self) -> list[str]:
+        """Return why the robot does not move, and what else is wrong, in whole sentences."""
+        found = [self._session.problem] if self._session.problem else []
+        if not found and not self._session.driver:
+            found.append("nobody drives: press Drive")
+        recorder = self._recorder
+        if recorder is None:
+            found.append(f"{self._parameters.recorder} is not heard; is it running?")
+        elif recorder["missing"]:
+            found.append(f"nothing received yet from: {', '.join(recorder['missing'])}")
+        elif recorder["silent"]:
+            found.append(f"silent for a second: {', '.join(recorder['silent'])}")
+        found.extend(self._cameras.problems.values())
+        now_s = time.monotonic()
+        found.extend(
+            f"{name}: {status.message}"
+            for name, (heard_s, status) in list(self._reports.items())
+            if now_s - heard_s < DIAGNOSTICS_S
+        )
+        return [f"{text[0].upper()}{text[1:]}." for text in found]
+
+    def _on_recorder(self, message: String) -> None:
+        self._recorder = json.loads(message.data)
+
+    def _on_scene(self, message: String) -> None:
+        info = json.loads(message.data)
+        self._scene = {name: info.get(name) for name in ("task", "instruction", "success", "seed")}
+
+    def _on_known(self, message: String) -> None:
+        self._known = json.loads(message.data)
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        """Keep what other nodes complain of. The recorder says the same in its own status."""
+        for status in message.status:
+            node = status.name.partition(":")[0]
+            own = node == self._own or node.rpartition("/")[2] == self._parameters.recorder
+            if status.level == DiagnosticStatus.OK or own:
+                self._reports.pop(node, None)
+            else:
+                self._reports[node] = time.monotonic(), status

@@ -1,0 +1,131 @@
+"""A person drives and records by a web page, within the limits of a policy.
+
+The node sends nothing before a page has the controls, and zero as soon as none has them. It takes the
+contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
+
+    ros2 run ttm_policy web_node --ros-args -p contract:=my_robot.yaml -p rate_hz:=10.0
+    python -m ttm_policy.web.web_node --ros-args …            (the same without a ROS install)
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from ttm.policy.errors import UserError
+from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.parameters import WebParameters
+from ttm_policy.stop_signals import StopSignals
+from ttm_policy.teleop.cockpit import Cockpit, load_cockpit
+from ttm_policy.teleop.default_controls import default_keyboard
+from ttm_policy.teleop.teleop_session import TeleopSession
+from ttm_policy.web.access import is_loopback, new_token, require_token
+from ttm_policy.web.album import Album
+from ttm_policy.web.layout import page_controls, page_layout
+from ttm_policy.web.page_socket import Surroundings
+from ttm_policy.web.robot_over_ros import RobotOverRos
+from ttm_policy.web.server import WebServer
+from ttm_policy.web.web_source import WebSource
+from ttm_policy.web.wheel import Wheel
+
+END_WITHIN_S = 1.8
+"""The longest time from a signal to the end of the process, in seconds."""
+
+
+class WebNode(Node):
+    """A `TeleopSession` whose source is the web page, and the page's server."""
+
+    def __init__(self) -> None:
+        """Connect everything, and serve. Raises `UserError` for parameters that do not fit."""
+        super().__init__("web_node")
+        declare_parameters(self, WebParameters)
+        parameters = read_parameters(self, WebParameters)
+        token = parameters.token or new_token()
+        require_token(token)
+        cockpit = load_cockpit(parameters)
+        drives = default_keyboard(cockpit.contract, cockpit.spec, cockpit.limits)
+        controls = cockpit.controls(page_controls(drives))
+        wheel = Wheel(parameters.page_timeout_s)
+
+        def make_sources(_: Cockpit) -> list[WebSource]:
+            return [WebSource(wheel, controls)]
+
+        self.session = TeleopSession(self, cockpit, parameters, make_sources)
+        layout = page_layout(cockpit.contract, cockpit.spec, drives)
+        robot = RobotOverRos(self, parameters, cockpit, self.session, layout)
+        self._album = Album(Path(parameters.folder).expanduser())
+        self._server = WebServer(
+            Surroundings(robot, self._album, wheel),
+            token,
+            parameters.host,
+            parameters.port,
+        )
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # On the steady clock, since simulated time may stand still.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(1.0, self._publish_diagnostics, clock=steady)
+        self._server.start()
+        if not is_loopback(parameters.host):
+            self.get_logger().warning(
+                "the page is served beyond this machine, and not encrypted: whoever reads its address "
+                "on the network can drive the robot"
+            )
+        print(f"drive and record at {self._server.address}", flush=True)
+
+    def close(self) -> None:
+        """Stop the robot, and end the server."""
+        self.session.close()
+        self._server.close()
+        self._album.close()
+
+    def _publish_diagnostics(self) -> None:
+        status = self.session.diagnosis(f"{self.get_fully_qualified_name()}: teleop")
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
+
+
+def _run() -> int:
+    signals = StopSignals(END_WITHIN_S)
+    try:
+        node = WebNode()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        try:
+            while not signals.requested:
+                executor.spin_once(timeout_sec=0.1)
+        finally:
+            node.close()
+            node.destroy_node()
+    except UserError as error:
+        print(f"web_node: error: {error}", file=sys.stderr, flush=True)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def main() -> int:
+    """Run the node until a signal, and stop the robot in every case.
+
+    Returns the exit code: 0 after a signal, 2 for bad parameters, 1 for a failure.
+    """
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        return _run()
+    finally:
+        rclpy.try_shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

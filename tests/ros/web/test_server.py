@@ -1,0 +1,219 @@
+"""The page's server: what it serves, who may talk to it, and who drives."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm_policy.web.album import draw
+
+
+def get(served: Any, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+    """Return status and body. path: after the port."""
+
+    async def talk(session: aiohttp.ClientSession) -> tuple[int, bytes]:
+        async with session.request(method, served.origin + path, headers=headers) as response:
+            return response.status, await response.read()
+
+    result: tuple[int, bytes] = served.run(talk)
+    return result
+
+
+def test_page_and_its_files_are_served_with_the_token_alone(served: Any) -> None:
+    for path, start in (("", b"<!doctype"), ("page.css", b"/*"), ("page.js", b'"use strict"')):
+        status, body = get(served, f"/{served.token}/{path}")
+        assert (status, body[: len(start)]) == (200, start)
+        for wrong in (
+            f"/{path}",
+            f"/{served.token[:-1]}/{path}",
+            f"/{served.token}x/{path}",
+            f"//{served.token}/{path}",
+        ):
+            status, body = get(served, wrong)
+            assert status == 403
+            assert start not in body
+
+
+def test_headers_keep_the_token_and_other_pages_apart(served: Any) -> None:
+    async def talk(session: aiohttp.ClientSession) -> Any:
+        async with session.get(served.address) as response:
+            return response.headers
+
+    headers = served.run(talk)
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_but_get_is_answered(served: Any, method: str) -> None:
+    assert get(served, f"/{served.token}/", method)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 403),  # the origin is another one
+        ({"Host": "localhost:1", "Origin": "http://localhost:1"}, 200),  # through a tunnel
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
+        ({"Host": "192.0.2.1:80", "Origin": "http://192.0.2.1:80"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_requests_of_other_pages_and_names_are_refused(
+    served: Any, headers: dict[str, str], status: int
+) -> None:
+    assert get(served, f"/{served.token}/page.css", **headers)[0] == status
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "", None])
+def test_a_socket_of_another_page_is_refused(served: Any, origin: str | None) -> None:
+    async def talk(_: aiohttp.ClientSession) -> int:
+        headers = {} if origin is None else {"Origin": origin}
+        async with aiohttp.ClientSession(headers=headers) as session:
+            try:
+                await session.ws_connect(f"{served.address}socket")
+            except aiohttp.WSServerHandshakeError as error:
+                return error.status
+        return 101
+
+    assert served.run(talk) == 403
+
+
+def test_two_pages_cannot_drive_at_once_and_one_that_goes_away_lets_go(served: Any) -> None:
+    async def talk(session: aiohttp.ClientSession) -> None:
+        address = f"{served.address}socket"
+        async with session.ws_connect(address) as first, session.ws_connect(address) as second:
+            await first.send_json({"do": "take", "id": 1})
+            assert await served.answer(first) == {"id": 1, "ok": True, "text": "you drive"}
+            await first.send_json({"do": "steer", "axes": {"base.0": 0.5}})
+            await second.send_json({"do": "take", "id": 2})
+            refused = await served.answer(second)
+            assert (refused["ok"], "somebody else drives" in refused["text"]) == (False, True)
+            await second.send_json({"do": "steer", "axes": {"base.0": -1.0}})
+            assert "does not drive" in (await served.answer(second))["text"]
+            held = served.wheel.held(time.monotonic())
+            assert held is not None
+            assert held[0] == {"base.0": 0.5}
+            states = await served.answer(second, "state")
+            while states["driver"] != "other":
+                states = await served.answer(second, "state")
+        while served.wheel.driver(time.monotonic()) is not None:
+            await asyncio.sleep(0.01)
+
+    served.run(talk)
+
+
+def test_requests_reach_the_robot_and_refusals_come_back(served: Any) -> None:
+    async def talk(session: aiohttp.ClientSession) -> None:
+        async with session.ws_connect(f"{served.address}socket") as socket:
+            assert (await served.answer(socket, "facts"))["cameras"] == ["eye"]
+            for number, (request, said) in enumerate(
+                (
+                    ({"do": "start"}, (True, "countdown")),
+                    ({"do": "stop", "success": True}, (True, "saving")),
+                    ({"do": "instruct", "text": " wave "}, (True, "wave")),
+                    ({"do": "scene", "same": False}, (True, "another scene")),
+                    ({"do": "rearm"}, (True, "armed")),
+                    ({"do": "discard"}, (False, "there is no episode to discard")),
+                )
+            ):
+                await socket.send_json({**request, "id": number})
+                got = await served.answer(socket)
+                assert (got["id"], (got["ok"], got["text"])) == (number, said)
+
+    served.run(talk)
+    assert served.robot.done == [
+        ("start",), ("stop", True), ("instruct", "wave"), ("scene", False), ("rearm",),
+    ]  # fmt: skip
+
+
+def test_frames_come_once_each_and_episodes_when_they_change(
+    served: Any, record: Callable[[int], Path]
+) -> None:
+    async def talk(session: aiohttp.ClientSession) -> None:
+        async with session.ws_connect(f"{served.address}socket") as socket:
+            frames = []
+            assert (await served.answer(socket, "episodes"))["list"] == []
+            await asyncio.to_thread(record, 3)
+            while not (episodes := (await served.answer(socket, "episodes"))["list"]):
+                pass
+            assert (episodes[0]["instruction"], episodes[0]["ticks"]) == ("wave", 4)
+            await socket.send_json({"do": "delete", "episode": episodes[0]["name"], "id": 1})
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    frames.append(message.data)
+                elif message.json()["kind"] == "answer":
+                    break
+            assert len(frames) <= 1
+
+    served.run(talk)
+    assert not list(served.folder.glob("*.hdf5"))
+
+
+def test_episodes_are_labelled_deleted_and_brought_back(
+    served: Any, record: Callable[[int], Path]
+) -> None:
+    name = record(0).name
+
+    async def talk(session: aiohttp.ClientSession) -> list[bool]:
+        async with session.ws_connect(f"{served.address}socket") as socket:
+            done = []
+            for request in (
+                {"do": "label", "episode": name, "success": True, "instruction": None},
+                {"do": "label", "episode": name, "success": None, "instruction": "nod"},
+                {"do": "delete", "episode": name},
+                {"do": "undo"},
+                {"do": "delete", "episode": "../conftest.py"},
+            ):
+                await socket.send_json({**request, "id": 1})
+                done.append((await served.answer(socket))["ok"])
+            return done
+
+    assert served.run(talk) == [True, True, True, True, False]
+    episode = EpisodeReader.open(served.folder / name)
+    assert (episode.instruction, episode.success) == ("nod", True)
+
+
+def test_pictures_and_films_of_episodes(served: Any, record: Callable[[int], Path]) -> None:
+    name = record(0).name
+    status, jpeg = get(served, f"/{served.token}/episodes/{name}/thumbnail.jpg")
+    assert (status, jpeg[:2]) == (200, b"\xff\xd8")
+    status, film = get(served, f"/{served.token}/episodes/{name}/film.mp4")
+    assert (status, film) == (200, b"a film")
+    assert get(served, f"/{served.token}/episodes/{name}/film.mp4", Range="bytes=2-3") == (
+        206,
+        b"fi",
+    )
+    assert served.drawn == [served.folder / name]
+
+
+def test_a_film_is_one_that_browsers_play(record: Callable[[int], Path], tmp_path: Path) -> None:
+    draw(record(0), tmp_path / "film.mp4")
+    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_no_path_leaves_the_folder_of_episodes(
+    served: Any, record: Callable[[int], Path], tmp_path: Path
+) -> None:
+    outside = tmp_path / "secret.hdf5"
+    record(0).rename(outside)
+    (served.folder / "link.hdf5").symlink_to(outside)
+    for name in (
+        "../secret.hdf5", "..%2fsecret.hdf5", "%2e%2e%2fsecret.hdf5", "link.hdf5", str(outside),
+        "..", ".hdf5", "episode_00000.hdf5%00", "....//secret.hdf5", "..%5csecret.hdf5",
+    ):  # fmt: skip
+        for file in ("thumbnail.jpg", "film.mp4"):
+            status, body = get(served, f"/{served.token}/episodes/{name}/{file}")
+            assert status in (400, 403, 404)
+            assert b"\xff\xd8" not in body
+    assert served.album.episodes() == []
