@@ -26,7 +26,6 @@ from ttm.datasets.edit.command import (
     DataUndoCommand,
 )
 from ttm.datasets.pack.command import DataPackCommand
-from ttm.datasets.play.command import DataPlayCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
@@ -49,6 +48,7 @@ from ttm.training.robot.bags.command import DataBagsCommand
 from ttm.training.robot.command import RobotCommand
 from ttm.training.robot.contract.command import ContractCommand
 from ttm.training.robot.record.command import RecordCommand
+from ttm.training.robot.replay.command import PlayCommand
 from ttm.training.show.command import ShowCommand
 from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
@@ -82,7 +82,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
             "Look at episodes, check, convert and change them, or put them into other files.",
             {
                 "show": DataShowCommand,
-                "play": DataPlayCommand,
+                "play": PlayCommand,
                 "check": DataCheckCommand,
                 "convert": DataConvertCommand,
                 "bags": DataBagsCommand,

@@ -18,7 +18,7 @@ from std_srvs.srv import Trigger
 from ttm_policy.qos import listen
 from ttm_policy.reset_reply import ResetReply, read_reset_reply
 from ttm_policy.simulator.pace import Pace
-from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.simulator.robot_topics import RobotTopics
 from ttm_policy.stop_signals import StopSignals
 
 CLOCK_PERIOD_S = 0.02
@@ -39,7 +39,7 @@ class Interrupted(RuntimeError):
 class RosActor:
     """Begins episodes over ROS 2. The sub-classes get the action of each tick."""
 
-    def __init__(self, node: SimNode, signals: StopSignals):
+    def __init__(self, node: RobotTopics, signals: StopSignals):
         self.node, self._signals = node, signals
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
@@ -154,7 +154,7 @@ class FreeRunningActor(RosActor):
     are right for nodes with `use_sim_time` and without. At another rate they are simulated time.
     """
 
-    def __init__(self, node: SimNode, signals: StopSignals):
+    def __init__(self, node: RobotTopics, signals: StopSignals):
         super().__init__(node, signals)
         self._rate = node.parameters.rate or 1.0
         self._simulated = self._rate != 1.0

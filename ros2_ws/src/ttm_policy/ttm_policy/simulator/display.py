@@ -66,10 +66,10 @@ class RobotDisplay:
             return camera_frame(source.name)
         return ODOMETRY_FRAME if source.type == "nav_msgs/Odometry" else self._contract.base_frame
 
-    def complete(self, message: Any, source: VectorSource) -> None:
+    def complete(self, message: Any, source: ImageSource | VectorSource) -> None:
         """Name the frames of an input, and add the pose to odometry that the contract leaves out."""
         message.header.frame_id = self.frame_of(source)
-        if not isinstance(message, Odometry):
+        if isinstance(source, ImageSource) or not isinstance(message, Odometry):
             return
         message.child_frame_id = self._contract.base_frame
         if self._view is not None and not any(f.path.startswith("pose.") for f in source.fields):

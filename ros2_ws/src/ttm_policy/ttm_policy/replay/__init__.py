@@ -1,0 +1,1 @@
+"""`ttm data play --topics`: a recorded episode as ROS messages."""

@@ -1,0 +1,1 @@
+"""What takes the place of a robot's sensors: recorded episodes, and made-up values."""
