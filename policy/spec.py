@@ -147,6 +147,11 @@ class PolicySpec:
         low, high = (np.where(self.binary_mask, limit, 0) for limit in self.action_limits)
         return ((low + high) / 2).astype(np.float32)
 
+    def says_done(self, action: npt.NDArray[np.float32]) -> bool:
+        """Return whether an action (A,) says by its part `terminate` that the task is done."""
+        where = self.action_slices.get("terminate")
+        return where is not None and bool((action[where] >= self.thresholds[where]).any())
+
     def camera(self, name: str) -> CameraSpec:
         """Return the camera of that name. Raises `UserError`, which lists all names, if it is unknown."""
         for camera in self.cameras:

@@ -105,7 +105,7 @@ def run_episode(
         action = actor.act(observation)
         observation, info, over = step(env, actor, action)
         ticks += 1
-        if terminate_tick is None and _says_done(spec, action):
+        if terminate_tick is None and spec.says_done(action):
             terminate_tick = ticks
         show()
     success, choice = bool(info["success"]), _choice(info, go_tick)
@@ -130,8 +130,3 @@ def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:
     if "right_choice" not in info:
         return None
     return Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
-
-
-def _says_done(spec: PolicySpec, action: np.ndarray) -> bool:
-    where = spec.action_slices.get("terminate")
-    return where is not None and bool((action[where] >= spec.thresholds[where]).any())

@@ -8,6 +8,7 @@ late, malformed or missing     hold: stand still, memory unchanged; ticks resume
 no new camera frame            pause: the last command ends, then stand still until it comes
 no good one for stop_after_s   stop: stand still until `resume`, since the scene may have changed
 emergency stop                 stop until it is released and armed again
+a goal has ended               rest: stand still until the next goal, or another episode, begins
 =============================  ===============================================================
 
 A frame enters the memory at most once, unless the contract lets it be repeated. How long ago the last
@@ -68,17 +69,21 @@ class LoopState(Enum):
         "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
     )
     E_STOP = "emergency stop"
+    RESTING = "standing still"
 
 
+WAIT_FOR_GOAL = "call the service start to begin a goal"
+"""Why a policy rests that moves for goals alone."""
 LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
-STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP)
+STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP, LoopState.RESTING)
 """The states in which every tick commands zero. In a pause, the last command lives out its lifespan."""
 _NO_TICKS = (
     LoopState.NO_INSTRUCTION,
     LoopState.PREPARING,
     LoopState.STOPPED,
     LoopState.E_STOP,
+    LoopState.RESTING,
 )
 
 
@@ -94,17 +99,27 @@ class ControlLoop:
     """Runs the policy on good observations, and makes the robot stand still otherwise."""
 
     def __init__(
-        self, runner: PolicyRunner, limits: SafetyLimits, *, max_age_s: float, stop_after_s: float
+        self,
+        runner: PolicyRunner,
+        limits: SafetyLimits,
+        *,
+        max_age_s: float,
+        stop_after_s: float,
+        only_goals: bool = False,
     ):
+        """only_goals: whether the policy rests unless it carries out a goal."""
         self.runner, self.limits = runner, limits
         self.max_age_s, self.stop_after_s = max_age_s, stop_after_s
-        self.state = LoopState.WAITING if runner.instruction else LoopState.NO_INSTRUCTION
-        self.problem = ""
+        self._only_goals = only_goals
+        self.state, self.problem = LoopState.WAITING, ""
+        self._rests = ""
+        """Why the loop rests, or an empty text."""
         self.held_ticks = 0
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""
         self._last_good_s: float | None = None
         self._frames: Mapping[str, int] = {}
+        self.reopen()
 
     def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
         """Run one tick: `begin`, `think`, `finish` and `acted`. Return None to stand still.
@@ -169,6 +184,14 @@ class ControlLoop:
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
         return values
 
+    def require_in_time(self, observation: StampedObservation, now_s: float) -> None:
+        """Raise `StaleObservation` if the network took so long that its answer would move blindly.
+
+        now_s: as for `step`.
+        """
+        limit_s = self.max_age_s + self.runner.spec.control_dt_s
+        require_fresh(now_s - observation.oldest_ns * 1e-9, limit_s)
+
     def finish(self, action: Vector, wall_s: float, observation: StampedObservation) -> PolicyTick:
         """Return the tick with its limited command. wall_s: the steady time at which it began.
 
@@ -221,7 +244,7 @@ class ControlLoop:
     def reset(self, instruction: str) -> None:
         """Begin an episode with empty memory at tick 0."""
         self.runner.reset(instruction)
-        self.resume()
+        self.reopen()
 
     def prepare(self) -> None:
         """Stop the ticks until `resume`, because the instruction in force is void."""
@@ -241,7 +264,7 @@ class ControlLoop:
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from a `snapshot`."""
         self.load(snapshot)
-        self.resume()
+        self.reopen()
 
     def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take over the memory of a `snapshot`. This belongs to the thread of the network."""
@@ -249,11 +272,27 @@ class ControlLoop:
         self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
 
     def resume(self) -> None:
-        """Continue after a stop with the memory as it is. An emergency stop stays in force."""
+        """Continue after a stop with the memory as it is. An emergency stop and a rest stay in force."""
         self._last_good_s = None
-        if self.state is not LoopState.E_STOP:
-            self.problem = ""
-            self.state = LoopState.WAITING if self.runner.instruction else LoopState.NO_INSTRUCTION
+        if self.state is LoopState.E_STOP:
+            return
+        self.problem = ""
+        if not self.runner.instruction:
+            self.state = LoopState.NO_INSTRUCTION
+        elif self._rests:
+            self.state, self.problem = LoopState.RESTING, self._rests
+        else:
+            self.state = LoopState.WAITING
+
+    def rest(self, why: str) -> None:
+        """Stand still until `reopen`, because a goal has ended. why: for the diagnostics."""
+        self._rests = why
+        self.resume()
+
+    def reopen(self, *, goal: bool = False) -> None:
+        """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
+        self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
+        self.resume()
 
     def set_e_stop(self, stopped: bool, problem: str = "") -> None:
         """Stop the ticks while `stopped`; afterwards the loop waits for an observation.

@@ -81,7 +81,7 @@ class MemoryInterface:
         report = MemoryReport.of(runner)
 
         def then() -> str:
-            self._loop.resume()
+            self._loop.reopen()
             self.publish(report)
             self._on_reset(answered_ns)
             return ResetReply(report.instruction, report.tick).to_json()
@@ -114,7 +114,7 @@ class MemoryInterface:
         report = MemoryReport.of(self._loop.runner)
 
         def then() -> str:
-            self._loop.resume()
+            self._loop.reopen()
             self.publish(report)
             self._on_restore()
             return f"restored tick {report.tick} from {self._path}"

@@ -11,31 +11,25 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
 from rclpy.timer import Timer
-from std_msgs.msg import String
 
-from ttm.policy.errors import ObservationError, UserError
-from ttm.policy.run.freshness import require_fresh
+from ttm.policy.errors import ObservationError
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.control.command_publishers import CommandPublishers
-from ttm_policy.control.control_loop import (
-    STANDING_STILL,
-    ControlLoop,
-    LoopState,
-    StampedObservation,
-    Vector,
-)
+from ttm_policy.control.control_loop import STANDING_STILL, ControlLoop, LoopState, Vector
 from ttm_policy.control.inputs import Inputs
+from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
 from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.control.thought import Question, Thought
 from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
+from ttm_policy.goals.goal_interface import GoalInterface
+from ttm_policy.goals.goal_keeper import GoalKeeper, GoalRules
 from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.qos import listen
 
 
 class PolicySession:
@@ -62,26 +56,42 @@ class PolicySession:
         self._stops = 0
         self._delivered: Vector | None = None
         runner = loaded.runner
-        self._reset_runner = partial(loaded.instructions.reset, runner)
+        reset = partial(loaded.instructions.reset, runner)
         self._loop = ControlLoop(
             runner,
             loaded.limits,
             max_age_s=parameters.max_age_s,
             stop_after_s=parameters.stop_after_s,
+            only_goals=not parameters.start_on_instruction,
         )
         self.recovery = Recovery(self._loop, parameters, node.get_logger())
         self.recovery.restore()
-        self._instruction = runner.instruction or ""
         self._memory = MemoryInterface(
             node,
             self._loop,
             worker,
             parameters.snapshot_path,
             self.recovery,
-            reset=self._reset_runner,
+            reset=reset,
             on_reset=self._begin_episode,
             on_restore=self._on_restore,
         )
+        self._instructing = Instructing(
+            node,
+            self._loop,
+            worker,
+            self.recovery,
+            self._memory,
+            reset=reset,
+            on_heard=lambda: self._goals.abort("another instruction has come"),
+            on_void=self._stop_if_active,
+            on_begun=self._on_instructed,
+        )
+        rules = GoalRules.of(parameters, runner.spec.control_dt_s)
+        self._goals = GoalKeeper(
+            self._instructing, rules, obstacle=self._goal_obstacle, rest=self._rest
+        )
+        self._goal_interface = GoalInterface(node, self._goals)
         self._inputs = Inputs(
             node,
             loaded.codec.contract,
@@ -102,9 +112,6 @@ class PolicySession:
         self._commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
         self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
         self._description = RobotDescription(node, loaded.limits)
-        self._listeners = [
-            *listen(node, String, "instruction", self._on_instruction),
-        ]
         self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
@@ -125,10 +132,32 @@ class PolicySession:
     def stop(self) -> None:
         """End the ticks, and then stop the robot: the stop is the last command."""
         self.active = False
+        self._goals.abort("the node was deactivated")
         if self._timer is not None:
             self._node.destroy_timer(self._timer)
             self._timer = None
         self._stop_robot()
+
+    def _goal_obstacle(self) -> str:
+        """Return why no goal can begin now, or an empty text."""
+        if not self.active:
+            return "the node is inactive; activate it first"
+        if self._parameters.lockstep:
+            return "in lockstep the simulator begins the episodes; there are no goals"
+        if self._loop.state is LoopState.E_STOP:
+            return f"{self._loop.state.value}: {self._loop.problem}"
+        return ""
+
+    def _rest(self, why: str) -> None:
+        """Stop the robot, and let it stand still until the next goal begins."""
+        before = self._loop.state
+        self._loop.rest(why)
+        self._stop_if_active()
+        self._report_if_changed(before)
+
+    def _stop_if_active(self) -> None:
+        if self.active:
+            self._stop_robot()
 
     def _stop_robot(self) -> None:
         """Send zero now. What the network makes of an observation from before is not sent."""
@@ -145,6 +174,7 @@ class PolicySession:
     def take_parameters(self, parameters: PolicyParameters) -> None:
         """Take those parameters that a running node can change, from the next tick on."""
         self._loop.take_parameters(parameters)
+        self._goals.rules = GoalRules.of(parameters, self._loop.runner.spec.control_dt_s)
 
     def flush(self) -> None:
         """Wait until the last commands have arrived."""
@@ -157,8 +187,8 @@ class PolicySession:
         self._description.close()
         self._memory.close()
         self._commands.close()
-        for listener in self._listeners:
-            self._node.destroy_subscription(listener)
+        self._instructing.close()
+        self._goal_interface.close()
 
     def status(self, name: str) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
@@ -187,6 +217,9 @@ class PolicySession:
             self._vigilance.look()
             if self._loop.state is not before:
                 self._stand_still_if_due(before)
+            waits_for = self._loop.problem or self._loop.state.value
+            stopped = self._loop.state is LoopState.STOPPED
+            self._goals.watch(waits_for if stopped else "", waits_for)
 
     def _on_input(self) -> None:
         """In lockstep, run a tick on each complete observation once, whose stamp the commands carry.
@@ -242,7 +275,9 @@ class PolicySession:
         before = self._loop.state
         try:
             thought = future.result()
-            self._require_in_time(question.observation)
+            if not self._parameters.lockstep:
+                now_s = self._node.get_clock().now().nanoseconds * 1e-9
+                self._loop.require_in_time(question.observation, now_s)
         except ObservationError as error:
             self._loop.hold(error, question.wall_s)
             self._stand_still_if_due(before)
@@ -255,57 +290,16 @@ class PolicySession:
             self._stop_robot()
         self._report_if_changed(before)
 
-    def _require_in_time(self, observation: StampedObservation) -> None:
-        """Raise `StaleObservation` if the network took so long that its answer would move blindly."""
-        if not self._parameters.lockstep:
-            now_ns = self._node.get_clock().now().nanoseconds
-            limit_s = self._loop.max_age_s + self._loop.runner.spec.control_dt_s
-            require_fresh((now_ns - observation.oldest_ns) * 1e-9, limit_s)
-
     def _act(self, thought: Thought, question: Question) -> None:
         tick = self._loop.finish(thought.action, question.wall_s, question.observation)
         self._commands.publish(tick, question.reply_stamp)
         self._delivered = tick.command
         self._record.answered(tick, question, thought)
         self._worker.submit(partial(self.recovery.acted, tick.command))
+        self._goals.ticked(done=self._loop.runner.spec.says_done(tick.action))
 
-    def _on_instruction(self, message: String) -> None:
-        text = message.data.strip()
-        if not text or text == self._instruction:
-            return
-        self._instruction = text
-        if self.active:
-            # The old instruction is void, and the language model may take seconds for the new one.
-            self._stop_robot()
-        self._loop.prepare()
-        self._worker.submit(partial(self._instruct, text), partial(self._on_instructed, text))
-
-    def _instruct(self, text: str) -> MemoryReport:
-        """Reset the memory under a new instruction; in the thread of the network."""
-        runner = self._loop.runner
-        if text == self._instruction:  # or else a newer instruction waits already
-            try:
-                self._reset_runner(text)
-                self.recovery.save()
-            except UserError:
-                runner.instruction = None
-                raise
-        return MemoryReport.of(runner)
-
-    def _on_instructed(self, text: str, future: Future[MemoryReport]) -> None:
-        if text != self._instruction:
-            return
-        before = self._loop.state
-        try:
-            report = future.result()
-        except UserError as error:
-            self._instruction = ""
-            self._loop.refuse(str(error))
-        else:
-            self._loop.resume()
-            self._delivered = None
-            self._memory.publish(report)
-            self._node.get_logger().info(f"new instruction, memory reset: {text}")
+    def _on_instructed(self, before: LoopState) -> None:
+        self._delivered = None
         self._report_if_changed(before)
 
     def _heed_e_stop(self) -> None:
@@ -316,8 +310,9 @@ class PolicySession:
             return
         if self._loop.state is not LoopState.E_STOP:
             self._on_input()
-        elif self.active:
-            self._stop_robot()
+        else:
+            self._stop_if_active()
+            self._goals.abort(f"{self._loop.state.value}: {self._loop.problem}")
         self._report_if_changed(before)
 
     def _begin_episode(self, answered_ns: int) -> None:
@@ -325,6 +320,7 @@ class PolicySession:
         self._end_command()
         if self._inputs.complete_stamp_ns() == answered_ns or not self._parameters.lockstep:
             self._inputs.forget()
+        self._goals.abort("the memory was reset")
 
     def _end_command(self) -> None:
         """Let the robot stand still until the next tick, since its command belongs to another memory.
@@ -338,7 +334,8 @@ class PolicySession:
 
     def _on_restore(self) -> None:
         self._end_command()
-        self._instruction = self._memory.report.instruction
+        self._instructing.text = self._memory.report.instruction
+        self._goals.abort("another memory was restored")
 
     def _report_if_changed(self, before: LoopState) -> None:
         if self._loop.state is not before:

@@ -1,0 +1,135 @@
+"""The action server of goals, beside a stand-in of rclpy's: its type has to be built, and is not here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rclpy.action import CancelResponse, GoalResponse
+
+from ttm.policy.errors import UserError
+from ttm_policy.goals import goal_action
+from ttm_policy.goals.goal import GoalReport, GoalState
+from ttm_policy.goals.goal_action import GoalAction
+
+CAN = "pick up the red can"
+KIND = SimpleNamespace(Result=SimpleNamespace, Feedback=SimpleNamespace)
+
+
+class Handle:
+    """A goal as rclpy hands it over. It ends only in states that ROS allows."""
+
+    def __init__(self, text: str = CAN) -> None:
+        self.request = SimpleNamespace(instruction=text, timeout_s=0.0)
+        self.is_cancel_requested, self.state = False, "executing"
+        self.feedback: list[int] = []
+
+    def publish_feedback(self, feedback: Any) -> None:
+        self.feedback.append(feedback.tick)
+
+    def succeed(self) -> None:
+        self.state = "succeeded"
+
+    def abort(self) -> None:
+        self.state = "aborted"
+
+    def canceled(self) -> None:
+        assert self.is_cancel_requested
+        self.state = "canceled"
+
+
+class Keeper:
+    """Accepts every goal that has a text."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[GoalReport], None]] = []
+        self.goals = 0
+
+    def require_acceptable(self, instruction: str) -> str:
+        if not instruction:
+            raise UserError("no instruction yet")
+        return instruction
+
+    def request(self, instruction: str, timeout_s: float) -> GoalReport:
+        self.goals += 1
+        return GoalReport(self.goals, instruction)
+
+    def tell(self, state: GoalState, tick: int, goal: int = 1) -> None:
+        for listener in self.listeners:
+            listener(GoalReport(goal, CAN, state, tick=tick))
+
+    def cancel(self) -> None:
+        self.tell(GoalState.CANCELED, 3)
+
+
+@pytest.fixture
+def keeper() -> Keeper:
+    return Keeper()
+
+
+@pytest.fixture
+def action(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(goal_action, "ActionServer", lambda *_, **__: None)
+    monkeypatch.setattr(goal_action, "Future", lambda: asyncio.get_running_loop().create_future())
+    node = SimpleNamespace(get_logger=lambda: SimpleNamespace(warning=lambda _: None))
+    return GoalAction(node, keeper, KIND)
+
+
+async def _executing(action: Any, handle: Handle) -> asyncio.Task[Any]:
+    task = asyncio.create_task(action._execute(handle))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_a_goal_without_instruction_is_rejected(action: Any) -> None:
+    assert action._accept(Handle("").request) is GoalResponse.REJECT
+    assert action._accept(Handle().request) is GoalResponse.ACCEPT
+
+
+@pytest.mark.parametrize("state", [GoalState.SUCCEEDED, GoalState.ABORTED])
+def test_feedback_at_each_tick_and_the_result_at_the_end(
+    action: Any, keeper: Keeper, state: GoalState
+) -> None:
+    async def run() -> tuple[Handle, Any]:
+        handle = Handle()
+        task = await _executing(action, handle)
+        keeper.tell(GoalState.EXECUTING, 1)
+        keeper.tell(GoalState.EXECUTING, 7, goal=2)  # somebody else's
+        keeper.tell(GoalState.EXECUTING, 2)
+        keeper.tell(state, 3)
+        return handle, await task
+
+    handle, result = asyncio.run(run())
+    assert (handle.state, handle.feedback) == (state.value, [1, 2])
+    assert (result.ticks, result.message) == (3, f"goal 1 {state.value}")
+
+
+def test_a_client_cancels_its_own_goal_only(action: Any, keeper: Keeper) -> None:
+    async def run() -> Handle:
+        handle = Handle()
+        task = await _executing(action, handle)
+        assert action._cancel(Handle()) is CancelResponse.REJECT
+        assert action._cancel(handle) is CancelResponse.ACCEPT
+        handle.is_cancel_requested = True  # as rclpy does after that
+        await task
+        return handle
+
+    assert asyncio.run(run()).state == "canceled"
+
+
+def test_a_goal_that_the_service_canceled_is_aborted_for_the_client(
+    action: Any, keeper: Keeper
+) -> None:
+    """ROS knows the state canceled only after a request of the client."""
+
+    async def run() -> Handle:
+        handle = Handle()
+        task = await _executing(action, handle)
+        keeper.cancel()
+        await task
+        return handle
+
+    assert asyncio.run(run()).state == "aborted"
