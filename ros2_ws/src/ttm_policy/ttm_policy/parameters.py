@@ -18,7 +18,12 @@ from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
-from ttm_policy.parameter_sets.common_parameters import ContractPath, StampedBaseCommands
+from ttm_policy.parameter_sets.common_parameters import (
+    ContractPath,
+    EStopRearm,
+    EStopTimeout,
+    StampedBaseCommands,
+)
 from ttm_policy.parameter_sets.declared_parameter import (
     DeclaredParameter,
     NodeParameters,
@@ -26,17 +31,23 @@ from ttm_policy.parameter_sets.declared_parameter import (
     markdown_table,
     parameters_of,
 )
+from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
 from ttm_policy.parameter_sets.limit_parameters import LIMITS, LimitParameters
 from ttm_policy.parameter_sets.recorder_parameters import RecorderParameters
+from ttm_policy.parameter_sets.teleop_parameters import TeleopParameters
+from ttm_policy.parameter_sets.web_parameters import WebParameters
 
 __all__ = [
     "LIMITS",
     "DeclaredParameter",
+    "DrivingParameters",
     "NodeParameters",
     "Parameter",
     "PolicyParameters",
     "RecorderParameters",
     "SimParameters",
+    "TeleopParameters",
+    "WebParameters",
     "markdown_table",
     "parameters_of",
 ]
@@ -141,22 +152,8 @@ class PolicyParameters(LimitParameters):
             live=True,
         ),
     ] = 2.0
-    e_stop_rearm: Annotated[
-        bool,
-        Parameter(
-            "Whether an emergency stop ends only with the service rearm. If false, the robot goes on "
-            "by itself as soon as the emergency stop is released."
-        ),
-    ] = True
-    e_stop_timeout_s: Annotated[
-        float,
-        Parameter(
-            "Longest silence of e_stop without a stop; 0 to accept any. With a value above 0 "
-            "the robot does not move before the first message, either.",
-            unit="s",
-            minimum=0,
-        ),
-    ] = 0.0
+    e_stop_rearm: EStopRearm = True
+    e_stop_timeout_s: EStopTimeout = 0.0
     command_rate_hz: Annotated[
         float,
         Parameter(
@@ -320,4 +317,6 @@ class SimParameters(NodeParameters):
 if __name__ == "__main__":
     print(f"`policy_node`:\n\n{markdown_table(PolicyParameters)}\n")
     print(f"`sim_node`:\n\n{markdown_table(SimParameters)}\n")
-    print(f"`recorder_node`:\n\n{markdown_table(RecorderParameters)}")
+    print(f"`recorder_node`:\n\n{markdown_table(RecorderParameters)}\n")
+    print(f"`teleop_node`:\n\n{markdown_table(TeleopParameters)}\n")
+    print(f"`web_node`:\n\n{markdown_table(WebParameters)}")

@@ -17,3 +17,32 @@ ContractPath = Annotated[
 StampedBaseCommands = Annotated[
     bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
 ]
+SpecSource = Annotated[
+    str,
+    Parameter(
+        "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
+        "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
+        "one, they have none. `shipped` is the policy that ships with the project, and the default for "
+        "its own contract.",
+        is_path=True,
+    ),
+]
+ControlRate = Annotated[
+    float, Parameter("Ticks a second; 0 for those of the spec.", unit="Hz", minimum=0)
+]
+EStopRearm = Annotated[
+    bool,
+    Parameter(
+        "Whether an emergency stop ends only with the service rearm. If false, the robot goes on "
+        "by itself as soon as the emergency stop is released."
+    ),
+]
+EStopTimeout = Annotated[
+    float,
+    Parameter(
+        "Longest silence of e_stop without a stop; 0 to accept any. With a value above 0 "
+        "the robot does not move before the first message, either.",
+        unit="s",
+        minimum=0,
+    ),
+]

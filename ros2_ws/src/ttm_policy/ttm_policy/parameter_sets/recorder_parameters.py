@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ttm_policy.parameter_sets.common_parameters import ContractPath, StampedBaseCommands
+from ttm_policy.parameter_sets.common_parameters import (
+    ContractPath,
+    ControlRate,
+    SpecSource,
+    StampedBaseCommands,
+)
 from ttm_policy.parameter_sets.declared_parameter import NodeParameters, Parameter
 
 
@@ -20,19 +25,8 @@ class RecorderParameters(NodeParameters):
         ),
     ] = "episodes"
     contract: ContractPath = ""
-    spec: Annotated[
-        str,
-        Parameter(
-            "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
-            "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
-            "one, they have none. `shipped` is the policy that ships with the project, and the default for "
-            "its own contract.",
-            is_path=True,
-        ),
-    ] = ""
-    rate_hz: Annotated[
-        float, Parameter("Ticks a second; 0 for those of the spec.", unit="Hz", minimum=0)
-    ] = 0.0
+    spec: SpecSource = ""
+    rate_hz: ControlRate = 0.0
     instruction: Annotated[
         str, Parameter("What the robot is told. The topic `instruction` can set it later.")
     ] = ""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ttm_policy.parameter_sets.declared_parameter import Parameter
-from ttm_policy.parameter_sets.teleop_parameters import TeleopParameters
+from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
 
 
 @dataclass(frozen=True)
-class WebParameters(TeleopParameters):
+class WebParameters(DrivingParameters):
     """The parameters of `web_node`."""
 
     folder: Annotated[

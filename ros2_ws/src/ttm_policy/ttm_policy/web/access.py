@@ -15,13 +15,12 @@ import ipaddress
 import re
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from ttm.policy.errors import UserError
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -112,7 +111,7 @@ class Access:
         return origin is not None and origin.lower() in (f"http://{host}", f"https://{host}")
 
 
-def guard(access: Access) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def guard(access: Access) -> Middleware:
     """Return the middleware that asks `access` before anything else, and sets the headers of answers."""
 
     @web.middleware

@@ -127,7 +127,7 @@ class Album:
                 return self._read[name]
             episode = EpisodeReader.open(path)
         except (UserError, OSError) as error:
-            facts = {"name": name, "problem": " ".join(str(error).split())}
+            facts: dict[str, Any] = {"name": name, "problem": " ".join(str(error).split())}
             return _Read(0, facts)
         facts = {
             "name": name,

@@ -33,6 +33,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "angular.z": ("turn left", "turn right"),
 }
 """Direction -> what more and less of it mean."""
+MORE_OR_LESS = ("more", "less")
 STICK_KEYS = (("KeyW", "KeyS", "KeyA", "KeyD"), ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"))
 MORE_STICK_KEYS = (("KeyI", "KeyK", "KeyJ", "KeyL"),)
 LEVER_KEYS = (
@@ -132,58 +133,45 @@ class _Layout:
                 values = [each for each in values if each.direction not in (up, left)]
                 break
         for value in values:
-            self._add_lever(label, value, several=len(values) > 1)
+            self._add_lever(label, value)
 
-    def _add_stick(self, label: str, up: _Value, left: _Value) -> None:
+    def _add_stick(self, part: str, up: _Value, left: _Value) -> None:
         sign = -1 if up.direction in FLIPPED else 1
-        self.widgets.append(
-            {
-                "kind": "stick",
-                "label": label,
-                "x": {"name": left.name, "sign": -1},
-                "y": {"name": up.name, "sign": sign},
-            }
-        )
+        hint = ", ".join(WORDS[up.direction][::sign] + WORDS[left.direction])
+        x, y = {"name": left.name, "sign": -1}, {"name": up.name, "sign": sign}
+        self.widgets.append({"kind": "stick", "part": part, "hint": hint, "x": x, "y": y})
         if (codes := next(self._stick_keys, None)) is not None:
-            self._bind(codes[:2], up, label, sign)
-            self._bind(codes[2:], left, label)
+            self._bind(codes[:2], up, part, sign)
+            self._bind(codes[2:], left, part)
 
-    def _add_lever(self, label: str, value: _Value, *, several: bool) -> None:
-        words = WORDS.get(value.direction)
-        shown = f"{label} {value.place}" if several and words is None else label
-        shown = f"{label}: {' / '.join(words)}" if words else shown
-        self.widgets.append({"kind": "lever", "label": shown, "y": {"name": value.name, "sign": 1}})
+    def _add_lever(self, part: str, value: _Value) -> None:
+        hint = ", ".join(WORDS.get(value.direction, MORE_OR_LESS))
+        y = {"name": value.name, "sign": 1}
+        self.widgets.append({"kind": "lever", "part": part, "hint": hint, "y": y})
         if (codes := next(self._lever_keys, None)) is not None:
-            self._bind(codes, value, label)
+            self._bind(codes, value, part)
 
-    def _add_toggle(self, label: str, value: _Value) -> None:
-        words = ("open", "close") if "gripper" in label else ("on", "off")
+    def _add_toggle(self, part: str, value: _Value) -> None:
+        high, low = ("Open", "Close") if "gripper" in part else ("On", "Off")
         self.widgets.append(
-            {
-                "kind": "toggle",
-                "label": label,
-                "name": value.name,
-                "high": words[0].capitalize(),
-                "low": words[1].capitalize(),
-            }
+            {"kind": "toggle", "part": part, "name": value.name, "high": high, "low": low}
         )
         if (code := next(self._toggle_keys, None)) is not None:
             self.keys[code] = {"name": value.name, "value": 1, "toggles": True}
-            self._explain((code,), f"{label}: {' or '.join(words)}")
+            self._explain((code,), f"{part}: {high.lower()} or {low.lower()}")
 
-    def _add_hold(self, label: str, value: _Value) -> None:
-        hint = "while it is held"
-        self.widgets.append({"kind": "hold", "label": label, "name": value.name, "hint": hint})
+    def _add_hold(self, part: str, value: _Value) -> None:
+        self.widgets.append({"kind": "hold", "part": part, "name": value.name, "hint": "Hold"})
         if (code := next(self._hold_keys, None)) is not None:
             self.keys[code] = {"name": value.name, "value": 1}
-            self._explain((code,), f"{label}, {hint}")
+            self._explain((code,), f"{part}, while it is held")
 
-    def _bind(self, codes: Sequence[str], value: _Value, label: str, sign: int = 1) -> None:
+    def _bind(self, codes: Sequence[str], value: _Value, part: str, sign: int = 1) -> None:
         """Give a value two keys, of which the first is up or left."""
         for code, direction in zip(codes, (sign, -sign), strict=True):
             self.keys[code] = {"name": value.name, "value": direction}
-        words = WORDS.get(value.direction, ("more", "less"))[::sign]
-        self._explain(codes, f"{label}: {', '.join(words)}")
+        words = WORDS.get(value.direction, MORE_OR_LESS)[::sign]
+        self._explain(codes, f"{part}: {', '.join(words)}")
 
     def _explain(self, codes: Sequence[str], label: str) -> None:
         names = [KEY_NAMES.get(c, c.removeprefix("Key").removeprefix("Digit")) for c in codes]

@@ -46,10 +46,8 @@ class WebServer:
         self._host, self._port = host, port
         self._pages: dict[str, PageSocket] = {}
         self._names = count()
-        self._files = {
-            path: resources.files("ttm_policy.web").joinpath("page", file).read_bytes()
-            for path, (file, _) in PAGE.items()
-        }
+        folder = resources.files("ttm_policy.web") / "page"
+        self._files = {path: (folder / file).read_bytes() for path, (file, _) in PAGE.items()}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="web server", daemon=True

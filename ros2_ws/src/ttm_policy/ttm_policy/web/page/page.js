@@ -113,7 +113,9 @@ function showFacts(data) {
   $("known").replaceChildren(...facts.instructions.map(text => element("option", {value: text})));
   choose(Math.min(chosen, Math.max(facts.cameras.length - 1, 0)));
   controls = {};
-  $("widgets").replaceChildren(...facts.widgets.map(makeWidget));
+  const parts = Map.groupBy(facts.widgets, widget => widget.part);
+  $("parts").replaceChildren(...[...parts].map(([label, widgets]) => element("div", {className: "part"},
+    element("div", {}, ...widgets.map(makeWidget)), element("span", {textContent: label}))));
   $("keys").replaceChildren(...facts.legend.flatMap(({keys, label}) => [
     element("dt", {}, ...keys.flatMap(key => [element("kbd", {textContent: key}), " "])),
     element("dd", {textContent: label}),
@@ -144,7 +146,7 @@ function showState() {
   $("wheel").textContent = mine ? "Let go" : state.driver === "other" ? "Somebody else drives" : "Drive";
   $("wheel").classList.toggle("driving", mine);
   $("wheel").disabled = !state.driver || state.driver === "other";
-  $("widgets").inert = !mine;
+  $("parts").inert = !mine;
   $("rearm").hidden = !state.rearm;
   const reasons = state.reasons ?? ["There is no connection to the server."];
   $("why").textContent = reasons.length ? reasons.join(" ")
@@ -169,16 +171,17 @@ function makeWidget(widget) {
 }
 
 function makePad(widget) {
-  const knob = element("div", {className: "knob"}), pad = element("div", {className: "pad"}, knob);
+  const knob = element("div", {className: "knob"});
+  const pad = element("div", {className: `pad ${widget.kind}`, title: widget.hint}, knob);
   const at = {x: 0, y: 0};
   const show = () => {
-    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 26;
+    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 24;
     const x = widget.x ? position(widget.x.name) * widget.x.sign : 0, y = position(widget.y.name) * widget.y.sign;
     knob.style.transform = `translate(${x * reach}px, ${-y * reach}px)`;
     pad.classList.toggle("moved", Boolean(x || y));
   };
   const move = event => {
-    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 26;
+    const box = pad.getBoundingClientRect(), reach = box.height / 2 - 24;
     at.x = widget.x ? (event.clientX - box.left - box.width / 2) / reach : 0;
     at.y = -(event.clientY - box.top - box.height / 2) / reach;
     const length = Math.max(Math.hypot(at.x, at.y), 1);
@@ -199,8 +202,8 @@ function makePad(widget) {
   };
   pad.onpointerup = pad.onpointercancel = pad.onlostpointercapture = end;
   for (const axis of [widget.x, widget.y]) if (axis) controls[axis.name] = {touch: 0, show};
-  pad.dataset.widget = widget.label;
-  return element("div", {className: `widget ${widget.kind}`}, pad, element("span", {textContent: widget.label}));
+  pad.dataset.control = widget.y.name;
+  return pad;
 }
 
 function makeToggle(widget) {
@@ -212,7 +215,7 @@ function makeToggle(widget) {
   };
   controls[widget.name] = {touch: 0, keeps: true, show};
   show();
-  return element("div", {className: "widget"}, button, element("span", {textContent: widget.label}));
+  return button;
 }
 
 function flip(name) {
@@ -221,12 +224,12 @@ function flip(name) {
 }
 
 function makeHold(widget) {
-  const button = element("button", {textContent: widget.label});
+  const button = element("button", {textContent: widget.hint});
   const set = value => () => { controls[widget.name].touch = value; steer(); };
   button.onpointerdown = set(1);
   button.onpointerup = button.onpointercancel = button.onpointerleave = set(0);
   controls[widget.name] = {touch: 0, show: () => button.setAttribute("aria-pressed", position(widget.name) > 0)};
-  return element("div", {className: "widget"}, button, element("span", {textContent: widget.hint}));
+  return button;
 }
 
 function position(name) {

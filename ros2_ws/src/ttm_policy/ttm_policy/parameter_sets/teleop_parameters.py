@@ -1,0 +1,39 @@
+"""The parameters of `teleop_node`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ttm_policy.parameter_sets.declared_parameter import Parameter
+from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
+
+Device = Literal["keyboard", "gamepad"]
+"""What a person may hold in his hands."""
+
+
+@dataclass(frozen=True)
+class TeleopParameters(DrivingParameters):
+    """The parameters of `teleop_node`."""
+
+    source: Annotated[
+        Device,
+        Parameter(
+            "What the person drives with: the keys of the terminal, or a gamepad whose state `joy_node` "
+            "publishes on the topic `joy`."
+        ),
+    ] = "keyboard"
+    controls: Annotated[
+        str,
+        Parameter(
+            "YAML file that says which control drives which value of the action. By default they follow "
+            "from the contract; the node prints them at the start.",
+            is_path=True,
+        ),
+    ] = ""
+    recorder: Annotated[
+        str,
+        Parameter(
+            "Name of the recorder that space, f, d and u on the keyboard call. Empty for none."
+        ),
+    ] = ""
