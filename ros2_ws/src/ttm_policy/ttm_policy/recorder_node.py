@@ -24,9 +24,11 @@ from rclpy.signals import SignalHandlerOptions
 from ttm.policy.errors import UserError
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.recording.keys import reading_keys
+from ttm_policy.recording.key_calls import KeyCalls
+from ttm_policy.recording.keys import HELP, Keys
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.stop_signals import StopSignals
+from ttm_policy.terminal import raw_terminal, read_key
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,
@@ -119,13 +121,15 @@ def _spin(node: RecorderNode, signals: StopSignals) -> int:
     if node.get_parameter("autostart").value and not _start(node):
         return 2
     with ExitStack() as stack:
-        keys = None
-        if node.get_parameter("keys").value:
-            keys = stack.enter_context(reading_keys())
-        while not signals.requested and not (keys and keys.quit):
+        keys = Keys()
+        takes_keys = node.get_parameter("keys").value
+        if takes_keys:
+            stack.enter_context(raw_terminal())
+            print(HELP, flush=True)
+        while not signals.requested and not keys.quit:
             executor.spin_once(timeout_sec=0.1)
-            if keys:
-                keys.handle(node.recorder)
+            while takes_keys and (key := read_key()) is not None:
+                keys.handle(key, KeyCalls(node.recorder) if node.recorder else None)
     return 0
 
 

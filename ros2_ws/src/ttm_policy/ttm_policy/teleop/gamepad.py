@@ -1,0 +1,67 @@
+"""Drives by a gamepad, from the messages of `joy_node` or any other publisher of `sensor_msgs/Joy`."""
+
+from __future__ import annotations
+
+import time
+
+from rclpy.node import Node
+from sensor_msgs.msg import Joy
+
+from ttm_policy.qos import SENSOR
+from ttm_policy.teleop.controls import Controls
+from ttm_policy.teleop.source import Wish
+
+TIMEOUT_S = 0.3
+"""The longest silence of the topic. `joy_node` repeats its state 20 times a second."""
+
+
+class JoyState:
+    """The newest state of axes and buttons, by names such as `axis 1` and `button 4`."""
+
+    def __init__(self) -> None:
+        self.heard_s = -float("inf")
+        self._message = Joy()
+
+    def take(self, message: Joy, now_s: float) -> None:
+        """Take over the state of a message that was received at `now_s`."""
+        self._message, self.heard_s = message, now_s
+
+    def __call__(self, control: str) -> float:
+        """Return the deflection of an axis or a button; 0 for one that the gamepad does not have."""
+        kind, _, number = control.partition(" ")
+        values = self._message.axes if kind == "axis" else self._message.buttons
+        place = int(number)
+        return float(values[place]) if place < len(values) else 0.0
+
+
+class Gamepad:
+    """A `Source` that listens to a topic of type `sensor_msgs/Joy`."""
+
+    name = "gamepad"
+    timeout_s = TIMEOUT_S
+
+    def __init__(self, controls: Controls, node: Node, topic: str) -> None:
+        self._controls, self._node, self._state = controls, node, JoyState()
+        self._gives_back = self._was_pressed = False
+        self._subscription = node.create_subscription(Joy, topic, self._receive, SENSOR)
+
+    def _receive(self, message: Joy) -> None:
+        self._state.take(message, time.monotonic())
+        button = self._controls.map.gives_back
+        pressed = bool(button) and self._state(button) > 0.5
+        self._gives_back |= pressed and not self._was_pressed
+        self._was_pressed = pressed
+
+    def wish(self, now_s: float) -> Wish | None:
+        """Return what buttons and sticks ask for; None while no dead-man button is held."""
+        values = self._controls.wish(self._state, now_s)
+        return None if values is None else Wish(values, self._state.heard_s)
+
+    def gives_back(self) -> bool:
+        """Return whether its button was pressed since the last call."""
+        asked, self._gives_back = self._gives_back, False
+        return asked
+
+    def close(self) -> None:
+        """Destroy the subscription."""
+        self._node.destroy_subscription(self._subscription)

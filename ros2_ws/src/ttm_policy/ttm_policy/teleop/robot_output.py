@@ -1,0 +1,164 @@
+"""Sends what a person wants to the robot, within the limits and the guards that a policy has as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rclpy.duration import Duration
+from rclpy.node import Node
+
+from ttm.policy.errors import ObservationError
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.measured_goals import goal_sources, measured_goals
+from ttm_policy.contract.robot_contract import JOINT_TYPES, MOTION_TYPES, RobotContract
+from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.control.inputs import Inputs
+from ttm_policy.control.robot_description import RobotDescription
+from ttm_policy.guards.command_echo import CommandEcho
+from ttm_policy.guards.e_stop import EStop
+from ttm_policy.guards.e_stop_topic import EStopTopic
+from ttm_policy.parameters import DrivingParameters
+from ttm_policy.qos import COMMAND
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.source import Vector
+
+FLUSH_S = 0.5
+"""The longest wait for all subscribers to acknowledge the last commands."""
+
+
+class RobotOutput:
+    """The command topics of a contract.
+
+    It listens to the emergency stop, to commands of others, and to those measurements that limits and
+    goals of joints need. Velocities are sent with every call; goals of joints, and other messages that
+    move nothing by themselves, when they change and once in each tick of the spec.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        cockpit: Cockpit,
+        parameters: DrivingParameters,
+        *,
+        period_s: float,
+        on_e_stop: Callable[[], None],
+    ) -> None:
+        """period_s: the time between two calls of `send`. on_e_stop: called when its state changes."""
+        self._node, self._cockpit, self._max_age_s = node, cockpit, parameters.max_age_s
+        contract, spec = cockpit.contract, cockpit.spec
+        self._limits = SafetyLimits(contract, spec, cockpit.limits, period_s=period_s)
+        self._codec = CommandCodec(contract, spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
+        self._echo = CommandEcho(node, self._codec.types())
+        stop = EStop(rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s)
+        self._e_stop = EStopTopic(node, stop, on_e_stop)
+        self._publishers = {
+            topic: node.create_publisher(kind, topic, COMMAND)
+            for topic, kind in self._codec.types().items()
+        }
+        measured = _measured_only(contract)
+        self._is_blind = not measured.vectors
+        self._inputs = Inputs(
+            node, measured, replace(spec, cameras=()), lockstep=False, on_message=lambda: None
+        )
+        self._description = RobotDescription(node, self._limits)
+        self._is_goal = np.zeros(spec.action_size, np.bool_)
+        for sink in contract.actions:
+            self._is_goal[spec.action_slices[sink.name]] = sink.type in JOINT_TYPES
+        slices = spec.action_slices
+        self._places = {
+            topic: np.concatenate([np.arange(spec.action_size)[slices[s.name]] for s in sinks])
+            for topic, sinks in self._codec.sinks.items()
+        }
+        self._last: dict[str, tuple[Vector, float]] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move now, or an empty text."""
+        if problem := self._e_stop.problem:
+            return f"emergency stop: {problem}"
+        wall_s = time.monotonic()
+        now_ns = self._node.get_clock().now().nanoseconds
+        try:
+            self._echo.require_alone(wall_s)
+            self._inputs.require_trusted(now_ns, wall_s, self._max_age_s)
+        except ObservationError as error:
+            return str(error)
+        return ""
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next command on."""
+        self._limits.set_limits(limits)
+
+    def send(self, wish: Vector) -> None:
+        """Send a wish (A,) within the limits. Its NaN keeps what is in force, or as measured.
+
+        Raises `ObservationError` if a measurement cannot be used.
+        """
+        spec, goals = self._cockpit.spec, self._cockpit.goals
+        observation = {} if self._is_blind else self._inputs.observation().values
+        start = measured_goals(self._cockpit.contract, spec, observation)
+        start = np.where(np.isnan(goals.values), start, goals.values)
+        wanted = np.where(np.isnan(wish), start, wish)
+        known = np.isfinite(wanted)
+        command = self._limits.apply(np.where(known, wanted, 0).astype(np.float32), observation)
+        goals.values = np.where(known & self._is_goal, command, np.nan).astype(np.float32)
+        self._publish(command, known)
+
+    def stop(self) -> None:
+        """Send zero to all topics that move the robot. Joints and gripper keep their goals."""
+        self._limits.halt()
+        stamp = self._node.get_clock().now().to_msg()
+        for topic, message in self._codec.stop(stamp).items():
+            self._send(topic, message)
+
+    def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
+        messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+        for topic, message in messages.items():
+            places = self._places[topic]
+            if known[places].all() and self._is_due(topic, command[places]):
+                self._send(topic, message)
+
+    def _is_due(self, topic: str, values: Vector) -> bool:
+        """Return whether a message is to be sent now: velocities always, all else as the class says."""
+        if self._codec.sinks[topic][0].type in MOTION_TYPES:
+            return True
+        now_s = time.monotonic()
+        before, sent_s = self._last.get(topic, (None, 0.0))
+        unchanged = before is not None and np.array_equal(before, values)
+        if unchanged and now_s - sent_s < self._cockpit.spec.control_dt_s:
+            return False
+        self._last[topic] = values.copy(), now_s
+        return True
+
+    def _send(self, topic: str, message: Any) -> None:
+        self._echo.sent(topic, message)
+        self._publishers[topic].publish(message)
+
+    def flush(self) -> None:
+        """Wait until the commands have arrived, since an exit drops those not sent yet."""
+        until_s = time.monotonic() + FLUSH_S
+        for publisher in self._publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
+
+    def close(self) -> None:
+        """Destroy all topics."""
+        self._echo.close()
+        self._e_stop.close()
+        self._inputs.close()
+        self._description.close()
+        for publisher in self._publishers.values():
+            self._node.destroy_publisher(publisher)
+
+
+def _measured_only(contract: RobotContract) -> RobotContract:
+    """Return the contract with the inputs that limits and goals of joints need, and no others."""
+    needed = {source.name for source in goal_sources(contract)}
+    if contract.workspace is not None:
+        needed.add(contract.workspace.position)
+    vectors = tuple(source for source in contract.vectors if source.name in needed)
+    return replace(contract, images=(), vectors=vectors, executed=None)

@@ -1,0 +1,101 @@
+"""A person drives: asks the sources, and sends what they want, or stops the robot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.node import Node
+
+from ttm.policy.errors import ObservationError
+from ttm_policy.parameters import DrivingParameters
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.drivers import Drivers
+from ttm_policy.teleop.robot_output import RobotOutput
+from ttm_policy.teleop.source import Source, Vector
+
+PERIOD_S = 0.02
+"""The time between two commands while somebody drives, in wall time."""
+
+
+class TeleopSession:
+    """Connects sources to the robot. It sends nothing before somebody touches the controls.
+
+    make_sources: makes the devices, of which one may drive at a time.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        cockpit: Cockpit,
+        parameters: DrivingParameters,
+        make_sources: Callable[[Cockpit], Sequence[Source]],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """on_change: called when `driver` or `problem` has changed."""
+        self._node, self._on_change = node, on_change
+        self._drivers = Drivers(make_sources(cockpit))
+        self._output = RobotOutput(
+            node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=self.step
+        )
+        self._moving = False
+        self.problem = ""
+        """Why the robot does not do what the person wants, or an empty text."""
+        # On the steady clock, since simulated time may stand still.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(PERIOD_S, self.step, clock=steady)
+
+    @property
+    def driver(self) -> str:
+        """The name of the source that moves the robot now, or an empty text."""
+        return self._drivers.driver if self._moving else ""
+
+    def step(self) -> None:
+        """Send what the driver wants now. This is called at every `PERIOD_S`, and may be between."""
+        before = self.driver, self.problem
+        wish = self._drivers.wish(time.monotonic())
+        refusal = self._send(wish) if wish is not None else ""
+        if wish is None or refusal:
+            self._stop()
+        self.problem = refusal or self._drivers.problem or self._output.problem
+        if (self.driver, self.problem) != before:
+            if self.problem not in ("", before[1]):
+                self._node.get_logger().warning(self.problem)
+            self._on_change()
+
+    def _send(self, wish: Vector) -> str:
+        """Send what is wanted, and return an empty text, or why it cannot be."""
+        if problem := self._output.problem:
+            return problem
+        try:
+            self._output.send(wish)
+        except ObservationError as error:
+            return str(error)
+        self._moving = True
+        return ""
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next command on. limits: the values of all limit parameters."""
+        self._output.take_limits(limits)
+
+    def close(self) -> None:
+        """Stop the robot, and let go of devices and topics."""
+        self._node.destroy_timer(self._timer)
+        self._drivers.close()
+        self._stop()
+        self._output.flush()
+        self._output.close()
+
+    def diagnosis(self, name: str) -> DiagnosticStatus:
+        """Return the state for `/diagnostics`."""
+        level = DiagnosticStatus.WARN if self.problem else DiagnosticStatus.OK
+        text = self.problem or (f"{self.driver} drives" if self.driver else "nobody drives")
+        return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=text)
+
+    def _stop(self) -> None:
+        if self._moving:
+            self._output.stop()
+        self._moving = False

@@ -1,0 +1,26 @@
+"""What a person's controls know of the simulated robot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.parameters import LIMITS, TeleopParameters
+from ttm_policy.teleop.cockpit import Cockpit, Goals
+
+
+@pytest.fixture
+def cockpit() -> Cockpit:
+    defaults = TeleopParameters()
+    limits = {name: getattr(defaults, name) for name in LIMITS}
+    return Cockpit(load_contract(), SPEC, limits, Goals(SPEC.action_size))
+
+
+@pytest.fixture
+def still() -> np.ndarray:
+    """The wish of a person who touches the controls and moves nothing: the gripper stays."""
+    values = np.zeros(SPEC.action_size, np.float32)
+    values[SPEC.action_slices["gripper"]] = np.nan
+    return values

@@ -1,0 +1,81 @@
+"""Controls in YAML: what is printed can be read, and mistakes are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.controls import Drive
+from ttm_policy.teleop.controls_file import RESERVED_KEYS, print_controls, read_controls
+from ttm_policy.teleop.default_controls import KEYS, default_gamepad, default_keyboard
+
+
+@pytest.mark.parametrize(
+    ("device", "default"), [("keyboard", default_keyboard), ("gamepad", default_gamepad)]
+)
+def test_defaults_drive_everything_and_are_read_as_they_are_printed(
+    cockpit: Cockpit, device: str, default: object, tmp_path: Path
+) -> None:
+    controls = default(cockpit.contract, SPEC, cockpit.limits)  # type: ignore[operator]
+    driven = Counter((drive.part, drive.value) for drive in controls.drives)
+    assert driven == Counter((part.name, i) for part in SPEC.actions for i in range(part.size))
+    file = tmp_path / "controls.yaml"
+    file.write_text(print_controls(controls, device, SPEC))
+    assert read_controls(str(file), device, SPEC) == controls
+    other = "gamepad" if device == "keyboard" else "keyboard"
+    assert read_controls(str(file), other, SPEC) is None
+
+
+def test_speeds_are_half_of_the_strictest_limit(cockpit: Cockpit) -> None:
+    keys = default_keyboard(cockpit.contract, SPEC, cockpit.limits).drives
+    speeds = {(drive.part, drive.value): drive.speed for drive in keys}
+    assert speeds["arm_translation", 0] == 0.025  # the spec's limit is below max_translation_m
+    assert (speeds["base", 0], speeds["base", 1]) == (0.25, 0.4)
+    free = replace(SPEC, actions=tuple(replace(p, low=-9.0, high=9.0) for p in SPEC.actions))
+    keys = default_keyboard(cockpit.contract, free, cockpit.limits).drives
+    assert keys[0].speed == 0.05
+
+
+def test_default_keys_leave_those_of_the_recorder() -> None:
+    used = [key for pair in KEYS for key in pair]
+    assert len(set(used)) == len(used)
+    assert not set(used) & set(RESERVED_KEYS)
+
+
+def test_each_topic_of_the_default_gamepad_has_a_dead_man_button(cockpit: Cockpit) -> None:
+    drives = default_gamepad(cockpit.contract, SPEC, cockpit.limits).drives
+    sticks = [(drive.plus, drive.dead_man) for drive in drives if "axis" in drive.plus]
+    assert len(set(sticks)) == len(sticks) == 8
+    assert drives[0] == Drive("arm_translation", 0, "axis 1", "", 0.025, "button 4")
+    assert Drive("base", 0, "axis 1", "", 0.25, "button 5") in drives
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mouse: {drives: []}", "unknown mouse; it takes keyboard and gamepad"),
+        ("keyboard: {drives: []}", "no list of drives"),
+        ("keyboard: {drives: [{part: arm, value: 0, plus: w}]}", "part 'arm'; the action has: arm_"),
+        ("keyboard: {drives: [{part: base, value: 2, plus: w}]}", "value 2 of 'base'; give 0 to 1"),
+        ("keyboard: {drives: [{part: base, value: 0, plus: q}]}", "names 'q'; give one character but"),
+        ("keyboard: {drives: [{part: base, value: 0, plus: w, speed: 0}]}", "speed 0; give a number"),
+        ("keyboard: {drives: [{part: base, value: 0}]}", "lacks plus"),
+        ("gamepad: {drives: [{part: base, value: 0, plus: axis 1}]}", "no dead_man; name the button"),
+        ("gamepad: {drives: [{part: base, value: 0, plus: stick}]}", "names 'stick'; give axis or"),
+        ("gamepad: {dead_zone: 1, drives: [1]}", "dead_zone 1; give 0 to below 1"),
+        ("[]", "holds no list of controls"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_in_a_line(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "controls.yaml"
+    file.write_text(text)
+    device = "gamepad" if text.startswith("gamepad") else "keyboard"
+    with pytest.raises(UserError, match=words.replace("(", "\\(")) as error:
+        read_controls(str(file), device, SPEC)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,46 @@
+"""Keyboard and gamepad as sources."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from sensor_msgs.msg import Joy
+
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.controls import ControlMap, Drive
+from ttm_policy.teleop.gamepad import JoyState
+from ttm_policy.teleop.keyboard import HOLD_S, Keyboard
+
+BASE = SPEC.action_slices["base"].start
+
+
+def test_keys_count_as_held_for_a_moment(cockpit: Cockpit) -> None:
+    waiting, others = deque(["w"]), []
+    drives = (Drive("base", 0, "w", "s", 0.2), Drive("base", 1, "a", "e", 0.4))
+    controls = cockpit.controls(ControlMap(drives, gives_back="enter"))
+    keyboard = Keyboard(controls, lambda: waiting.popleft() if waiting else None, others.append)
+    wish = keyboard.wish(1.0)
+    assert wish is not None
+    assert (wish.values[BASE], wish.stamp_s) == (np.float32(0.2), 1.0)
+    waiting.extend("xa+")
+    wish = keyboard.wish(1.1)
+    assert wish is not None
+    assert wish.values[BASE : BASE + 2].tolist() == np.float32([0.25, 0.5]).tolist()
+    assert (wish.stamp_s, others) == (1.1, ["x"])
+    wish = keyboard.wish(1.01 + HOLD_S)  # w was not repeated
+    assert wish is not None
+    assert wish.values[BASE : BASE + 2].tolist() == [0, 0.5]
+    assert keyboard.wish(1.11 + HOLD_S) is None
+    waiting.extend(["w", "enter"])  # giving back lets go of all keys
+    assert keyboard.wish(2.0) is None
+    assert (keyboard.gives_back(), keyboard.gives_back()) == (True, False)
+
+
+def test_axes_and_buttons_have_names() -> None:
+    state = JoyState()
+    assert state("axis 1") == 0.0
+    state.take(Joy(axes=[0.0, -0.5], buttons=[0, 0, 1]), 3.0)
+    assert (state("axis 1"), state("button 2"), state("button 9")) == (-0.5, 1.0, 0.0)
+    assert state.heard_s == 3.0
