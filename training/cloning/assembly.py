@@ -43,7 +43,7 @@ from ttm.training.cloning.network_choice import (
 from ttm.training.cloning.options import TrainOptions
 from ttm.training.cloning.processes.batch_norm import share_batch_norm
 from ttm.training.cloning.processes.group import Processes
-from ttm.training.cloning.processes.launch import launched, losses_told
+from ttm.training.cloning.processes.launch import launched, together
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.settings.config_file import write_config
 from ttm.training.cloning.settings.groups import NO_WEIGHTS
@@ -67,7 +67,7 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     console = Console(stderr=True, quiet=not processes.first)
     cores = (os.cpu_count() or 1) // processes.on_machine
     torch.set_num_threads(options.threads or max(1, cores))
-    with losses_told(processes):
+    with together(processes):
         if options.dry_run:
             return dry_run(assembled(options, console, features, fabric), console)
         with processes.agreeing():

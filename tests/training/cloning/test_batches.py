@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
+from ttm.training.cloning.memory_start import Pick
+from ttm.training.cloning.processes.group import Processes
 from ttm.training.cloning.settings.groups import AugmentationConfig
 from ttm.training.common.recorded.episodes import open_all, split
 
@@ -49,3 +52,27 @@ def test_changes_of_the_gripper_weigh_more(source: BatchSource) -> None:
     weights = torch.cat([batch.weights.flatten(0, 2) for batch in take(source, 0, 10)])
     assert set(weights[..., 2].flatten().tolist()) == {1.0, 5.0}
     assert set(weights[..., :2].flatten().tolist()) == {1.0}
+
+
+def like(source: BatchSource, **changes: Any) -> BatchSource:
+    return BatchSource(source.windows, 4, 1, augmentation=AugmentationConfig(), **changes)
+
+
+def test_processes_share_the_batch_that_one_would_have(source: BatchSource) -> None:
+    pick = Pick(source.windows.places([3, 0, 5, 4, 1]))
+    whole = source.make(pick, 7, 0)
+    shares = [like(source, processes=Processes(rank, 2)).make(pick, 7, 0) for rank in range(2)]
+    assert [len(share.valid) for share in shares] == [2, 3]
+    assert same(shares[0], whole.of_windows(slice(0, 2)))
+    assert same(shares[1], whole.of_windows(slice(2, 5)))
+
+
+def test_a_gpu_gets_recorded_frames_and_augments_them_alike(
+    source: BatchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingBatch, "pin_memory", lambda self: self)  # which needs a GPU
+    pick = Pick(source.windows.places([3, 0, 5, 4]))
+    sent = like(source, device=torch.device("cuda")).make(pick, 7, 0)
+    recorded = BatchSource(source.windows, 4, 1).make(pick, 7, 0)
+    assert torch.equal(sent.inputs.images["head"], recorded.inputs.images["head"])
+    assert same(sent.to(torch.device("cpu")), source.make(pick, 7, 0))

@@ -43,7 +43,7 @@ def launched(options: TrainOptions) -> Fabric:
     precision = "bf16-mixed" if options.precision == "bf16" else "32-true"
     if devices * nodes == 1:
         return Fabric(accelerator=options.device, devices=1, precision=precision)
-    _tell_only_losses()
+    tell_only_losses()
     try:
         fabric = Fabric(
             accelerator=options.device,
@@ -59,8 +59,11 @@ def launched(options: TrainOptions) -> Fabric:
 
 
 @contextmanager
-def losses_told(processes: Processes) -> Iterator[None]:
-    """Turn what a process meets when it no longer reaches another one into a `UserError`."""
+def together(processes: Processes) -> Iterator[None]:
+    """Train with the others, and leave them at the end.
+
+    What a process meets when it no longer reaches another one becomes a `UserError`.
+    """
     try:
         yield
     except RuntimeError as error:
@@ -68,6 +71,8 @@ def losses_told(processes: Processes) -> Iterator[None]:
             raise
         number = f"process {processes.rank + 1} of {processes.count} stops: "
         raise UserError(number + ENDED) from error
+    if processes.count > 1:
+        torch.distributed.destroy_process_group()
 
 
 def _wanted(options: TrainOptions) -> tuple[int, int]:
@@ -135,7 +140,7 @@ class _LossHandler(logging.Handler):
         print(f"ttm: error: {ENDED}", file=sys.stderr, flush=True)
 
 
-def _tell_only_losses() -> None:
+def tell_only_losses() -> None:
     """Silence Fabric's messages about its start, and replace that about its end."""
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)

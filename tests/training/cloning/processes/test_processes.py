@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric.strategies.launchers import subprocess_script
 from safetensors.torch import load_file
 
 from ttm.policy.errors import UserError
@@ -19,7 +21,7 @@ from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.training.cloning.batches import TrainingBatch
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.cloning.processes.launch import ENDED
+from ttm.training.cloning.processes.launch import ENDED, OBSERVER, tell_only_losses
 from ttm.training.cloning.settings.groups import OptimizerConfig
 
 Make = Callable[..., TrainCommand]
@@ -33,6 +35,12 @@ random. A larger epsilon holds it still."""
 def state(training: TrainCommand) -> dict[str, torch.Tensor]:
     """Return weights, averages, optimiser and memory, as they are resumed."""
     return load_file(training.out / "resume" / "state.safetensors")
+
+
+def errors_of(training: TrainCommand) -> dict[str, float]:
+    """Return the errors of the policy and of the baselines on held-out episodes."""
+    result = json.loads((training.out / "result.json").read_text())
+    return {who: errors["normalized"] for who, errors in result["validation"].items()}
 
 
 def furthest(one: TrainCommand, two: TrainCommand) -> float:
@@ -76,6 +84,7 @@ def test_two_processes_train_what_one_does(
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("finished after step 20") == 1
     assert furthest(one, two) < 1e-5
+    assert errors_of(two) == pytest.approx(errors_of(one), rel=1e-5)
 
 
 FROZEN = {"window": "episode", "freeze_vision": True, "augmented_versions": 2, "recall_weight": 2.0}
@@ -160,3 +169,10 @@ def test_under_a_launcher_all_of_its_processes_train(
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=r"--devices is 4, but .* processes for 8; leave it out"):
         command(devices=4, batch_size=16).run()
+
+
+def test_before_fabric_kills_a_process_it_tells_why(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_only_losses()
+    assert subprocess_script._logger.name == OBSERVER
+    subprocess_script._logger.info("Child process with PID 1 terminated with code -9. …")
+    assert capsys.readouterr().err == f"ttm: error: {ENDED}\n"
