@@ -27,7 +27,7 @@ class _CommandOptions:
 
 _AllOptions: Any = make_dataclass(
     "_AllOptions",
-    parameter_options(PolicyParameters, SimParameters),
+    parameter_options(PolicyParameters, {"--sim": SimParameters}),
     bases=(_CommandOptions,),
     frozen=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import Field, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import arg
@@ -16,6 +17,7 @@ from ttm_policy.parameters import (
     PolicyParameters,
     RecorderParameters,
     SimParameters,
+    WebParameters,
     parameters_of,
 )
 
@@ -35,6 +37,11 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
         "autostart": "the command starts the node in order to run it",
         "keys": "the command takes keys wherever there is a terminal",
     },
+    WebParameters: {
+        "folder": "--out of the recorder is the folder",
+        "recorder": "the command starts both nodes and knows their names",
+        "simulator": "--sim decides it",
+    },
 }
 """The parameters that no option is made for, and why."""
 
@@ -49,18 +56,20 @@ def option_of(parameter: str) -> str:
 
 def parameter_options(
     node_parameters: type[NodeParameters],
-    sim_parameters: type[NodeParameters] | None = None,
+    others: Mapping[str, type[NodeParameters]] = MappingProxyType({}),
 ) -> list[tuple[str, Any, Field[Any]]]:
     """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
 
-    A parameter that both nodes have becomes one option. sim_parameters: of a node that only --sim starts.
+    A parameter that several nodes have becomes one option. others: the parameters of nodes that only an
+    option such as --sim starts, by that option.
     """
-    policy = _with_option(node_parameters)
-    sim = {} if sim_parameters is None else _with_option(sim_parameters)
+    nodes = {"": _with_option(node_parameters)}
+    nodes |= {flag: _with_option(kind) for flag, kind in others.items()}
     options = []
-    for name in {**policy, **sim}:
-        parameter = policy.get(name) or sim[name]
-        about = arg(help=_help(policy.get(name), sim.get(name)))
+    for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
+        found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
+        parameter = next(iter(found.values()))
+        about = arg(help=_help(found))
         options.append(
             (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
         )
@@ -125,12 +134,17 @@ def _default(parameter: DeclaredParameter) -> Any:
     return Path(parameter.default) if parameter.about.is_path else parameter.default
 
 
-def _help(policy: DeclaredParameter | None, sim: DeclaredParameter | None) -> str:
-    """Return the help text of an option, with both nodes' texts if they differ."""
-    texts = [_sentence(policy)] if policy is not None else []
-    if sim is not None and (policy is None or sim.about.help != policy.about.help):
-        texts.append(f"With --sim: {_sentence(sim)}")
-    return " ".join(texts)
+def _help(found: Mapping[str, DeclaredParameter]) -> str:
+    """Return the help text of an option, with all nodes' texts that differ.
+
+    found: the parameter of each node that has it, by the option that starts the node.
+    """
+    texts: dict[str, str] = {}
+    for flag, parameter in found.items():
+        if parameter.about.help not in texts:
+            sentence = _sentence(parameter)
+            texts[parameter.about.help] = f"With {flag}: {sentence}" if flag else sentence
+    return " ".join(texts.values())
 
 
 def _sentence(parameter: DeclaredParameter) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -55,6 +55,15 @@ def wait_for_episodes(policy: subprocess.Popen[bytes], sim: subprocess.Popen[byt
             return policy.returncode or 1
         time.sleep(0.05)
     return sim.returncode
+
+
+def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Return the exit code of the node that ends first."""
+    while True:
+        for node in nodes:
+            if (code := node.poll()) is not None:
+                return code
+        time.sleep(0.05)
 
 
 @contextmanager
