@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -55,14 +56,15 @@ class TeleopSession:
 
     def step(self) -> None:
         """Send what the driver wants now. This is called at every `PERIOD_S`, and may be between."""
-        before = self.driver, self.problem
+        before = self.driver, _without_numbers(self.problem)
         wish = self._drivers.wish(time.monotonic())
         refusal = self._send(wish) if wish is not None else ""
         if wish is None or refusal:
             self._stop()
         self.problem = refusal or self._drivers.problem or self._output.problem
-        if (self.driver, self.problem) != before:
-            if self.problem not in ("", before[1]):
+        problem = _without_numbers(self.problem)
+        if (self.driver, problem) != before:
+            if problem not in ("", before[1]):
                 self._node.get_logger().warning(self.problem)
             self._on_change()
 
@@ -99,3 +101,8 @@ class TeleopSession:
         if self._moving:
             self._output.stop()
         self._moving = False
+
+
+def _without_numbers(problem: str) -> str:
+    """Return a problem without the ages in it, which change from step to step."""
+    return re.sub(r"[\d.]+", "", problem)
