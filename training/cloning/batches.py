@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,14 +66,14 @@ class TrainingBatch:
 
     def _each_tensor(self, change: Callable[[Tensor], Tensor]) -> TrainingBatch:
         """Return the batch with all tensors but the `changes` as `change` returns them."""
-        tensors = {
+        tensors: dict[str, Any] = {
             name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
         }
         return replace(self, inputs=self.inputs.each_tensor(change), **tensors)
 
     def of_windows(self, rows: slice) -> TrainingBatch:
         """Return all ticks of some of the windows."""
-        tensors = {
+        tensors: dict[str, Any] = {
             name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)
         }
         changes = self.changes and {
@@ -220,7 +221,7 @@ class BatchSource:
         if self._augmentation is None:
             return None
         drawn = {
-            name: ImageChanges.drawn(total, x.shape[-2:], self._augmentation, rng)
+            name: ImageChanges.drawn(total, (x.shape[-2], x.shape[-1]), self._augmentation, rng)
             for name, x in images.items()
         }
         return {name: change.of_windows(rows) for name, change in drawn.items()}

@@ -91,9 +91,10 @@ class Gradients:
         *,
         last: bool,
     ) -> tuple[Losses, CoreState]:
+        here = part.to(self._fabric.device)
         with self._exchanging(last):
             with self._fabric.autocast():
-                losses, memory = self._losses(part.to(self._fabric.device), memory, portions)
+                losses, memory = self._losses(here, memory, portions)
             # The processes take the mean of their gradients, and these are to be added up.
             self._fabric.backward(losses["loss"] * self._processes.count)
         return losses, memory
