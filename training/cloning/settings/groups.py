@@ -136,7 +136,8 @@ class ProcessesConfig:
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
     accumulate: int = 1
     """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
-    their gradients, which needs less memory."""
+    their gradients, which needs less memory. BatchNorm (base, paper) takes its statistics from each
+    part; all else stays the same."""
 
 
 @dataclass(frozen=True)
