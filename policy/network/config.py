@@ -8,27 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+VisionModel = Literal[
+    "efficientnet-b0",
+    "efficientnet-b1",
+    "efficientnet-b2",
+    "efficientnet-b3",
+    "efficientnet-b4",
+    "efficientnet-b5",
+    "efficientnet-b6",
+    "efficientnet-b7",
+    "resnet18",
+    "resnet34",
+]
+"""The names of the vision networks."""
 PresetName = Literal["tiny", "base", "paper"]
 """tiny: about 1 million parameters, for CPUs. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
 
 
 @dataclass(frozen=True)
 class VisionConfig:
-    """Which EfficientNet is used, how much of it, and its initial weights."""
+    """Which network is used, how much of it, and its initial weights."""
 
     model: str = "efficientnet-b0"
-    """efficientnet-b0 to efficientnet-b7."""
+    """efficientnet-b0 to efficientnet-b7, resnet18 or resnet34."""
     width_coefficient: float | None = None
-    """Channels as a multiple of B0's; None for those of the model."""
+    """Of an EfficientNet: channels as a multiple of B0's; None for those of the model."""
     depth_coefficient: float | None = None
-    """Blocks per stage as a multiple of B0's; None for those of the model."""
+    """Of an EfficientNet: blocks per stage as a multiple of B0's; None for those of the model."""
     reduction: Literal[8, 16, 32] = 32
     """Total stride after which the network is cut: at 8, a 64x64 frame gives an 8x8 feature map."""
     norm: Literal["batch", "group"] = "batch"
     """group: GroupNorm. The batch statistics of few, correlated frames differ from the running
     averages that are used in control."""
     weights: str = "random"
-    """random, imagenet (downloaded by efficientnet-pytorch), or a state dict (.pth, .safetensors)."""
+    """random, imagenet (downloaded), or a state dict (.pth, .safetensors)."""
     drop_connect_rate: float = 0.0
     """Portion of samples for which the last block is skipped in training; less for earlier blocks."""
 

@@ -13,12 +13,13 @@ from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.network.action_head import build_action_head
-from ttm.policy.network.film_efficientnet import FilmEfficientNet
+from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.network.sight import SightMemory, without_sight
+from ttm.policy.network.vision import build_vision
 from ttm.policy.network.vision_tokens import CameraTokens
 from ttm.policy.spec import CameraSpec, PolicySpec
 
@@ -282,15 +283,15 @@ class Policy(nn.Module):
         return tokens
 
 
-def _vision(spec: PolicySpec, config: PolicyConfig) -> FilmEfficientNet | None:
+def _vision(spec: PolicySpec, config: PolicyConfig) -> FilmNetwork | None:
     """Return the network that all cameras share, or None for a robot without cameras."""
     if not spec.cameras:
         return None
-    return FilmEfficientNet(config.vision, config.language_size, _common_size(spec))
+    return build_vision(config.vision, config.language_size, _common_size(spec))
 
 
 def _camera_tokens(
-    spec: PolicySpec, config: PolicyConfig, vision: FilmEfficientNet | None
+    spec: PolicySpec, config: PolicyConfig, vision: FilmNetwork | None
 ) -> nn.ModuleList:
     return nn.ModuleList(
         CameraTokens(

@@ -165,6 +165,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.sight_tokens,
             options.chunk,
             options.vision_weights,
+            options.vision_model,
         )
         policy = Policy(data.spec, network)
         if policy.vision is None and options.vision_weights != NO_WEIGHTS:

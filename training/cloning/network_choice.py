@@ -36,6 +36,7 @@ def chosen_network(
     sight_tokens: int | None = None,
     chunk: int | None = None,
     vision_weights: str = NO_WEIGHTS,
+    vision_model: str | None = None,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -46,8 +47,15 @@ def chosen_network(
         head=with_head_options(config.head, head_options),
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
         chunk=config.chunk if chunk is None else chunk,
-        vision=with_vision_weights(config.vision, vision_weights),
+        vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
     )
+
+
+def with_vision_model(config: VisionConfig, model: str | None) -> VisionConfig:
+    """Return `config` with a whole network of another model, cut at the same stride; None for its own."""
+    if model is None:
+        return config
+    return replace(config, model=model, width_coefficient=None, depth_coefficient=None)
 
 
 def with_vision_weights(config: VisionConfig, weights: str) -> VisionConfig:

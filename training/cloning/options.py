@@ -17,7 +17,7 @@ from tyro.conf import OmitArgPrefixes, arg
 from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig, PresetName
+from ttm.policy.network.config import ActionHeadConfig, PresetName, VisionModel
 from ttm.training.cloning.settings.groups import (
     NO_WEIGHTS,
     AugmentationConfig,
@@ -76,10 +76,14 @@ class TrainOptions:
     preset: PresetName = "tiny"
     """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
     paper)."""
+    vision_model: VisionModel | None = None
+    """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
+    are those of BC-Z, with FiLM after every block."""
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
-    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, which it
-    downloads once), or a file with a state dict of that network (.pth, .safetensors). With either of
-    the last two, tiny has the first stages of EfficientNet-B0 at their full width."""
+    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, or of
+    torchvision for ResNets, which are downloaded once), or a file with a state dict of that network
+    (.pth, .safetensors). With either of the last two, tiny has the first stages of EfficientNet-B0 at
+    their full width."""
     core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
     core_options: tuple[str, ...] = ()
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
@@ -211,6 +215,11 @@ class TrainOptions:
             raise UserError(
                 f"--window episode starts at the first tick, before which there is no memory, but "
                 f"--memory is {memory}; leave --memory out, or give --window a number"
+            )
+        if self.vision_model is not None and self.init is not None:
+            raise UserError(
+                f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; "
+                "give one of them"
             )
         if self.vision_weights != NO_WEIGHTS and self.init is not None:
             raise UserError(

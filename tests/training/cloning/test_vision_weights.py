@@ -58,3 +58,15 @@ def test_a_file_of_another_network_is_an_error(command: Make, weights: Path) -> 
 def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
     with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision has"):
         command(vision_weights="imagenet", init=Path("shipped")).run()
+
+
+def test_a_baseline_without_core_learns_through_another_vision_network(command: Make) -> None:
+    """FiLM-ResNet, TokenLearner and the action head: behaviour cloning of single frames."""
+    plain = ("num_layers=0",)
+    training = command(vision_model="resnet18", core="none", core_options=plain, steps=1)
+    assert training.run() == 0
+    policy = load_checkpoint(training.out / "last.safetensors")[0]
+    assert policy.config.vision.model == "resnet18"
+    assert policy.config.vision.reduction == PRESETS["tiny"].vision.reduction
+    with pytest.raises(UserError, match="--vision-model is resnet34, but with --init vision is"):
+        command(vision_model="resnet34", init=training.out / "last.safetensors").run()

@@ -1,0 +1,22 @@
+"""The vision network by the name of its model."""
+
+from __future__ import annotations
+
+from ttm.policy.network.config import VisionConfig
+from ttm.policy.network.film_efficientnet import FilmEfficientNet
+from ttm.policy.network.film_network import FilmNetwork
+from ttm.policy.network.film_resnet import DEPTHS as RESNETS
+from ttm.policy.network.film_resnet import FilmResNet
+
+
+def build_vision(
+    config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+) -> FilmNetwork:
+    """Return the network of `config.model`.
+
+    condition_size: E, the width of the code of the instruction. image_size: (H, W) of all cameras, or
+    None if they differ. Raises `UserError` if there is no such model, or its weights do not fit.
+    """
+    if config.model in RESNETS:
+        return FilmResNet(config, condition_size)
+    return FilmEfficientNet(config, condition_size, image_size)
