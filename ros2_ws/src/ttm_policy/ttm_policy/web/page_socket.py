@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +49,15 @@ class PageSocket:
         self._shown: dict[str, Any] = {}
         self._calls = self._actions()
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve the page."""
-        await self._socket.prepare(request)
-        await self._send("facts", {**self._robot.facts(), "cameras": list(self._robot.cameras)})
+        with suppress(ConnectionError):  # the page went away
+            await self._socket.prepare(request)
+            await self._send("facts", {**self._robot.facts(), "cameras": list(self._robot.cameras)})
+            await self._talk()
+        return self._socket if self._socket.prepared else web.Response(status=400)
+
+    async def _talk(self) -> None:
         sender = asyncio.create_task(self._keep_sending())
         try:
             async for message in self._socket:
@@ -62,7 +68,6 @@ class PageSocket:
             self.let_go()
             sender.cancel()
             await self._socket.close()
-        return self._socket
 
     async def close(self) -> None:
         """End the connection."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from importlib import resources
 from itertools import count
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError
 from ttm_policy.web.access import HEADERS, Access, guard, is_loopback
@@ -52,7 +54,11 @@ class WebServer:
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="web server", daemon=True
         )
-        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+        log = logging.getLogger("ttm_policy.web")
+        log.addFilter(_is_worth_a_line)
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, logger=log, shutdown_timeout=1.0
+        )
 
     @property
     def address(self) -> str:
@@ -132,3 +138,9 @@ class WebServer:
         except UserError as error:
             raise web.HTTPNotFound(text=f"{error}\n") from error
         return web.FileResponse(film, headers={**HEADERS, "Content-Type": "video/mp4"})
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return whether a message is to be logged: not that a request is malformed, or its sender gone."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError)

@@ -113,7 +113,8 @@ function showFacts(data) {
   $("known").replaceChildren(...facts.instructions.map(text => element("option", {value: text})));
   choose(Math.min(chosen, Math.max(facts.cameras.length - 1, 0)));
   controls = {};
-  const parts = Map.groupBy(facts.widgets, widget => widget.part);
+  const parts = new Map();
+  for (const widget of facts.widgets) parts.set(widget.part, [...parts.get(widget.part) ?? [], widget]);
   $("parts").replaceChildren(...[...parts].map(([label, widgets]) => element("div", {className: "part"},
     element("div", {}, ...widgets.map(makeWidget)), element("span", {textContent: label}))));
   $("keys").replaceChildren(...facts.legend.flatMap(({keys, label}) => [
