@@ -32,6 +32,7 @@ from ttm.sim.collection.command import CollectCommand
 from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
+from ttm.training.bench.faults.command import BenchFaultsCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.loader.command import BenchLoaderCommand
 from ttm.training.bench.ros.command import BenchRosCommand
@@ -114,6 +115,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "drift": BenchDriftCommand,
                 "sim": BenchSimCommand,
                 "ros": BenchRosCommand,
+                "faults": BenchFaultsCommand,
                 "loader": BenchLoaderCommand,
             },
         ),

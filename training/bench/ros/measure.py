@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,14 +13,12 @@ from typing import Any
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.resident_memory import resident_mb
+from ttm.training.bench.memory_growth import watch_memory
 from ttm.training.bench.ros.options import RosOptions
 from ttm.training.robot.processes import running_nodes, simulation_environment
 
 INSTRUCTION = "pick up the red can"
 """Used if the checkpoint knows no instruction; otherwise its first one is."""
-SAMPLE_S = 1.0
-"""Time between two looks at the memory of the process."""
 START_S = 300.0
 """The longest time until the first action, and from the last one until the sensors end."""
 
@@ -51,7 +47,7 @@ def run_nodes(options: RosOptions) -> RosRun:
         sensors |= {"rate_hz": float(options.sensors_hz), "seconds": options.minutes * 60.0}
         nodes = {"policy_node": policy, "fake_sensors": sensors}
         with running_nodes(nodes, simulation_environment()) as processes:
-            memory = _watch(
+            memory = watch_memory(
                 processes["policy_node"],
                 processes["fake_sensors"],
                 START_S + options.minutes * 60.0,
@@ -80,17 +76,3 @@ def _policy_at(options: RosOptions) -> Iterator[tuple[Path, str, str]]:
 def _out_file() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ttm_bench_") as folder:
         yield Path(folder) / "ticks.json"
-
-
-def _watch(
-    policy: subprocess.Popen[bytes], sensors: subprocess.Popen[bytes], limit_s: float
-) -> list[tuple[float, float]]:
-    """Return the memory of the policy's process over time, until the sensors end."""
-    samples: list[tuple[float, float]] = []
-    until_s = time.monotonic() + limit_s
-    while sensors.poll() is None and policy.poll() is None and time.monotonic() < until_s:
-        memory_mb = resident_mb(policy.pid)
-        if memory_mb is not None:
-            samples.append((time.monotonic(), memory_mb))
-        time.sleep(SAMPLE_S)
-    return samples

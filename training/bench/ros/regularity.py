@@ -1,4 +1,4 @@
-"""How regular ticks are, and how much memory a process gains."""
+"""How regular ticks are."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from ttm.policy.errors import UserError
 
 LATE = 1.1
 """A tick is late if more than this many periods passed since the one before."""
-SETTLING_S = 20.0
-"""The memory of a process is compared from this time on: libraries fill their pools at first."""
 FEWEST = 10
 """There are no figures of fewer ticks."""
 
@@ -47,16 +45,3 @@ def regularity(arrivals_s: Sequence[float], period_s: float) -> Regularity:
         closest_ms=float(periods_ms.min()),
         late_share=float((periods_ms > LATE * period_s * 1e3).mean()),
     )
-
-
-def growth_mb(samples: Sequence[tuple[float, float]]) -> float | None:
-    """Return how much memory a process gained since it settled; None if it was not watched so long.
-
-    samples: time in seconds and resident memory in MB, in order of time. Compared are the medians of
-    the first and of the last tenth.
-    """
-    if not samples or samples[-1][0] - samples[0][0] < 2 * SETTLING_S:
-        return None
-    settled = [mb for at_s, mb in samples if at_s - samples[0][0] >= SETTLING_S]
-    tenth = max(1, len(settled) // 10)
-    return float(np.median(settled[-tenth:]) - np.median(settled[:tenth]))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-from rich.table import Table
-
-from ttm.training.bench.report import decimals, rows_table
-from ttm.training.bench.ros.regularity import LATE, SETTLING_S, Regularity
+from ttm.training.bench.bars import Line
+from ttm.training.bench.memory_growth import SETTLING_S
+from ttm.training.bench.ros.regularity import LATE, Regularity
 
 CLOSEST_SHARE = 0.5
 LATE_SHARE = 0.01
@@ -21,18 +17,6 @@ network between them add.
   growth   of the node's resident memory, from {SETTLING_S:g} s after the first action until the end;
            a dash if that was too short.
 """
-
-
-@dataclass(frozen=True)
-class Line:
-    """One figure with its bar."""
-
-    what: str
-    value: float | None
-    digits: int
-    bar: str
-    holds: bool | None
-    """Whether it meets the bar; None if there is none, or no value."""
 
 
 def lines(found: Regularity, growth_mb: float | None, period_s: float) -> list[Line]:
@@ -61,14 +45,3 @@ def lines(found: Regularity, growth_mb: float | None, period_s: float) -> list[L
         ),
         Line("growth, MB", growth_mb, 2, f"< {GROWTH_MB:g}", grown),
     ]
-
-
-def figure_table(rows: list[Line], seconds: float, rate_hz: float) -> Table:
-    """Return the table of the figures beside their bars."""
-    columns: Mapping[str, Callable[[Line], str]] = {
-        "figure": lambda row: row.what,
-        "value": lambda row: decimals(row.value, row.digits),
-        "bar": lambda row: row.bar,
-        "holds": lambda row: "" if row.holds is None else ("yes" if row.holds else "no"),
-    }
-    return rows_table(f"policy_node at {rate_hz:g} Hz for {seconds:.0f} s", columns, rows)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
+from ttm.training.bench.memory_growth import growth_mb
 from ttm.training.bench.resident_memory import resident_mb
 from ttm.training.bench.ros.command import BenchRosCommand
-from ttm.training.bench.ros.regularity import growth_mb, regularity
+from ttm.training.bench.ros.regularity import regularity
 from ttm.training.bench.ros.tables import lines
 
 
