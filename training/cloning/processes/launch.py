@@ -14,7 +14,12 @@ from contextlib import contextmanager
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments import (
+    ClusterEnvironment,
+    LightningEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from lightning.fabric.strategies import DDPStrategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -40,17 +45,17 @@ def launched(options: TrainOptions) -> Fabric:
         )
     devices, nodes = _wanted(options)
     _require_windows(options, devices * nodes)
-    precision = "bf16-mixed" if options.precision == "bf16" else "32-true"
-    if devices * nodes == 1:
-        return Fabric(accelerator=options.device, devices=1, precision=precision)
-    tell_only_losses()
+    alone = devices * nodes == 1
+    if not alone:
+        tell_only_losses()
     try:
         fabric = Fabric(
             accelerator=options.device,
-            strategy=_strategy(options),
+            strategy="auto" if alone else _strategy(options),
             devices=devices,
             num_nodes=nodes,
-            precision=precision,
+            precision="bf16-mixed" if options.precision == "bf16" else "32-true",
+            plugins=_environment(),
         )
         fabric.launch()
     except (MisconfigurationException, ValueError, RuntimeError) as error:
@@ -101,10 +106,20 @@ def _started() -> tuple[int, int] | None:
     if TorchElasticEnvironment.detect():
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
-    if SLURMEnvironment.detect():
+    if SLURMEnvironment.detect() and _by_srun():
         nodes = int(os.environ.get("SLURM_NNODES", 1))
         return int(os.environ["SLURM_NTASKS"]) // nodes, nodes
     return None
+
+
+def _by_srun() -> bool:
+    """Whether srun has started this process. The script of a SLURM job is no step of it."""
+    return "SLURM_STEP_ID" in os.environ
+
+
+def _environment() -> list[ClusterEnvironment]:
+    """Return Fabric's own launcher in the script of a SLURM job; else Fabric finds out by itself."""
+    return [LightningEnvironment()] if SLURMEnvironment.detect() and not _by_srun() else []
 
 
 def _require_windows(options: TrainOptions, processes: int) -> None:

@@ -167,8 +167,13 @@ def test_under_a_launcher_all_of_its_processes_train(
     of_slurm = {"SLURM_NTASKS": "16", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train"}
     for name, value in of_slurm.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     with pytest.raises(UserError, match=r"--devices is 4, but .* processes for 8; leave it out"):
         command(devices=4, batch_size=16).run()
+    monkeypatch.delenv("SLURM_STEP_ID")
+    assert command(steps=1).run() == 0, (
+        "a job's script has all tasks in its environment, and is one"
+    )
 
 
 def test_before_fabric_kills_a_process_it_tells_why(capsys: pytest.CaptureFixture[str]) -> None:
