@@ -84,6 +84,8 @@ class Access:
         given = request.path.split("/", 2)[1] if request.path.startswith("/") else ""
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self._token):
             return "the address needs the token that the program has printed"
+        if not all(value.isascii() for value in request.headers.values()):
+            return "the headers are not ASCII"
         if request.method not in ("GET", "HEAD"):
             return "only GET is answered"
         if not self._is_ours(request.headers.get("Host", "")):
