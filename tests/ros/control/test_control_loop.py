@@ -47,6 +47,10 @@ def test_late_holds_then_stops_until_somebody_resumes(
     assert loop.runner.tick == 3
 
 
+def _damaged() -> Any:
+    raise MalformedObservation("a damaged image")
+
+
 def test_a_bad_observation_leaves_the_memory_to_the_bit(
     loop: ControlLoop, observations: list[Any]
 ) -> None:
@@ -55,6 +59,10 @@ def test_a_bad_observation_leaves_the_memory_to_the_bit(
     broken = {**observations[1], "ee_pose": np.full(7, np.nan, np.float32)}
     assert loop.step(_seen(broken, 10.2), 10.2) is None
     loop.hold(MalformedObservation("a damaged image"), 10.4)
+    did = np.ones(SPEC.action_size, np.float32)
+    unseen = StampedObservation(observations[1], 0, 10_600_000_000, executed=did, see=_damaged)
+    with pytest.raises(MalformedObservation, match="a damaged image"):
+        loop.think(unseen)
     after = loop.snapshot()
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert loop.problem == "a damaged image"

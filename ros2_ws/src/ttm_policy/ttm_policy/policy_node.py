@@ -11,14 +11,13 @@ policy and then the robot. The memory is kept on deactivation: only a different 
 from __future__ import annotations
 
 import math
-import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
+from typing import NoReturn
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -36,7 +35,7 @@ from ttm_policy.network.instructions import Instructions
 from ttm_policy.network.loading import load_policy
 from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.stop_signals import StopSignals
+from ttm_policy.stop_signals import StopSignals, end_process
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,
@@ -241,27 +240,18 @@ def _run(signals: StopSignals) -> int:
         node.destroy_node()
 
 
-def main() -> int:
-    """Run the node until a signal, and stop the robot in every case.
+def main() -> NoReturn:
+    """Run the node until a signal, and stop the robot in every case. Then end the process.
 
-    Returns the exit code: 0 after a signal, 2 for bad parameters, 1 for a failure in a tick.
+    The exit code is 0 after a signal, 2 for bad parameters, 1 for a failure in a tick.
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
         code = _run(StopSignals(END_WITHIN_S))
     finally:
         rclpy.try_shutdown()
-    _leave_threads_behind(code)
-    return code
-
-
-def _leave_threads_behind(code: int) -> None:
-    """End the process if a network or a language model is still at work, which cannot be interrupted."""
-    if any(thread.name == NETWORK_THREAD and thread.is_alive() for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    end_process(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, an end by launch or systemd, a closed terminal, and Ctrl-\\."""
@@ -39,3 +40,14 @@ class StopSignals:
             flush=True,
         )
         os._exit(1)
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once. Call this when all is closed that others rely on.
+
+    An ordinary exit takes down every library and its threads, which lasts seconds with torch, and waits
+    for a network or a language model that is still at work.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

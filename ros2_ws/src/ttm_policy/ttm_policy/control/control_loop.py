@@ -20,7 +20,7 @@ the last command after its limits, or to stand still after a stop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
@@ -54,6 +54,10 @@ class StampedObservation:
     newest_ns: int | None = None
     """None if it is that of the oldest."""
     frames: Mapping[str, int] = field(default_factory=dict)
+    see: Callable[[], Mapping[str, npt.NDArray[Any]]] = field(default=dict)
+    """Converts and returns the frames of the cameras that `values` lacks. This takes as long as the images
+    are large, so that `ControlLoop.think` calls it. Raises `ObservationError` for a frame that must not
+    enter the memory."""
 
 
 class LoopState(Enum):
@@ -178,9 +182,10 @@ class ControlLoop:
 
         Raises `ObservationError` for an observation that must not enter the memory.
         """
+        seen = {**observation.values, **observation.see()}
         if observation.executed is not None and self.runner.tick:
             self.runner.executed(observation.executed)
-        values = self.runner.step(observation.values).values
+        values = self.runner.step(seen).values
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
         return values
 

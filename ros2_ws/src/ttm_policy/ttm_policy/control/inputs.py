@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from rclpy.node import Node
 from rclpy.subscription import Subscription
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import CompressedImage, Image, JointState
 
 from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation
 from ttm.policy.run.freshness import require_fresh
@@ -59,7 +59,7 @@ class JointStates:
 class Inputs:
     """Subscribes to all observation topics of the contract.
 
-    Frames are converted only when a tick needs them.
+    Frames are converted only when a tick needs them, and by whoever calls `StampedObservation.see`.
     """
 
     def __init__(
@@ -80,6 +80,8 @@ class Inputs:
             for name, source in self._sources.items()
         }
         self._newest: dict[str, Any] = {}
+        self.refused_ns: int | None = None
+        """The stamp of an observation in lockstep that turned out to be bad, and is asked about no more."""
         self._joints = {
             name: JointStates()
             for name, s in self._sources.items()
@@ -105,11 +107,14 @@ class Inputs:
         return [label for name, label in self._labels.items() if name not in self._newest]
 
     def complete_stamp_ns(self) -> int | None:
-        """Return the stamp that all newest messages share, or None while their stamps differ."""
+        """Return the stamp that all newest messages share.
+
+        None while their stamps differ, and for an observation that was refused.
+        """
         if self.missing():
             return None
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
-        return stamps.pop() if len(stamps) == 1 else None
+        return stamps.pop() if len(stamps) == 1 and stamps != {self.refused_ns} else None
 
     def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
         """Raise `ObservationError` if an input is missing, silent or old, or has too many publishers.
@@ -145,15 +150,19 @@ class Inputs:
         }
 
     def observation(self) -> StampedObservation:
-        """Return the newest value of each input.
+        """Return the newest value of each input, and how to convert the newest frames.
 
-        Raises `ObservationError` if one is missing, malformed or implausible, or if they were captured
-        too far apart.
+        Raises `ObservationError` if one is missing or implausible, or if they were captured too far
+        apart. What is wrong within an image is told when it is converted.
         """
         self._require_received()
         stamps = {name: self._stamp_ns(source) for name, source in self._sources.items()}
         self._require_together(stamps)
-        values = {name: self._convert(source) for name, source in self._sources.items()}
+        values = {
+            name: self._read(source)
+            for name, source in self._sources.items()
+            if isinstance(source, VectorSource)
+        }
         cameras = [stamps[camera.name] for camera in self._spec.cameras]
         return StampedObservation(
             executed=values.pop(EXECUTED_ACTION, None),
@@ -162,6 +171,7 @@ class Inputs:
             oldest_ns=min(stamps.values()),
             newest_ns=max(stamps.values()),
             frames=self.frames(),
+            see=self._newest_frames(),
         )
 
     def _require_received(self) -> None:
@@ -196,22 +206,26 @@ class Inputs:
             return self._joints[source.name].oldest_ns(source)
         return stamp_to_ns(self._newest[source.name].header.stamp)
 
-    def _convert(self, source: ImageSource | VectorSource) -> npt.NDArray[Any]:
+    def _read(self, source: VectorSource) -> npt.NDArray[Any]:
         message = self._newest[source.name]
         require_frame_id(message, source)
-        if isinstance(source, ImageSource):
-            frame = image_to_frame(message, source, self._spec.camera(source.name))
-            require_contrast(frame, source)
-            return frame
         if source.name in self._joints:
             message = self._joints[source.name].merged()
         values = read_vector(message, source)
         require_plausible(values, source)
-        return np.asarray(values)
+        return values
+
+    def _newest_frames(self) -> Callable[[], dict[str, npt.NDArray[Any]]]:
+        """Return a call, for any thread, that converts the images that are the newest now."""
+        images = [source for source in self._sources.values() if isinstance(source, ImageSource)]
+        for source in images:
+            require_frame_id(self._newest[source.name], source)
+        return partial(_to_frames, [(self._newest[s.name], s) for s in images], self._spec)
 
     def forget(self) -> None:
         """Drop everything received, so that the next tick waits for new messages."""
         self._newest.clear()
+        self.refused_ns = None
         self._arrivals.clear()
         self._joints = {name: JointStates() for name in self._joints}
 
@@ -220,3 +234,14 @@ class Inputs:
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions.clear()
+
+
+def _to_frames(
+    images: Sequence[tuple[Image | CompressedImage, ImageSource]], spec: PolicySpec
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the frame (H, W, 3) of each camera. Raises `ObservationError` for a damaged or dull one."""
+    frames = {}
+    for message, source in images:
+        frames[source.name] = image_to_frame(message, source, spec.camera(source.name))
+        require_contrast(frames[source.name], source)
+    return frames

@@ -279,6 +279,7 @@ class PolicySession:
                 now_s = self._node.get_clock().now().nanoseconds * 1e-9
                 self._loop.require_in_time(question.observation, now_s)
         except ObservationError as error:
+            self._inputs.refused_ns = question.observation.stamp_ns
             self._loop.hold(error, question.wall_s)
             self._stand_still_if_due(before)
             return

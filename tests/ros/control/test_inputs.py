@@ -1,0 +1,88 @@
+"""The policy's inputs: what is done when a message comes, and what in the thread of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import rclpy
+from rclpy.node import Node
+
+from ttm.policy.errors import MalformedObservation
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION
+from ttm_policy.control.inputs import Inputs
+from ttm_policy.sensors.observation_messages import observation_messages
+
+STAMP_NS = 10_000_000_000
+CONTRACT = load_contract()
+
+
+class Topics(Node):
+    """Hands messages to subscriptions without any middleware."""
+
+    def __init__(self) -> None:
+        super().__init__("test_inputs", start_parameter_services=False)
+        self.callbacks: dict[str, list[Any]] = {}
+
+    def create_subscription(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:  # type: ignore[override]
+        self.callbacks.setdefault(topic, []).append(callback)
+
+
+@pytest.fixture
+def topics() -> Iterator[Topics]:
+    rclpy.init()
+    node = Topics()
+    yield node
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+def _inputs(topics: Topics) -> Inputs:
+    return Inputs(topics, CONTRACT, SPEC, lockstep=True, on_message=lambda: None)
+
+
+def _send(topics: Topics, values: Mapping[str, Any], *, cut: str = "") -> None:
+    """Send all inputs with one stamp; of the images of the topic `cut` only the first bytes."""
+    did = np.zeros(SPEC.action_size, np.float32)
+    messages = observation_messages(
+        CONTRACT, {**values, EXECUTED_ACTION: did}, ns_to_stamp(STAMP_NS)
+    )
+    for topic, message in messages.items():
+        if topic == cut:
+            message.data = message.data[:10]
+        for receive in topics.callbacks[topic]:
+            receive(message)
+
+
+def test_frames_are_converted_by_who_asks_and_are_those_of_the_tick(
+    topics: Topics, observations: list[Any]
+) -> None:
+    inputs = _inputs(topics)
+    _send(topics, observations[0])
+    observation = inputs.observation()
+    assert not set(observation.values) & {camera.name for camera in SPEC.cameras}
+    _send(topics, observations[1])  # it comes before the network sees the first one
+    seen = {**observation.values, **observation.see()}
+    assert set(seen) == set(observations[0])
+    for name, values in observations[0].items():
+        np.testing.assert_array_equal(seen[name], values)
+
+
+def test_a_damaged_image_in_lockstep_is_refused_once(
+    topics: Topics, observations: list[Any]
+) -> None:
+    inputs = _inputs(topics)
+    _send(topics, observations[0], cut="head/image_raw")
+    assert inputs.complete_stamp_ns() == STAMP_NS
+    with pytest.raises(MalformedObservation, match="check the camera driver"):
+        inputs.observation().see()
+    inputs.refused_ns = STAMP_NS
+    assert inputs.complete_stamp_ns() is None
+    inputs.forget()
+    _send(topics, observations[0])
+    assert inputs.complete_stamp_ns() == STAMP_NS
