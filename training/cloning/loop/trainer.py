@@ -220,7 +220,7 @@ class Trainer:
             self._save_checkpoint(BEST)
         how = "finished" if whole else "interrupted"
         if whole and self._stops_early:
-            how = f"stopped early: the error has been lowest at step {self.progress.best_step};"
+            how = f"stopped early (lowest error at step {self.progress.best_step})"
         log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
 
     def calibrate(self) -> None:
