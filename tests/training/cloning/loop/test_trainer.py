@@ -55,7 +55,7 @@ def test_early_stopping_counts_validations_in_a_row_also_over_a_resume(
     found = result_of(training)
     assert (found["step"], found["finished"], found["stopped_early"]) == (7, True, True)
     assert found["best"] == {"step": 3, "validation_error": 2.0}
-    assert "stopped early" in capsys.readouterr().err
+    assert "stopped early (lowest error at step 3) after step 7" in capsys.readouterr().err
     assert replace(training, resume=True).run() == 0
     assert result_of(training)["step"] == 7, "it has ended"
 
