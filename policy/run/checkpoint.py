@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ttm.policy.checkpoint_header import FORMAT, misfit, read_header
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.spec import PolicySpec
 
-FORMAT = "1"
 WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
 """Prefixes of the names of the arrays."""
 
@@ -69,10 +69,7 @@ def load_checkpoint(
         policy.known_instructions = _instructions(arrays, json.loads(metadata["instructions"]))
         info: dict[str, Any] = json.loads(metadata["info"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"{path}: this checkpoint was written by another version or is damaged ({_first_line(error)}); "
-            f"train it again with this version"
-        ) from error
+        raise UserError(f"{path}: {misfit(error)}") from error
     return policy.to(device).eval(), info
 
 
@@ -86,27 +83,9 @@ def build_empty(spec: PolicySpec, config: PolicyConfig) -> Policy:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
-        )
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path}: not a whole safetensors file ({_first_line(error)}); copy it again, or train anew"
-        ) from error
-    version = metadata.get("ttm_format")
-    if version is None:
-        raise UserError(
-            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
-        )
-    if version != FORMAT:
-        raise UserError(
-            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train anew"
-        )
+    metadata = read_header(path)
+    with safe_open(str(path), framework="pt") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     return arrays, metadata
 
 
@@ -118,7 +97,3 @@ def _instructions(
     arrays: Mapping[str, Tensor], texts: list[str]
 ) -> dict[str, npt.NDArray[np.float32]]:
     return {text: arrays[f"{INSTRUCTIONS}{i}"].numpy() for i, text in enumerate(texts)}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -43,7 +43,7 @@ def test_package_has_what_colcon_needs() -> None:
     assert (PACKAGE / "config" / "fetch_kitchen.yaml").read_text() == default_contract().read_text()
     assert "script_dir=$base/lib/ttm_policy" in (PACKAGE / "setup.cfg").read_text()
     setup = (PACKAGE / "setup.py").read_text()
-    for node in ("policy_node", "recorder_node", "sim_node"):
+    for node in ("policy_node", "recorder_node", "sim_node", "teleop_node"):
         assert f"{node} = {{NAME}}.{node}:main" in setup
         assert (PACKAGE / "ttm_policy" / f"{node}.py").is_file()
 

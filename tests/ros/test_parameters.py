@@ -22,17 +22,20 @@ from ttm_policy.parameters import (
     PolicyParameters,
     RecorderParameters,
     SimParameters,
+    TeleopParameters,
     markdown_table,
     parameters_of,
 )
 from ttm_policy.policy_node import PolicyNode
 from ttm_policy.recorder_node import RecorderNode
 from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.teleop_node import TeleopNode
 
 NODES = {
     PolicyParameters: PolicyNode,
     RecorderParameters: RecorderNode,
     SimParameters: SimNode,
+    TeleopParameters: TeleopNode,
 }
 PAGE = Path(__file__).parents[2] / "ros2_ws" / "docs" / "parameters.md"
 
@@ -143,25 +146,29 @@ def test_every_limit_belongs_to_one_that_contracts_can_name() -> None:
     assert sorted(name for three in names for name in three) == sorted(LIMITS)
 
 
-LIVE = {*LIMITS, "max_age_s", "stop_after_s"}
+LIVE: dict[type[NodeParameters], set[str]] = {
+    PolicyParameters: {*LIMITS, "max_age_s", "stop_after_s", "goal_timeout_s", "preempt_goals"},
+    TeleopParameters: {*LIMITS},
+}
 
 
 @pytest.mark.parametrize("kind", NODES)
 def test_a_running_node_takes_limits_and_ages_and_says_that_the_rest_is_read_only(
     kind: type[NodeParameters],
 ) -> None:
-    node, changes = _node(), []
+    node, changes, live = _node(), [], LIVE.get(kind, set())
     declare_parameters(node, kind, lambda: changes.append(read_parameters(node, kind)))
     for parameter in parameters_of(kind):
-        value = 0.25 if parameter.name in LIVE else parameter.default
+        other = 0.25 if parameter.type is float else not parameter.default
+        value = other if parameter.name in live else parameter.default
         result = node.set_parameters([Parameter(parameter.name, value=value)])[0]
-        assert result.successful == (parameter.name in LIVE), parameter.name
-        if parameter.name in LIVE:
-            assert getattr(changes[-1], parameter.name) == 0.25
+        assert result.successful == (parameter.name in live), parameter.name
+        if parameter.name in live:
+            assert getattr(changes[-1], parameter.name) == other
         else:
             assert "read-only" in result.reason
             assert parameter.name in result.reason
-    assert len(changes) == (len(LIVE) if kind is PolicyParameters else 0)
+    assert len(changes) == len(live)
     node.destroy_node()
 
 

@@ -17,6 +17,7 @@ from ttm_policy.parameters import (
     PolicyParameters,
     RecorderParameters,
     SimParameters,
+    TeleopParameters,
     WebParameters,
     parameters_of,
 )
@@ -36,6 +37,10 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
     RecorderParameters: {
         "autostart": "the command starts the node in order to run it",
         "keys": "the command takes keys wherever there is a terminal",
+    },
+    TeleopParameters: {
+        "source": "--teleop names it",
+        "recorder": "the command starts both nodes and knows their names",
     },
     WebParameters: {
         "folder": "--out of the recorder is the folder",

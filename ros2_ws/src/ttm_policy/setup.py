@@ -31,6 +31,8 @@ setup(
             f"policy_node = {NAME}.policy_node:main",
             f"recorder_node = {NAME}.recorder_node:main",
             f"sim_node = {NAME}.sim_node:main",
+            f"teleop_node = {NAME}.teleop_node:main",
+            f"web_node = {NAME}.web.web_node:main",
         ],
     },
 )

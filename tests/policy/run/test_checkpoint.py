@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from ttm.policy.checkpoint_header import read_checkpoint_spec
 from ttm.policy.errors import UserError
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
@@ -33,6 +34,14 @@ def test_comes_back_whole(
     inputs = make_inputs(2, 3)
     assert torch.equal(loaded(inputs)[0], policy.eval()(inputs)[0])
     assert (loaded.spec, loaded.config, info) == (policy.spec, policy.config, {"steps": 7})
+
+
+def test_its_spec_is_read_without_its_weights(path: Path, policy: Policy) -> None:
+    assert read_checkpoint_spec(path) == policy.spec
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 1])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        read_checkpoint_spec(path)
 
 
 def test_normalisation_travels_along(tmp_path: Path, policy: Policy) -> None:

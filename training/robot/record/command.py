@@ -12,7 +12,13 @@ from ttm.training.robot.options import (
     read_options,
     require_contract,
 )
-from ttm_policy.parameters import RecorderParameters, WebParameters
+from ttm.training.robot.record.nodes import Nodes
+from ttm_policy.parameters import (
+    RecorderParameters,
+    TeleopDevice,
+    TeleopParameters,
+    WebParameters,
+)
 
 
 @dataclass(frozen=True)
@@ -20,8 +26,11 @@ class _CommandOptions:
     """The options that are no parameters of the nodes."""
 
     sim: bool = False
-    """Start the simulated robot too, and the web page to drive it by. After each episode it is in another
-    initial state, none of which `ttm evaluate` uses by itself."""
+    """Start the simulated robot too, and without --teleop the web page to drive it by. After each episode
+    it is in another initial state, none of which `ttm evaluate` uses by itself."""
+    teleop: TeleopDevice | None = None
+    """Start teleop_node too, by which a person drives the robot: by the keys of this terminal, or by a
+    gamepad whose state joy_node of ROS publishes."""
     web: bool = False
     """Serve a web page on this machine by which a person drives the robot and records."""
     task: str | None = None
@@ -30,7 +39,7 @@ class _CommandOptions:
 
 _AllOptions: Any = make_dataclass(
     "_AllOptions",
-    parameter_options(RecorderParameters, {"--web": WebParameters}),
+    parameter_options(RecorderParameters, {"--teleop": TeleopParameters, "--web": WebParameters}),
     bases=(_CommandOptions,),
     frozen=True,
 )
@@ -42,26 +51,37 @@ class RecordCommand(_AllOptions):
 
     The contract says which topics are what, as for ttm robot, so that a policy will see what is recorded.
     With --web, a page in the browser shows the cameras, drives, records, and lists what was recorded; its
-    address is printed. Otherwise the robot is driven by other means.
+    address is printed. With --teleop, keys or a gamepad drive. Otherwise the robot is driven by other means.
     In the terminal, space starts and stops an episode, f stops it as a failure, d discards it, u deletes
     the last one, and q or Ctrl-C ends the command. The services of recorder_node do the same.
 
     For example:
       ttm record --sim --out demos
       ttm record --contract my_robot.yaml --rate-hz 10 --web --out my_episodes
+      ttm record --contract my_robot.yaml --rate-hz 10 --teleop gamepad --out my_episodes
       ttm record --contract my_robot.yaml --spec runs/mine/best.safetensors --out more_episodes
     """
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
-        check_options(self, RecorderParameters, WebParameters)
+        check_options(self, RecorderParameters, TeleopParameters, WebParameters)
         require_contract(self.contract)
         if self.task and not self.sim:
             raise UserError("--task is one of the simulated robot; add --sim")
+        if self.controls and not self.teleop:
+            raise UserError("--controls are those of a device; add --teleop")
         from ttm.training.robot.record.record import record_episodes, record_simulation
 
+        nodes = self._nodes()
+        return record_simulation(nodes, self.task or "") if self.sim else record_episodes(nodes)
+
+    def _nodes(self) -> Nodes:
+        """Return which nodes run, with their parameters."""
         recorder = read_options(self, RecorderParameters)
-        web = read_options(self, WebParameters, folder=recorder.folder)
-        if self.sim:
-            return record_simulation(recorder, web, self.task or "")
-        return record_episodes(recorder, web if self.web else None)
+        web, teleop = None, None
+        if self.teleop:
+            name = "recorder_node" if self.teleop == "keyboard" else ""
+            teleop = read_options(self, TeleopParameters, source=self.teleop, recorder=name)
+        if self.web or (self.sim and not self.teleop):
+            web = read_options(self, WebParameters, folder=recorder.folder)
+        return Nodes(recorder, web, teleop)

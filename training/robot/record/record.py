@@ -3,74 +3,52 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
-from ttm.datasets.layout import next_episode_path
-from ttm.sim.environment import FIRST_DEMONSTRATION_SEED, KITCHEN, choose_task, inspect_env
+from ttm.sim.collection.person import PATIENT_MAX_AGE_S, next_seed
+from ttm.sim.environment import KITCHEN, choose_task, inspect_env
 from ttm.training.robot.processes import running_nodes, simulation_environment, wait_for_first
+from ttm.training.robot.record.nodes import Nodes
 from ttm.training.robot.ros_install import require_rclpy
-from ttm_policy.parameters import RecorderParameters, SimParameters, WebParameters
-
-SIMULATED_MAX_AGE_S = 5.0
-"""The least `max_age_s` of a simulated robot: it does no harm, and a busy machine simulates slowly."""
+from ttm_policy.parameters import SimParameters
 
 
-def record_episodes(recorder: RecorderParameters, web: WebParameters | None) -> int:
-    """Run `recorder_node`, and `web_node` unless `web` is None; return the exit code.
+def record_episodes(nodes: Nodes) -> int:
+    """Run the nodes until one of them ends; return its exit code.
 
     Raises `UserError` before anything starts if ROS is missing.
     """
     require_rclpy()
-    pages = {} if web is None else {"web.web_node": asdict(web)}
-    return _run({**pages, **_recording(recorder, web)}, os.environ)
+    return _run(nodes.parameters(), os.environ)
 
 
-def record_simulation(recorder: RecorderParameters, web: WebParameters, task: str) -> int:
+def record_simulation(nodes: Nodes, task: str) -> int:
     """Run the simulated robot for a person as well; return the exit code.
 
     Raises `UserError` before anything starts if ROS, environment or task are missing or do not fit.
     """
     require_rclpy()
-    tasks = inspect_env(KITCHEN).tasks
+    tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),
         instruction=recorder.instruction,
-        first_seed=_next_seed(recorder.folder),
+        first_seed=next_seed(recorder.folder),
         driver="person",
         contract=recorder.contract,
         cmd_vel_stamped=recorder.cmd_vel_stamped,
     )
-    max_age_s = max(web.max_age_s, SIMULATED_MAX_AGE_S)
-    web = replace(web, simulator="sim_node", max_age_s=max_age_s)
-    nodes: dict[str, Mapping[str, Any]] = {
-        "web.web_node": asdict(web),
-        **_recording(recorder, web),
-    }
-    nodes = {name: {**values, "use_sim_time": True} for name, values in nodes.items()}
-    return _run({**nodes, "sim_node": asdict(sim)}, simulation_environment())
-
-
-def _recording(
-    recorder: RecorderParameters, web: WebParameters | None
-) -> dict[str, Mapping[str, Any]]:
-    """Return the parameters of the recorder, with keys if there is a terminal."""
-    keys = sys.stdin.isatty()
-    if not keys and web is None:
-        print("no terminal for keys: call ~/start and ~/stop of recorder_node", flush=True)
-    return {"recorder_node": asdict(replace(recorder, keys=keys))}
+    parameters = nodes.parameters()
+    for name, values in parameters.items():
+        values["use_sim_time"] = True
+        if "max_age_s" in values:
+            values["max_age_s"] = max(values["max_age_s"], PATIENT_MAX_AGE_S)
+        if name == "web.web_node":
+            values["simulator"] = "sim_node"
+    return _run({**parameters, "sim_node": asdict(sim)}, simulation_environment())
 
 
 def _run(nodes: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]) -> int:
     with running_nodes(nodes, environment) as running:
         return wait_for_first(list(running.values()))
-
-
-def _next_seed(folder: str) -> int:
-    """Return an initial state that no episode of the folder began with."""
-    (number,) = re.findall(r"\d+", next_episode_path(Path(folder).expanduser()).stem)
-    return FIRST_DEMONSTRATION_SEED + int(number)

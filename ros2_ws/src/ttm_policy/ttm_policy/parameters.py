@@ -34,7 +34,7 @@ from ttm_policy.parameter_sets.declared_parameter import (
 from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
 from ttm_policy.parameter_sets.limit_parameters import LIMITS, LimitParameters
 from ttm_policy.parameter_sets.recorder_parameters import RecorderParameters
-from ttm_policy.parameter_sets.teleop_parameters import TeleopParameters
+from ttm_policy.parameter_sets.teleop_parameters import TeleopDevice, TeleopParameters
 from ttm_policy.parameter_sets.web_parameters import WebParameters
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "PolicyParameters",
     "RecorderParameters",
     "SimParameters",
+    "TeleopDevice",
     "TeleopParameters",
     "WebParameters",
     "markdown_table",

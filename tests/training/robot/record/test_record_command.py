@@ -20,6 +20,7 @@ from ttm.training.robot.record.command import RecordCommand
 from ttm_policy.parameters import (
     NodeParameters,
     RecorderParameters,
+    TeleopParameters,
     WebParameters,
     parameters_of,
 )
@@ -27,7 +28,7 @@ from ttm_policy.parameters import (
 WAIT_S = 180.0
 
 
-@pytest.mark.parametrize("kind", [RecorderParameters, WebParameters])
+@pytest.mark.parametrize("kind", [RecorderParameters, TeleopParameters, WebParameters])
 def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(
     kind: type[NodeParameters],
 ) -> None:
@@ -57,6 +58,8 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         RecordCommand(contract=tmp_path / "none.yaml").run()
     with pytest.raises(UserError, match="--port is 70000; give 65535 or less"):
         RecordCommand(web=True, port=70000).run()
+    with pytest.raises(UserError, match="--controls are those of a device; add --teleop"):
+        RecordCommand(controls=tmp_path / "mine.yaml").run()
     with pytest.raises(UserError, match="--task is one of the simulated robot; add --sim"):
         RecordCommand(task="pick").run()
     with pytest.raises(UserError, match="'fly'"):

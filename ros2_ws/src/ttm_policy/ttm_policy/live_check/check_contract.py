@@ -17,8 +17,8 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
+from ttm.policy.checkpoint_header import read_checkpoint_spec
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
@@ -54,7 +54,7 @@ def check_contract(options: CheckOptions) -> list[Finding]:
     check_fields(contract)
     spec = None
     if options.checkpoint is not None:
-        spec = load_checkpoint(options.checkpoint)[0].spec
+        spec = read_checkpoint_spec(options.checkpoint)
         contract.check(spec)
     with _node(options) as node:
         return _listen(node, contract, spec, options)

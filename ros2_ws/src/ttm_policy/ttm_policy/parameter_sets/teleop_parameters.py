@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from ttm_policy.parameter_sets.declared_parameter import Parameter
 from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
 
-Device = Literal["keyboard", "gamepad"]
+TeleopDevice = Literal["keyboard", "gamepad"]
 """What a person may hold in his hands."""
 
 
@@ -17,10 +17,10 @@ class TeleopParameters(DrivingParameters):
     """The parameters of `teleop_node`."""
 
     source: Annotated[
-        Device,
+        TeleopDevice,
         Parameter(
-            "What the person drives with: the keys of the terminal, or a gamepad whose state `joy_node` "
-            "publishes on the topic `joy`."
+            "What the person drives with. That is the keys of the terminal, or a gamepad whose state "
+            "`joy_node` publishes on the topic `joy`."
         ),
     ] = "keyboard"
     controls: Annotated[

@@ -9,8 +9,8 @@ from typing import Literal
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.observations.spec_file import SpecFile, read_spec_file
+from ttm.policy.checkpoint_header import read_checkpoint_spec
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract.robot_contract import ActionSink, RobotContract
@@ -41,7 +41,7 @@ def read_given_spec(source: str, rate_hz: float) -> GivenSpec:
     """
     whole, file = None, SpecFile()
     if source == SHIPPED or source.endswith(".safetensors"):
-        whole = load_checkpoint(checkpoint_path(source))[0].spec
+        whole = read_checkpoint_spec(checkpoint_path(source))
     elif source.endswith((".yaml", ".yml")):
         file = read_spec_file(Path(source))
     elif source:
