@@ -90,6 +90,7 @@ def test_options_become_parameters_of_the_nodes() -> None:
         ({"gap": -2}, "--gap is -2; give -1 or more"),
         ({"gap": 5}, "--gap 5 needs a memory task.*'pick' is none"),
         ({"probe": "erase"}, "--probe erase needs a memory task.*'pick' is none"),
+        ({"execution": "receding:4"}, "execution receding:4 .* but this policy predicts 1 a tick"),
         ({"seed": -1}, "--seed is -1; give 0 or more"),
         ({"rate": float("nan")}, "--rate is nan; give 0 or more"),
         ({"max_yaw_rad_s": 0.0}, r"--max-yaw-rad-s is 0\.0; give a number above 0"),
