@@ -15,18 +15,35 @@ import pytest
 import yaml
 
 from ttm.policy.errors import UserError
+from ttm.sim.environment import FIRST_DEMONSTRATION_SEED
 from ttm_policy.contract.contract_file import default_contract
 from ttm_policy.launching.launch_parameters import (
     TOPICS,
     LaunchParameters,
+    RecordLaunchParameters,
     RobotLaunchParameters,
 )
-from ttm_policy.parameters import NodeParameters, PolicyParameters, SimParameters, parameters_of
+from ttm_policy.parameters import (
+    NodeParameters,
+    PolicyParameters,
+    RecorderParameters,
+    SimParameters,
+    TeleopParameters,
+    WebParameters,
+    parameters_of,
+)
 
 ROOT = Path(__file__).parents[2]
 KINDS = {
     "robot": (RobotLaunchParameters, PolicyParameters, SimParameters),
     "sim": (LaunchParameters, SimParameters),
+    "record": (
+        RecordLaunchParameters,
+        RecorderParameters,
+        WebParameters,
+        TeleopParameters,
+        SimParameters,
+    ),
 }
 
 
@@ -63,7 +80,7 @@ def warnings_of_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[
         "launch_ros.actions",
     ):
         monkeypatch.setitem(sys.modules, name, StandIn(name))
-    for name in ("entities", "nodes"):
+    for name in ("entities", "nodes", "record"):
         monkeypatch.delitem(sys.modules, f"ttm_policy.launching.{name}", raising=False)
     said: list[str] = []
     logging = sys.modules["launch.logging"]
@@ -119,13 +136,16 @@ def test_every_parameter_is_an_argument_with_its_help_and_default(name: str) -> 
         argument = arguments[parameter.name]
         assert parameter.about.help in argument["description"]
         assert parameter.range_text in argument["description"]
-        assert argument["default_value"] == parameter.default_text
+    first = {parameter.name: parameter for parameter in reversed(expected)}
+    for parameter in first.values():
+        assert arguments[parameter.name]["default_value"] == parameter.default_text
 
 
-def test_an_argument_that_several_declare_has_one_type() -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_an_argument_that_several_declare_has_one_type(name: str) -> None:
     """One text is read for all of them."""
     types: dict[str, set[type]] = {}
-    for kind in KINDS["robot"]:
+    for kind in KINDS[name]:
         for parameter in parameters_of(kind):
             types.setdefault(parameter.name, set()).add(parameter.type)
     assert all(len(kinds) == 1 for kinds in types.values())
@@ -194,6 +214,30 @@ def test_the_launch_ends_with_either_node() -> None:
     assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
 
 
+def test_record_starts_what_a_person_drives_by() -> None:
+    assert set(_run("record", "rate_hz:=10", "contract:=robot.yaml")) == {"recorder_node"}
+    nodes = _run("record", "web:=true", "teleop:=true", "folder:=demos", "port:=0")
+    assert set(nodes) == {"recorder_node", "web_node", "teleop_node"}
+    assert _parameters(nodes["teleop_node"]) == [{"use_sim_time": False, "source": "gamepad"}]
+    assert _parameters(nodes["web_node"])[-1] == {"folder": "demos", "port": 0}
+    assert _parameters(nodes["recorder_node"])[-1] == {"folder": "demos"}
+    assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
+
+
+def test_record_in_simulation_has_a_page_a_person_and_time_of_the_simulator(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "episode_00004.hdf5").touch()
+    nodes = _run("record", "sim:=true", "instruction:=wave", f"folder:={tmp_path}")
+    assert set(nodes) == {"recorder_node", "web_node", "sim_node"}
+    web, sim = _parameters(nodes["web_node"])[0], _parameters(nodes["sim_node"])
+    assert (web["use_sim_time"], web["simulator"], web["max_age_s"]) == (True, "sim_node", 5.0)
+    assert (sim[0]["driver"], sim[1]) == ("person", {"instruction": "wave"})
+    assert sim[0]["first_seed"] == FIRST_DEMONSTRATION_SEED + 5
+    assert _parameters(nodes["recorder_node"])[0] == {"use_sim_time": True}
+    assert "web_node" not in _run("record", "sim:=true", "teleop:=true")
+
+
 @pytest.mark.parametrize(
     ("name", "typed", "words"),
     [
@@ -210,6 +254,8 @@ def test_the_launch_ends_with_either_node() -> None:
         ("robot", "cmd_vel:=", "argument cmd_vel is ''; give names of letters"),
         ("robot", "params_file:=/no/file", "params_file /no/file cannot be read"),
         ("sim", "episodes:=0", "argument episodes is 0; give 1 or more"),
+        ("record", "port:=0", "argument port is one of the web page; add web:=true"),
+        ("record", "task:=pick", "argument task is one of the simulated robot; add sim:=true"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_starts(name: str, typed: str, words: str) -> None:

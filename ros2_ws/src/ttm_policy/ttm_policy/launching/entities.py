@@ -14,7 +14,11 @@ from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.logging import get_logger
 
-from ttm_policy.parameter_sets.declared_parameter import DeclaredParameter, NodeParameters, parameters_of
+from ttm_policy.parameter_sets.declared_parameter import (
+    DeclaredParameter,
+    NodeParameters,
+    parameters_of,
+)
 from ttm_policy.known_names import require_known
 from ttm_policy.launching.values import read_values
 

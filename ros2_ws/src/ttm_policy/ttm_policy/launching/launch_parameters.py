@@ -51,17 +51,40 @@ class LaunchParameters(NodeParameters):
 
 
 @dataclass(frozen=True)
-class RobotLaunchParameters(LaunchParameters):
-    """The arguments of `robot.launch.py` beside those of the nodes."""
+class SimulatedLaunchParameters(LaunchParameters):
+    """The arguments of launch files that can start the simulated robot too."""
 
     sim: Annotated[bool, Parameter("Start the simulated robot too.")] = False
     use_sim_time: Annotated[
         bool, Parameter("Take the time from /clock. By default this is the value of sim.")
     ] = False
+
+
+@dataclass(frozen=True)
+class RobotLaunchParameters(SimulatedLaunchParameters):
+    """The arguments of `robot.launch.py` beside those of the nodes."""
+
     respawn: Annotated[
         bool,
         Parameter(
             "Start the policy again after a crash, with the memory that it had. Wrong parameters "
             "and orderly ends are not followed by another start."
         ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class RecordLaunchParameters(SimulatedLaunchParameters):
+    """The arguments of `record.launch.py` beside those of the nodes."""
+
+    web: Annotated[
+        bool,
+        Parameter(
+            "Serve a web page on this machine by which a person drives the robot and records. By default "
+            "this is the value of sim, unless teleop is true."
+        ),
+    ] = False
+    teleop: Annotated[
+        bool,
+        Parameter("Start teleop_node too, by which a person drives the robot with a gamepad."),
     ] = False

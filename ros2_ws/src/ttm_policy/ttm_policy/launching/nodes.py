@@ -8,7 +8,7 @@ It needs ROS's `launch` and `launch_ros`, which come with a ROS 2 install and no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ttm_policy.parameter_sets.declared_parameter import parameters_of
 from ttm_policy.launching.launch_parameters import TOPICS, LaunchParameters, RobotLaunchParameters
 from ttm_policy.launching.parameter_files import require_section, write_defaults, write_given
 from ttm_policy.launching.values import check_name
-from ttm_policy.parameters import PolicyParameters, SimParameters
+from ttm_policy.parameters import NodeParameters, PolicyParameters, SimParameters
 
 Given = Mapping[str, Mapping[str, Any]]
 """The arguments that were given, by the name of the class that declares them."""
@@ -39,8 +39,8 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     """Return the policy for a robot, with `sim` also the simulated one."""
     own = given[RobotLaunchParameters.__name__]
     simulated = bool(own.get("sim"))
-    if not simulated:
-        _require_no_arguments_of_the_simulator(given)
+    kinds = (PolicyParameters, SimParameters) if simulated else (PolicyParameters,)
+    require_started(given, kinds, {SimParameters: "the simulated robot; add sim:=true"})
     shared = {"lockstep": True} if simulated else {}
     defaults: dict[str, Any] = {**shared, "use_sim_time": simulated}
     values = {**given[PolicyParameters.__name__]}
@@ -49,7 +49,7 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     respawn = bool(own.get("respawn"))
     if respawn:
         defaults["recovery_path"] = str(_folder() / f"{_file_name(own, 'policy_node')}_memory.npz")
-    policy = _node(
+    policy = node_action(
         "policy_node",
         own,
         defaults,
@@ -61,22 +61,23 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     )
     if not simulated:
         return [policy]
-    return [policy, *_simulator(own, shared, given[SimParameters.__name__])]
+    return [policy, simulator_action(own, shared, given[SimParameters.__name__])]
 
 
 def simulator(given: Given) -> list[LaunchDescriptionEntity]:
     """Return the simulated robot. The launch ends with its last episode."""
-    return _simulator(given[LaunchParameters.__name__], {}, given[SimParameters.__name__])
+    return [simulator_action(given[LaunchParameters.__name__], {}, given[SimParameters.__name__])]
 
 
-def _simulator(
+def simulator_action(
     own: Mapping[str, Any], defaults: Mapping[str, Any], values: Mapping[str, Any]
-) -> list[LaunchDescriptionEntity]:
+) -> Node:
+    """Return the simulated robot, with whose end the launch ends."""
     end = Shutdown(reason="the simulator has ended")
-    return [_node("sim_node", own, defaults, values, simulated=True, on_exit=end)]
+    return node_action("sim_node", own, defaults, values, simulated=True, on_exit=end)
 
 
-def _node(
+def node_action(
     name: str,
     own: Mapping[str, Any],
     defaults: Mapping[str, Any],
@@ -130,8 +131,18 @@ def _file_name(own: Mapping[str, Any], node: str) -> str:
     return "_".join([*str(own.get("namespace", "")).strip("/").split("/"), node]).lstrip("_")
 
 
-def _require_no_arguments_of_the_simulator(given: Given) -> None:
-    shared = {parameter.name for parameter in parameters_of(PolicyParameters)}
-    for name in given[SimParameters.__name__]:
-        if name not in shared:
-            raise UserError(f"argument {name} is one of the simulated robot; add sim:=true")
+def require_started(
+    given: Given,
+    started: Sequence[type[NodeParameters]],
+    others: Mapping[type[NodeParameters], str],
+) -> None:
+    """Raise `UserError` for an argument of a node that is not started.
+
+    started: the parameters of the nodes that are. others: those of all that need not be -> their node,
+    and what starts it.
+    """
+    known = {parameter.name for kind in started for parameter in parameters_of(kind)}
+    for kind, remedy in others.items():
+        for name in given[kind.__name__]:
+            if name not in known:
+                raise UserError(f"argument {name} is one of {remedy}")
