@@ -5,7 +5,7 @@ carries again, and the action's own values:
 
 =========  ==============================  =====================================================
 take       -                               let this page drive
-release    -                               let go of the controls
+release    -                               let go of the controls; never answered
 steer      axes {name: -1 to 1}            positions of the controls; answered only if refused
 seen       -                               a frame was shown; never answered
 start      -                               begin an episode

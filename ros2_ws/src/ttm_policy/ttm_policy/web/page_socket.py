@@ -125,7 +125,7 @@ class PageSocket:
 
     async def _release(self, request: PageRequest) -> str:
         self.let_go()
-        return "you let go"
+        return ""
 
     async def _steer(self, request: PageRequest) -> str:
         self._wheel.steer(self._name, request.values["axes"], time.monotonic())

@@ -79,7 +79,12 @@ class WebNode(Node):
                 "the page is served beyond this machine, and not encrypted: whoever reads its address "
                 "on the network can drive the robot"
             )
-        print(f"drive and record at {self._server.address}", flush=True)
+        print(f"drive and record at {self.address}", flush=True)
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        return self._server.address
 
     def close(self) -> None:
         """Stop the robot, and end the server."""

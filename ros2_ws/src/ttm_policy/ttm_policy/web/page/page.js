@@ -12,6 +12,7 @@ const element = (tag, properties = {}, ...children) => {
 
 let socket, facts = {cameras: [], widgets: [], keys: {}, instructions: []}, state = {}, requests = 0;
 const waiting = new Map();
+let letGo = false;  // whether this page has let go of the controls itself
 
 // ---- the connection
 
@@ -31,7 +32,12 @@ function connect() {
 
 function take({kind, ...data}) {
   if (kind === "facts") showFacts(data);
-  if (kind === "state") { state = data; showState(); }
+  if (kind === "state") {
+    if (state.driver === "me" && data.driver !== "me" && !letGo) toast("This page was silent for too long. Press Drive again.");
+    letGo = false;
+    state = data;
+    showState();
+  }
   if (kind === "episodes") showEpisodes(data.list);
   if (kind === "answer") {
     if (!data.ok) toast(data.text);
@@ -45,6 +51,11 @@ function ask(action, values = {}) {
   const id = ++requests;
   socket.send(JSON.stringify({do: action, id, ...values}));
   return new Promise(done => waiting.set(id, done));
+}
+
+function release() {
+  letGo = true;
+  tell("release");
 }
 
 function tell(action, values = {}) {
@@ -261,7 +272,7 @@ const typing = () => document.activeElement === $("instruction") || $("player").
 addEventListener("keydown", event => {
   const key = facts.keys[event.code];
   if (typing() || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.code === "Escape") ask("release");
+  if (event.code === "Escape") release();
   if (!key || state.driver !== "me") return;
   event.preventDefault();
   if (event.repeat) return;
@@ -271,8 +282,8 @@ addEventListener("keydown", event => {
 });
 addEventListener("keyup", event => { if (pressed.delete(event.code)) steer(); });
 addEventListener("blur", () => { pressed.clear(); steer(); });
-document.addEventListener("visibilitychange", () => { if (document.hidden) tell("release"); });
-addEventListener("pagehide", () => tell("release"));
+document.addEventListener("visibilitychange", () => { if (document.hidden) release(); });
+addEventListener("pagehide", release);
 
 let gamepad = {}, buttonWasDown = false;
 
@@ -301,7 +312,8 @@ setInterval(() => { readGamepad(); steer(); }, KEEP_MS / 2);
 
 $("wheel").onclick = () => {
   rest();
-  ask(state.driver === "me" ? "release" : "take");
+  if (state.driver === "me") release();
+  else ask("take");
   $("wheel").blur();  // the space bar belongs to the robot now
 };
 $("start").onclick = () => { ask("start"); $("start").blur(); };
@@ -349,12 +361,12 @@ function showEpisode(episode) {
     element("div", {className: "acts"},
       button("✓", "success", "yes", () => judge(true), episode.success === true),
       button("✗", "failure", "no", () => judge(false), episode.success === false),
-      button("✎", "change the instruction", "quiet", rename),
-      button("🗑", "delete", "quiet", () => change("delete", {}))));
+      button("Edit", "change the instruction", "quiet", rename),
+      button("Delete", "delete this episode", "quiet", () => change("delete", {}))));
 }
 
 function play(episode, path) {
-  ask("release");
+  release();
   $("playing").textContent = episode.instruction;
   $("drawing").hidden = false;
   $("drawing").textContent = "The film is being drawn …";

@@ -1,0 +1,212 @@
+"""The page's node beside a robot and a recorder that the test plays, over DDS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import rclpy
+from geometry_msgs.msg import TwistStamped
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from sensor_msgs.msg import Image, JointState
+from std_msgs.msg import Bool, String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.web.web_node import WebNode
+
+WAIT_S = 120.0
+TOKEN = "a-token-for-tests-only"
+
+
+class RobotAndRecorder(Node):
+    """Publishes joints and a camera, answers as a recorder, and keeps the commands of the base."""
+
+    def __init__(self) -> None:
+        super().__init__("recorder_node")
+        self.forward: list[float] = []
+        self.called: list[str] = []
+        self.instructions: list[str] = []
+        self._joints = self.create_publisher(JointState, "joint_states", 10)
+        self._head = self.create_publisher(Image, "head/image_raw", 10)
+        self._status = self.create_publisher(String, "~/status", LATCHED)
+        self.e_stop = self.create_publisher(Bool, "e_stop", LATCHED)
+        (source,) = (s for s in load_contract().vectors if s.name == "joint_positions")
+        self._names = [field.path for field in source.fields]
+        self.create_timer(0.05, self._publish)
+        self.create_service(Trigger, "~/start", self._serve_start)
+        self.create_service(SetBool, "~/stop", self._serve_stop)
+        self.create_subscription(TwistStamped, "cmd_vel", self._on_base, COMMAND)
+        self.create_subscription(
+            String, "instruction", lambda m: self.instructions.append(m.data), LATCHED
+        )
+        self.tell("ready")
+
+    def tell(self, state: str) -> None:
+        """Publish a status."""
+        status = {"state": state, "instruction": "wave", "ticks": 0, "missing": [], "silent": []}
+        self._status.publish(String(data=json.dumps(status)))
+
+    def _publish(self) -> None:
+        joints = JointState(name=self._names, position=[0.0] * len(self._names))
+        joints.header.stamp = self.get_clock().now().to_msg()
+        self._joints.publish(joints)
+        grey = Image(height=8, width=8, encoding="mono8", step=8, data=bytes(range(64)))
+        self._head.publish(grey)
+
+    def _on_base(self, message: TwistStamped) -> None:
+        self.forward.append(message.twist.linear.x)
+
+    def _serve_start(self, _: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
+        self.called.append("start")
+        answer.success, answer.message = False, "nothing received yet"
+        return answer
+
+    def _serve_stop(self, request: SetBool.Request, answer: SetBool.Response) -> SetBool.Response:
+        self.called.append(f"stop {request.data}")
+        answer.success = True
+        return answer
+
+
+class Both:
+    """The node of the page and its robot, spinning in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        parameters = {"folder": folder, "token": TOKEN, "port": 0, "page_timeout_s": 30.0}
+        given = [part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")]
+        rclpy.init(args=["--ros-args", *given])
+        self.robot, self.node = RobotAndRecorder(), WebNode()
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.robot)
+        self._executor.add_node(self.node)
+        self._thread = threading.Thread(target=self._executor.spin)
+        self._thread.start()
+        self.address = self.node.address
+
+    def run(self, talk: Callable[[aiohttp.ClientWebSocketResponse], Awaitable[None]]) -> None:
+        """Run a coroutine with the socket of a page."""
+
+        async def talking() -> None:
+            origin = self.address.removesuffix(f"/{TOKEN}/")
+            async with (
+                aiohttp.ClientSession(headers={"Origin": origin}) as session,
+                session.ws_connect(f"{self.address}socket") as page,
+            ):
+                await asyncio.wait_for(talk(page), WAIT_S)
+
+        asyncio.run(talking())
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._thread.join(WAIT_S)
+        self.node.close()
+        rclpy.shutdown()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    started = Both(tmp_path_factory.mktemp("episodes"))
+    yield started
+    started.close()
+
+
+async def until(
+    page: aiohttp.ClientWebSocketResponse, wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return the next message that is wanted."""
+    async for message in page:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            data: dict[str, Any] = message.json()
+            if wanted(data):
+                return data
+    raise AssertionError("the server has closed the socket")
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+async def drive(both: Both, page: aiohttp.ClientWebSocketResponse) -> float:
+    """Take the controls, push the base's stick, and return the speed that the robot gets."""
+    await until(
+        page, lambda data: "reasons" in data and "Nothing received" not in str(data["reasons"])
+    )
+    await page.send_json({"do": "take"})
+    count = len(both.robot.forward)
+    await page.send_json({"do": "steer", "axes": {"base.0": 1.0}})
+    while not any(both.robot.forward[count:]):
+        await asyncio.sleep(0.01)
+    return next(speed for speed in both.robot.forward[count:] if speed)
+
+
+def test_a_page_drives_within_the_limits_and_zero_follows_when_it_goes_away(both: Both) -> None:
+    most = both.node.get_parameter("max_forward_m_s").value
+
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        assert 0 < await drive(both, page) <= most
+
+    both.run(talk)
+    wait(lambda: both.robot.forward[-1] == 0.0)
+
+
+def test_an_emergency_stop_stops_a_page_and_says_so(both: Both) -> None:
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await drive(both, page)
+        both.robot.e_stop.publish(Bool(data=True))
+        state = await until(page, lambda data: "pressed" in str(data.get("reasons")))
+        assert state["reasons"][0].startswith("Emergency stop")
+        while both.robot.forward[-1] != 0.0:
+            await asyncio.sleep(0.01)
+        both.robot.e_stop.publish(Bool(data=False))
+        await until(page, lambda data: bool(data.get("rearm")))
+        assert both.robot.forward[-1] == 0.0
+        await page.send_json({"do": "rearm", "id": 5})
+        assert (await until(page, lambda data: data.get("id") == 5))["ok"]
+        await drive(both, page)
+
+    both.run(talk)
+
+
+def test_a_page_sees_the_camera_and_uses_the_recorder(both: Both) -> None:
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        facts = await until(page, lambda data: data["kind"] == "facts")
+        assert (facts["robot"], facts["cameras"]) == ("fetch_kitchen", ["head", "wrist"])
+        async for message in page:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                assert message.data[:3] == b"\x00\xff\xd8"
+                break
+        await until(page, lambda data: bool(data.get("recorder")))
+        for number, (request, said) in enumerate(
+            (
+                ({"do": "start"}, (False, "nothing received yet")),
+                ({"do": "stop", "success": False}, (True, "")),
+                ({"do": "discard"}, (False, "recorder_node is not there; is it running?")),
+                ({"do": "instruct", "text": "nod"}, (True, "instruction: nod")),
+                ({"do": "scene", "same": True}, (False, "only a simulated robot has other scenes")),
+            ),
+            start=10,
+        ):
+            await page.send_json({**request, "id": number})
+            if said[1] or not said[0]:
+                answer = await until(page, lambda data: data.get("id") == number)  # noqa: B023
+                assert (answer["ok"], answer["text"]) == said
+        both.robot.tell("recording")
+        await until(page, lambda data: (data.get("recorder") or {}).get("state") == "recording")
+        await page.send_json({"do": "instruct", "text": "nod", "id": 20})
+        assert not (await until(page, lambda data: data.get("id") == 20))["ok"]
+
+    both.run(talk)
+    wait(lambda: both.robot.called == ["start", "stop False"])
+    wait(lambda: "nod" in both.robot.instructions)
