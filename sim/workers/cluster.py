@@ -39,9 +39,9 @@ class Start:
 
     make_worker: Callable[..., Worker[Any, Any]]
     arguments: tuple[Any, ...]
-    """Those that are bytes in `files` stand there under their index."""
+    """What it is called with. The files of those that are a `Path` are in `files`."""
     files: Mapping[int, tuple[str, bytes]]
-    """Index of an argument that is a `Path` -> the file's name and what is in it."""
+    """Index of such an argument -> the file's name and what is in it."""
     software: Mapping[str, str | None]
     """The software of the machine where the command runs."""
 
