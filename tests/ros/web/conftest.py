@@ -14,7 +14,12 @@ import pytest
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
+from ttm.sim.kitchen.spec import SPEC as KITCHEN
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.parameters import LIMITS
+from ttm_policy.teleop.default_controls import default_keyboard
 from ttm_policy.web.album import Album
+from ttm_policy.web.layout import page_layout
 from ttm_policy.web.page_socket import Surroundings
 from ttm_policy.web.robot_side import LiveFrame
 from ttm_policy.web.server import WebServer
@@ -32,12 +37,16 @@ class NotedRobot:
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
+        self.recorder: dict[str, Any] | None = None
 
     def facts(self) -> Mapping[str, Any]:
-        return {"robot": "tiny", "widgets": [], "keys": {}, "legend": [], "instructions": []}
+        contract = load_contract()
+        drives = default_keyboard(contract, KITCHEN, dict.fromkeys(LIMITS, 1.0))
+        layout = page_layout(contract, KITCHEN, drives)
+        return {"robot": "tiny", "rate_hz": 10.0, "instructions": ["wave"], **layout}
 
     def state(self) -> Mapping[str, Any]:
-        return {"recorder": None, "scene": None, "reasons": [], "rearm": False}
+        return {"recorder": self.recorder, "scene": None, "reasons": [], "rearm": False}
 
     def frame(self, camera: str) -> LiveFrame:
         return LiveFrame(1, b"\xff\xd8jpeg")

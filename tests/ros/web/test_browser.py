@@ -1,0 +1,126 @@
+"""The page in a real browser, where Playwright and Chromium are installed: keys, touch, and recording."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not here")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+WAIT_MS = 120_000.0
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not here")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, served: Any) -> Iterator[Callable[[dict[str, Any]], Any]]:
+    """Open the page in a window of that shape. Errors of its script fail the test."""
+    windows, errors = [], []
+
+    def opening(shape: dict[str, Any]) -> Any:
+        windows.append(browser.new_context(**shape))
+        page = windows[-1].new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(served.address)
+        return page
+
+    yield opening
+    for window in windows:
+        window.close()
+    assert errors == []
+
+
+def wait_for_axes(served: Any, wanted: dict[str, float]) -> None:
+    """Wait until the page's controls are where they are wanted, give or take a tenth."""
+    deadline_s = time.monotonic() + WAIT_MS / 1000
+    while True:
+        held = served.wheel.held(time.monotonic())
+        if held and held[0].keys() == wanted.keys():
+            found = held[0]
+            if all(abs(found[name] - value) < 0.1 for name, value in wanted.items()):
+                return
+        assert time.monotonic() < deadline_s, held
+        time.sleep(0.01)
+
+
+def test_keys_drive_and_leaving_lets_go(
+    served: Any, open_page: Callable[[dict[str, Any]], Any]
+) -> None:
+    page = open_page(DESKTOP)
+    page.click("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    page.keyboard.down("KeyW")
+    wait_for_axes(served, {"base.0": 1.0})
+    page.keyboard.down("KeyD")
+    wait_for_axes(served, {"base.0": 1.0, "base.1": -1.0})
+    page.keyboard.up("KeyW")
+    page.keyboard.up("KeyD")
+    wait_for_axes(served, {})
+    page.keyboard.press("Space")  # the gripper stays where it was sent
+    wait_for_axes(served, {"gripper.0": 1.0})
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#wheel:not(.driving)")
+    assert served.wheel.held(time.monotonic()) is None
+
+
+def test_touch_drives_on_a_phone_and_nothing_is_cut_off(
+    served: Any, open_page: Callable[[dict[str, Any]], Any]
+) -> None:
+    page = open_page(PHONE)
+    page.tap("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    stick = page.locator("[data-control='base.0']")
+    stick.scroll_into_view_if_needed()
+    box = stick.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    touch = page.context.new_cdp_session(page)
+
+    def send(kind: str, *points: tuple[float, float]) -> None:
+        touch.send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": at[0], "y": at[1]} for at in points]},
+        )
+
+    send("touchStart", (x, y))
+    send("touchMove", (x, y - box["height"]))
+    wait_for_axes(served, {"base.0": 1.0})
+    send("touchEnd")
+    wait_for_axes(served, {})
+
+
+def test_recording_and_the_list_of_episodes(
+    served: Any, record: Callable[[int], Path], open_page: Callable[[dict[str, Any]], Any]
+) -> None:
+    record(0)
+    page = open_page(DESKTOP)
+    served.robot.recorder = {"state": "ready", "instruction": "wave", "ticks": 0}
+    page.click("#start")
+    served.robot.recorder = {"state": "recording", "instruction": "wave", "ticks": 12}
+    page.wait_for_selector("#phase.live")
+    page.click("#failure")
+    page.click("#episodes .yes")
+    page.wait_for_selector("#episodes .yes[aria-pressed='true']")
+    page.click("#episodes [title='delete this episode']")
+    page.wait_for_selector("#episodes .empty")
+    page.click("#undo")
+    page.wait_for_selector("#episodes .thumb")
+    assert served.robot.done == [("start",), ("stop", False)]
