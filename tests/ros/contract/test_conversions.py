@@ -25,7 +25,7 @@ from ttm_policy.contract.conversions import (
     write_vector,
 )
 from ttm_policy.contract.robot_contract import ImageSource
-from ttm_policy.control.inputs import JointStates
+from ttm_policy.inputs.inputs import JointStates
 
 CAMERA = CameraSpec("head", 4, 6)
 RAW = ImageSource("head", "head/image_raw", "sensor_msgs/Image")

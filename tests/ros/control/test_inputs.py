@@ -15,7 +15,7 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.contract.robot_contract import EXECUTED_ACTION
-from ttm_policy.control.inputs import Inputs
+from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.sensors.observation_messages import observation_messages
 
 STAMP_NS = 10_000_000_000

@@ -21,7 +21,8 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.conversions import stamp_to_ns
-from ttm_policy.control.control_loop import ControlLoop, StampedObservation
+from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.network.instructions import Instructions
 from ttm_policy.network.loading import load_policy
 from ttm_policy.parameters import PolicyParameters

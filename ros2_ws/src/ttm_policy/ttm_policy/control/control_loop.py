@@ -20,8 +20,8 @@ the last command after its limits, or to stand still after a stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -32,32 +32,10 @@ from ttm.policy.errors import ObservationError, StaleObservation
 from ttm.policy.run.freshness import require_fresh
 from ttm.policy.run.runner import PolicyRunner
 from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.parameters import PolicyParameters
 
 Vector = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class StampedObservation:
-    """An observation with its times of capture in nanoseconds.
-
-    `stamp_ns` is that of the oldest camera frame (without cameras, of the oldest input),
-    `oldest_ns` that of the oldest of all inputs, and `newest_ns` that of the newest. `executed`, (A,),
-    is what the robot reports that it did at the last tick; None if it reports nothing. `frames` has the
-    stamps of the cameras whose frames may enter the memory only once.
-    """
-
-    values: Mapping[str, npt.NDArray[Any]]
-    stamp_ns: int
-    oldest_ns: int
-    executed: Vector | None = None
-    newest_ns: int | None = None
-    """None if it is that of the oldest."""
-    frames: Mapping[str, int] = field(default_factory=dict)
-    see: Callable[[], Mapping[str, npt.NDArray[Any]]] = field(default=dict)
-    """Converts and returns the frames of the cameras that `values` lacks. This takes as long as the images
-    are large, so that `ControlLoop.think` calls it. Raises `ObservationError` for a frame that must not
-    enter the memory."""
 
 
 class LoopState(Enum):

@@ -16,7 +16,6 @@ from ttm.policy.errors import ObservationError
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import STANDING_STILL, ControlLoop, LoopState, Vector
-from ttm_policy.control.inputs import Inputs
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
@@ -26,6 +25,7 @@ from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
 from ttm_policy.goals.goal_interface import GoalInterface
 from ttm_policy.goals.goal_keeper import GoalKeeper, GoalRules
+from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker

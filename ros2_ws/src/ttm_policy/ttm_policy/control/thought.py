@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from builtin_interfaces.msg import Time
 
-from ttm_policy.control.control_loop import StampedObservation, Vector
+from ttm_policy.inputs.stamped_observation import StampedObservation, Vector
 from ttm_policy.network.memory_report import MemoryReport
 
 

@@ -11,9 +11,9 @@ from rclpy.node import Node
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import ControlLoop, PolicyTick
 from ttm_policy.control.diagnostics import PolicyFacts, policy_status
-from ttm_policy.control.inputs import Inputs
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.thought import Question, Thought
+from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.supervision.tick_statistics import TickStatistics
 
 

@@ -10,11 +10,11 @@ from rclpy.node import Node
 from ttm.policy.errors import ObservationError
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.control.control_loop import ControlLoop
-from ttm_policy.control.inputs import Inputs
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
 from ttm_policy.guards.watchdog import Watchdog
+from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.parameters import PolicyParameters
 
 

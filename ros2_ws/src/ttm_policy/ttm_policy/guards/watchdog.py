@@ -15,7 +15,7 @@ from ttm_policy.guards.command_echo import CommandEcho
 
 
 class Eyes(Protocol):
-    """The inputs of the policy, as `ttm_policy.control.inputs.Inputs` offers them."""
+    """The inputs of the policy, as `ttm_policy.inputs.inputs.Inputs` offers them."""
 
     def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
         """Raise `ObservationError` if an input is missing, silent or old."""

@@ -20,8 +20,8 @@ from ttm_policy.contract.conversions import (
     stamp_to_ns,
 )
 from ttm_policy.contract.robot_contract import ImageSource, VectorSource
-from ttm_policy.control.inputs import JointStates
 from ttm_policy.guards.plausibility import require_contrast, require_frame_id, require_plausible
+from ttm_policy.inputs.inputs import JointStates
 from ttm_policy.live_check.finding import Finding
 from ttm_policy.live_check.graph import names_of, nobody, wrong_types
 

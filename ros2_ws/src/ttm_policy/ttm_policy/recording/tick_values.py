@@ -15,7 +15,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import image_to_frame, read_vector
 from ttm_policy.contract.robot_contract import MOTION_TYPES, RobotContract
-from ttm_policy.control.inputs import JointStates
+from ttm_policy.inputs.inputs import JointStates
 from ttm_policy.recording.matching import Tick
 
 

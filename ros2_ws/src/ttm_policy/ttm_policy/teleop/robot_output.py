@@ -17,11 +17,11 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.measured_goals import goal_sources, measured_goals
 from ttm_policy.contract.robot_contract import JOINT_TYPES, MOTION_TYPES, RobotContract
 from ttm_policy.contract.safety_limits import SafetyLimits
-from ttm_policy.control.inputs import Inputs
 from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
+from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.qos import COMMAND
 from ttm_policy.teleop.cockpit import Cockpit

@@ -27,9 +27,9 @@ from ttm_policy.contract.robot_contract import (
     RobotContract,
     VectorSource,
 )
-from ttm_policy.control.control_loop import StampedObservation
 from ttm_policy.guards.arrivals import Arrivals
 from ttm_policy.guards.plausibility import require_contrast, require_frame_id, require_plausible
+from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.qos import LATCHED, SENSOR
 
 
