@@ -23,6 +23,7 @@ from ttm_policy.parameters import (
     RecorderParameters,
     SimParameters,
     TeleopParameters,
+    WebParameters,
     markdown_table,
     parameters_of,
 )
@@ -30,12 +31,14 @@ from ttm_policy.policy_node import PolicyNode
 from ttm_policy.recorder_node import RecorderNode
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.teleop_node import TeleopNode
+from ttm_policy.web.web_node import WebNode
 
 NODES = {
     PolicyParameters: PolicyNode,
     RecorderParameters: RecorderNode,
     SimParameters: SimNode,
     TeleopParameters: TeleopNode,
+    WebParameters: WebNode,
 }
 PAGE = Path(__file__).parents[2] / "ros2_ws" / "docs" / "parameters.md"
 
@@ -149,6 +152,7 @@ def test_every_limit_belongs_to_one_that_contracts_can_name() -> None:
 LIVE: dict[type[NodeParameters], set[str]] = {
     PolicyParameters: {*LIMITS, "max_age_s", "stop_after_s", "goal_timeout_s", "preempt_goals"},
     TeleopParameters: {*LIMITS},
+    WebParameters: {*LIMITS},
 }
 
 

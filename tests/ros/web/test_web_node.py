@@ -90,6 +90,7 @@ class Both:
         self._executor.add_node(self.node)
         self._thread = threading.Thread(target=self._executor.spin)
         self._thread.start()
+        self.node.serve()
         self.address = self.node.address
 
     def run(self, talk: Callable[[aiohttp.ClientWebSocketResponse], Awaitable[None]]) -> None:

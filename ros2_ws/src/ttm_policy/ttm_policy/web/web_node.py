@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 
 import rclpy
@@ -45,9 +46,10 @@ class WebNode(Node):
     """A `TeleopSession` whose source is the web page, and the page's server."""
 
     def __init__(self) -> None:
-        """Connect everything, and serve. Raises `UserError` for parameters that do not fit."""
+        """Connect everything. Raises `UserError` for parameters that do not fit."""
         super().__init__("web_node")
-        declare_parameters(self, WebParameters)
+        self.session: TeleopSession | None = None
+        declare_parameters(self, WebParameters, self._on_parameters)
         parameters = read_parameters(self, WebParameters)
         token = parameters.token or new_token()
         require_token(token)
@@ -59,9 +61,9 @@ class WebNode(Node):
         def make_sources(_: Cockpit) -> list[WebSource]:
             return [WebSource(wheel, controls)]
 
-        self.session = TeleopSession(self, cockpit, parameters, make_sources)
+        self.session = session = TeleopSession(self, cockpit, parameters, make_sources)
         layout = page_layout(cockpit.contract, cockpit.spec, drives)
-        robot = RobotOverRos(self, parameters, cockpit, self.session, layout)
+        robot = RobotOverRos(self, parameters, cockpit, session, layout)
         self._album = Album(Path(parameters.folder).expanduser())
         self._server = WebServer(
             Surroundings(robot, self._album, wheel),
@@ -73,8 +75,12 @@ class WebNode(Node):
         # On the steady clock, since simulated time may stand still.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(1.0, self._publish_diagnostics, clock=steady)
+        self._host = parameters.host
+
+    def serve(self) -> None:
+        """Serve the page. Raises `UserError` if its address cannot be had."""
         self._server.start()
-        if not is_loopback(parameters.host):
+        if not is_loopback(self._host):
             self.get_logger().warning(
                 "the page is served beyond this machine, and not encrypted: whoever reads its address "
                 "on the network can drive the robot"
@@ -88,11 +94,19 @@ class WebNode(Node):
 
     def close(self) -> None:
         """Stop the robot, and end the server."""
-        self.session.close()
+        if self.session is not None:
+            self.session.close()
+            self.session = None
         self._server.close()
         self._album.close()
 
+    def _on_parameters(self) -> None:
+        if self.session is not None:
+            self.session.take_limits(asdict(read_parameters(self, WebParameters)))
+
     def _publish_diagnostics(self) -> None:
+        if self.session is None:
+            return
         status = self.session.diagnosis(f"{self.get_fully_qualified_name()}: teleop")
         message = DiagnosticArray(status=[status])
         message.header.stamp = self.get_clock().now().to_msg()
@@ -106,6 +120,7 @@ def _run() -> int:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
+            node.serve()
             while not signals.requested:
                 executor.spin_once(timeout_sec=0.1)
         finally:

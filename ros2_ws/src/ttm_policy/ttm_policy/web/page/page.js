@@ -40,7 +40,7 @@ function take({kind, ...data}) {
   }
   if (kind === "episodes") showEpisodes(data.list);
   if (kind === "answer") {
-    if (!data.ok) toast(data.text);
+    if (!data.ok && data.id) toast(data.text);
     waiting.get(data.id)?.(data);
     waiting.delete(data.id);
   }
