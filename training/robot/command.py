@@ -23,6 +23,8 @@ class _CommandOptions:
     free_running: bool = False
     """With --sim: time runs on while the policy computes, as on a robot. Otherwise the simulator
     waits for each command, and every run of an initial state is the same."""
+    respawn: bool = False
+    """Start the policy again after a crash, with the memory that it had."""
 
 
 _AllOptions: Any = make_dataclass(
@@ -56,6 +58,6 @@ class RobotCommand(_AllOptions):
         lockstep = self.sim and not self.free_running
         policy = read_options(self, PolicyParameters, lockstep=lockstep)
         if not self.sim:
-            return drive_robot(policy)
+            return drive_robot(policy, respawn=self.respawn)
         sim = read_options(self, SimParameters, lockstep=lockstep)
-        return drive_simulation(policy, sim)
+        return drive_simulation(policy, sim, respawn=self.respawn)

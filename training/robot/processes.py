@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,11 @@ import yaml
 
 from ttm.training.robot.ros_install import require_rclpy
 
+LOOK_S = 0.02
+"""Time between two looks at running nodes."""
+RESPAWN_DELAY_S = 0.5
+NO_CRASH = (0, 2)
+"""The exit codes of a node that has not crashed: after a signal, and for wrong parameters."""
 STOP_TIMEOUT_S = 10.0
 """A node that has not ended this long after SIGINT is killed."""
 
@@ -48,13 +53,32 @@ def simulation_environment() -> dict[str, str]:
     return environment
 
 
-def wait_for_episodes(policy: subprocess.Popen[bytes], sim: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of the simulator, or that of the policy if it ends before."""
-    while sim.poll() is None:
-        if policy.poll() is not None:
-            return policy.returncode or 1
-        time.sleep(0.05)
-    return sim.returncode
+def wait_for_episodes(
+    nodes: Mapping[str, subprocess.Popen[bytes]], look: Callable[[], object] = lambda: None
+) -> int:
+    """Return the exit code of the simulator, or that of the policy if it ends before.
+
+    look: called again and again meanwhile. It may start a node again.
+    """
+    while (code := nodes["sim_node"].poll()) is None:
+        look()
+        if (ended := nodes["policy_node"].poll()) is not None:
+            return ended or 1
+        time.sleep(LOOK_S)
+    return code
+
+
+def start_after_crash(
+    nodes: dict[str, subprocess.Popen[bytes]], name: str, environment: Mapping[str, str]
+) -> bool:
+    """Start a node again with its parameters if it has crashed, and return whether it had."""
+    process = nodes[name]
+    if process.poll() in (None, *NO_CRASH):
+        return False
+    print(f"{name} has crashed, and is started again", flush=True)
+    time.sleep(RESPAWN_DELAY_S)
+    nodes[name] = subprocess.Popen(process.args, env=environment)
+    return True
 
 
 def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
@@ -63,7 +87,7 @@ def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
         for node in nodes:
             if (code := node.poll()) is not None:
                 return code
-        time.sleep(0.05)
+        time.sleep(LOOK_S)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from ttm.training.robot.ros_install import require_rclpy
 
 @dataclass(frozen=True)
 class BenchFaultsCommand(FaultsOptions):
-    """Break the sensors of a running policy every 22 seconds, and see that it never moves blindly.
+    """Break the sensors of a running policy every 20 seconds, and see that it never moves blindly.
 
     The policy's node runs in real time beside a made-up robot. Faults are drawn from the table of stamps,
     silence, clocks, second publishers, bad values and emergency stops. The exit code is 1 if the robot

@@ -36,9 +36,9 @@ from ttm_policy.stop_signals import StopSignals
 
 VALUE = 0.1
 """Every value of proprioception."""
-BEGINS_S = (1.0, 4.0)
+BEGINS_S = (1.0, 3.0)
 """When a fault begins in its period, at the earliest and at the latest."""
-LASTS_S = (2.0, 8.0)
+LASTS_S = (2.0, 7.0)
 """For how long a fault lasts, at least and at most."""
 RECOVERS_S = 10.0
 """The longest time from the repair until the robot moves again."""

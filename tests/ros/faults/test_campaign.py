@@ -1,0 +1,125 @@
+"""Campaigns of faults beside a made-up robot on the clock of the test: what is drawn, and what is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ttm_policy.faults import campaign
+from ttm_policy.faults.campaign import Campaign, CampaignParameters
+from ttm_policy.faults.table import Fault
+
+RUNNING = "running"
+STOPPED = (
+    "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
+)
+
+
+class Clock:
+    """Time passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Robot:
+    """Is commanded to move until `stops_after_s` into a fault, and again once it is repaired."""
+
+    def __init__(self, clock: Clock, *, stops_after_s: float = 0.5, comes_back: bool = True):
+        self._clock, self._stops_after_s, self._comes_back = clock, stops_after_s, comes_back
+        self._broken_s: float | None = None
+        self._stopped = False
+        self.calls: list[str] = []
+
+    def break_down(self) -> None:
+        self._broken_s, self._stopped = self._clock.now_s, True
+
+    def repair(self) -> None:
+        self._broken_s = None
+
+    def forget(self) -> None:
+        pass
+
+    def wait_for_motion(self, limit_s: float) -> None:
+        pass
+
+    def call(self, service: str) -> None:
+        self.calls.append(service)
+        self._stopped = not self._comes_back
+
+    @property
+    def message(self) -> str:
+        return STOPPED if self._stopped else RUNNING
+
+    @property
+    def moved_s(self) -> list[float]:
+        if self._broken_s is not None:
+            last_s = min(self._clock.now_s, self._broken_s + self._stops_after_s)
+            return [self._broken_s + 0.1, last_s]
+        return [] if self._stopped else [self._clock.now_s]
+
+    @property
+    def moved_at_s(self) -> float:
+        return max(self.moved_s, default=0.0)
+
+    @property
+    def stands(self) -> bool:
+        return self._broken_s is not None and self.moved_at_s < self._clock.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(campaign, "time", made)
+    breaks: Callable[[Any], Any] = lambda robot: robot.break_down()  # noqa: E731
+    table = {name: Fault(breaks, "stopped") for name in ("first", "second", "third")}
+    monkeypatch.setattr(campaign, "FAULTS", table)
+    return made
+
+
+def _run(robot: Robot, seed: int = 0) -> Campaign:
+    parameters = CampaignParameters(seconds=100.0, seed=seed, blind_after_s=0.8)
+    run = Campaign(robot, parameters, lambda: False)  # type: ignore[arg-type]
+    run.run()
+    return run
+
+
+def test_faults_come_every_period_and_are_those_of_the_seed(clock: Clock) -> None:
+    begun_s = clock.now_s
+    trials = _run(Robot(clock)).trials
+    assert len(trials) == 5
+    assert clock.now_s - begun_s == pytest.approx(100.0, abs=1.0)
+    assert len({trial.lasted_s for trial in trials}) == 5
+    assert _run(Robot(clock)).trials[0].fault == trials[0].fault
+    assert [t.lasted_s for t in _run(Robot(clock), seed=1).trials] != [t.lasted_s for t in trials]
+
+
+def test_a_robot_that_stops_in_time_and_comes_back_is_noted_so(clock: Clock) -> None:
+    robot = Robot(clock)
+    for trial in _run(robot).trials:
+        assert (trial.blind_moves, trial.told, trial.stood) == (0, True, True)
+        assert trial.moving_s == pytest.approx(0.5)
+        assert trial.recovered_s == pytest.approx(1.0, abs=0.1)
+    assert robot.calls == ["reset_memory"] * 5, "what the message asked for"
+
+
+def test_moves_that_come_too_late_are_blind(clock: Clock) -> None:
+    trials = _run(Robot(clock, stops_after_s=1.5)).trials
+    assert [trial.blind_moves for trial in trials] == [1] * 5
+    never = _run(Robot(clock, stops_after_s=100.0)).trials
+    assert not any(trial.stood for trial in never)
+
+
+def test_a_dead_end_ends_the_campaign(clock: Clock) -> None:
+    trials = _run(Robot(clock, comes_back=False)).trials
+    assert [trial.recovered_s for trial in trials] == [None]
