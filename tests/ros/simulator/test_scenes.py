@@ -45,7 +45,7 @@ class Person(Node):
         self.episode: dict[str, Any] = {}
         self.stamps_ns: list[int] = []
         self.base = self.create_publisher(TwistStamped, "cmd_vel", COMMAND)
-        self.instruction = self.create_publisher(String, "instruction", LATCHED)
+        self.scene = self.create_publisher(String, "sim_node/scene", COMMAND)
         self.next_scene = self.create_client(Trigger, "sim_node/next_scene")
         self.create_subscription(String, "sim_node/episode", self._tell, LATCHED)
         self.create_subscription(Image, "head/image_raw", self._see, LATCHED)
@@ -105,8 +105,8 @@ def test_scenes_follow_commands_services_and_instructions(person: Person) -> Non
     person.wait(person.next_scene.service_is_ready, "the service")
     person.next_scene.call_async(Trigger.Request())
     person.wait(lambda: person.episode["seed"] == 1, "the next scene")
-    person.instruction.publish(String(data="dance"))  # no scene asks for it
-    person.instruction.publish(String(data="open the top drawer"))
+    person.scene.publish(String(data="dance"))  # no scene asks for it
+    person.scene.publish(String(data="open the top drawer"))
     person.wait(lambda: person.episode["instruction"] == "open the top drawer", "another task")
     assert (person.episode["task"], person.episode["seed"]) == ("open_drawer", 1)
     assert first != "open the top drawer"

@@ -17,6 +17,11 @@ DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True,
 }  # fmt: skip
+GAMEPAD = """() => {
+  const buttons = Array.from({length: 16}, () => ({pressed: false, value: 0}));
+  navigator.getGamepads = () => [null, {axes: [0.05, -1, 0.5, 0], buttons}];
+}"""
+"""The left stick is forward and a little off its middle, the right one half to the right."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,7 @@ def wait_for_axes(served: Any, wanted: dict[str, float]) -> None:
         time.sleep(0.01)
 
 
-def test_keys_drive_and_leaving_lets_go(
+def test_keys_and_a_gamepad_drive_and_escape_lets_go(
     served: Any, open_page: Callable[[dict[str, Any]], Any]
 ) -> None:
     page = open_page(DESKTOP)
@@ -76,6 +81,8 @@ def test_keys_drive_and_leaving_lets_go(
     wait_for_axes(served, {})
     page.keyboard.press("Space")  # the gripper stays where it was sent
     wait_for_axes(served, {"gripper.0": 1.0})
+    page.evaluate(GAMEPAD)
+    wait_for_axes(served, {"gripper.0": 1.0, "base.0": 1.0, "arm_translation.1": -0.5})
     page.keyboard.press("Escape")
     page.wait_for_selector("#wheel:not(.driving)")
     assert served.wheel.held(time.monotonic()) is None

@@ -16,6 +16,9 @@ SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 COMMAND = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 """Not kept for late subscribers: a restarted base controller must not receive old velocities."""
 
+NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+"""Receives commands, of which a robot carries out the newest: none waits behind older ones."""
+
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )

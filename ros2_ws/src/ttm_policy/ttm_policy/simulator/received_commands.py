@@ -11,7 +11,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import stamp_to_ns
-from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.qos import LATCHED, NEWEST
 
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
@@ -32,7 +32,7 @@ class ReceivedCommands:
         self.now_s = 0.0
         for topic, kind in codec.types().items():
             node.create_subscription(
-                kind, topic, self._receiver(topic), LATCHED if lockstep else COMMAND
+                kind, topic, self._receiver(topic), LATCHED if lockstep else NEWEST
             )
 
     def _receiver(self, topic: str) -> Any:

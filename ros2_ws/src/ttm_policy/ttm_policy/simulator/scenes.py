@@ -17,7 +17,7 @@ from ttm.sim.environment import Env, reset_options, tasks_of
 from ttm.sim.evaluation.rollout import step
 from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
-from ttm_policy.qos import LATCHED, listen
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.simulator.actors import FreeRunningActor
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.stop_signals import StopSignals
@@ -47,8 +47,7 @@ class PersonActor(FreeRunningActor):
 class Scenes:
     """Goes on with a scene until the services `~/next_scene` or `~/same_scene` begin another one.
 
-    A new text on the topic `instruction` begins a scene that asks for it, if there is one; those that have
-    one are listed on `~/instructions`.
+    A text on the topic `~/scene` begins a scene that asks for it. `~/instructions` lists the texts.
     """
 
     def __init__(self, node: SimNode, env: Env, signals: StopSignals):
@@ -57,7 +56,6 @@ class Scenes:
         parameters = node.parameters
         self._seed, self._tasks = parameters.first_seed, tasks_of(env)
         self._task, self._wanted = parameters.task, parameters.instruction
-        self._instruction = ""
         self._over = False
         self._clock = Clock()
         self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
@@ -66,7 +64,7 @@ class Scenes:
         self._known.publish(String(data=json.dumps(list(dict.fromkeys(known)))))
         node.create_service(Trigger, "~/next_scene", self._serve_next)
         node.create_service(Trigger, "~/same_scene", self._serve_same)
-        listen(node, String, "instruction", self._on_instruction)
+        node.create_subscription(String, "~/scene", self._on_scene, COMMAND)
 
     def run(self) -> None:
         """Run scenes until a signal, which raises `Interrupted`."""
@@ -78,9 +76,9 @@ class Scenes:
         if self._wanted:
             options["instruction"] = self._wanted
         observation, info = self._env.reset(seed=self._seed, options=options)
-        self._over, self._instruction = False, info["instruction"]
-        self._node.say(f"initial state {self._seed}: {self._instruction}")
-        self._actor.reset(self._instruction)
+        self._over = False
+        self._node.say(f"initial state {self._seed}: {info['instruction']}")
+        self._actor.reset(info["instruction"])
         for tick in count():
             self._show({"tick": tick, **info, "seed": self._seed})
             action = self._actor.act(observation)
@@ -95,11 +93,10 @@ class Scenes:
             frame = np.asarray(self._env.render())
             self._overview.publish(frame_to_image(frame, OVERVIEW, stamp))
 
-    def _on_instruction(self, message: String) -> None:
-        text = message.data.strip()
-        task = next((name for name, texts in self._tasks.items() if text in texts), None)
-        if task is not None and text != self._instruction:
-            self._task, self._wanted, self._instruction, self._over = task, text, text, True
+    def _on_scene(self, message: String) -> None:
+        task = next((name for name, texts in self._tasks.items() if message.data in texts), None)
+        if task is not None:
+            self._task, self._wanted, self._over = task, message.data, True
 
     def _serve_next(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._seed += 1

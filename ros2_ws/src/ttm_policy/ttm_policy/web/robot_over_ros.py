@@ -15,7 +15,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import UserError
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.parameters import WebParameters
-from ttm_policy.qos import LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.teleop_session import TeleopSession
 from ttm_policy.web.calls import ask
@@ -61,6 +61,7 @@ class RobotOverRos:
         if simulator:
             for name in ("next_scene", "same_scene"):
                 self._triggers[name] = node.create_client(Trigger, f"{simulator}/{name}")
+            self._wanted = node.create_publisher(String, f"{simulator}/scene", COMMAND)
             node.create_subscription(String, f"{simulator}/episode", self._on_scene, LATCHED)
             node.create_subscription(String, f"{simulator}/instructions", self._on_known, LATCHED)
 
@@ -127,7 +128,9 @@ class RobotOverRos:
     async def instruct(self, text: str) -> str:
         """See `RobotSide`."""
         self._require_ready()
-        self._instruction.publish(String(data=text))
+        # A simulated robot that begins a scene for the text says it itself.
+        topic = self._wanted if text in self._known else self._instruction
+        topic.publish(String(data=text))
         return f"instruction: {text}"
 
     async def _trigger(self, name: str, who: str) -> str:

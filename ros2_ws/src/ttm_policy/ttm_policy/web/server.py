@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError
-from ttm_policy.web.access import HEADERS, Access, guard, is_loopback
+from ttm_policy.web.access import HEADERS, Access, guard
 from ttm_policy.web.page_socket import PageSocket, Surroundings
 
 PAGE: dict[str, tuple[str, str]] = {
@@ -22,6 +22,9 @@ PAGE: dict[str, tuple[str, str]] = {
     "page.js": ("page.js", "text/javascript"),
 }
 """Path -> file of the package and its type."""
+
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to listen for the whole network -> how this machine reaches it."""
 
 MOST_PAGES = 8
 """So many pages may be connected at once."""
@@ -63,7 +66,8 @@ class WebServer:
     @property
     def address(self) -> str:
         """What to open in a browser on this machine."""
-        name = "127.0.0.1" if is_loopback(self._host) or self._host == "0.0.0.0" else self._host
+        name = EVERYWHERE.get(self._host, self._host)
+        name = f"[{name}]" if ":" in name else name
         return f"http://{name}:{self._port}/{self._token}/"
 
     def start(self) -> None:
