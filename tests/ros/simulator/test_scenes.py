@@ -82,6 +82,7 @@ def run_scenes(signals: Signals) -> None:
             Scenes(node, env, signals).run()  # type: ignore[arg-type]
     finally:
         env.close()
+        node.destroy_node()
 
 
 @pytest.fixture
@@ -90,9 +91,11 @@ def person() -> Iterator[Person]:
     signals = Signals()
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(run_scenes, signals)
-        yield Person()
+        someone = Person()
+        yield someone
         signals.requested = True
         running.result(WAIT_S)
+        someone.destroy_node()
     rclpy.shutdown()
 
 

@@ -83,7 +83,8 @@ class Both:
     def __init__(self, folder: Path) -> None:
         parameters = {"folder": folder, "token": TOKEN, "port": 0, "page_timeout_s": 30.0}
         given = [part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")]
-        rclpy.init(args=["--ros-args", *given])
+        # A namespace keeps nodes apart that tests before have left in this process.
+        rclpy.init(args=["--ros-args", "-r", "__ns:=/page", *given])
         self.robot, self.node = RobotAndRecorder(), WebNode()
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.robot)
@@ -110,6 +111,8 @@ class Both:
         self._executor.shutdown()
         self._thread.join(WAIT_S)
         self.node.close()
+        self.node.destroy_node()
+        self.robot.destroy_node()
         rclpy.shutdown()
 
 
