@@ -17,7 +17,7 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.robot_contract import MOTION_TYPES
-from ttm_policy.control.control_loop import PolicyTick
+from ttm_policy.control.control_loop import PolicyTick, Vector
 from ttm_policy.control.held_command import HeldCommand
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.parameters import PolicyParameters
@@ -73,14 +73,21 @@ class CommandPublishers:
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
-        command = tick.command
+        self.send(tick.command, stamp)
+        self.tell(tick.action)
+
+    def send(self, command: Vector, stamp: Time) -> None:
+        """Send a limited command (A,) to the robot."""
         if self._timer is not None:
-            self._held.begin(tick.command, self._now_s())
+            self._held.begin(command, self._now_s())
         if self._again:  # a part that is smooth begins with its old value
             begun = self._held.at(self._now_s())
-            command = tick.command if begun is None else begun
+            command = command if begun is None else begun
         self._send(self._codec.encode(command, stamp))
-        self._action.publish(self._action_message(tick.action))
+
+    def tell(self, action: Vector) -> None:
+        """Send the policy's own action (A,) to `~/action`."""
+        self._action.publish(self._action_message(action))
 
     def stop(self) -> None:
         """Send zero to all topics that move the robot, stamped with the time now."""

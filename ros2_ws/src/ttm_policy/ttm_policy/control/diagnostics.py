@@ -34,6 +34,10 @@ class PolicyFacts:
     """Input -> age of its newest message, or of its oldest joint."""
     expired: int
     """Commands whose lifespan ended before the next tick."""
+    person: str = ""
+    """Who drives in the policy's place, or an empty text."""
+    person_problem: str = ""
+    """Why that person does not move the robot, or an empty text."""
 
 
 def plain_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
@@ -59,6 +63,8 @@ def _state(loop: ControlLoop, facts: PolicyFacts) -> tuple[Level, str]:
         return Level.WARN, "inactive" + problem
     if loop.state is not LoopState.RUNNING:
         return _LEVELS.get(loop.state, Level.WARN), loop.state.value + problem
+    if facts.person_problem:
+        return Level.WARN, f"{facts.person} drives: {facts.person_problem}"
     level, reason = judge(_judged(loop, facts))
     return level, f"{loop.state.value}, but {reason}" if reason else loop.state.value
 
@@ -76,6 +82,7 @@ def _counts(loop: ControlLoop, facts: PolicyFacts) -> dict[str, str]:
     hits = ", ".join(f"{name} {count}" for name, count in sorted(facts.ticks.limits_hit.items()))
     return {
         "instruction": facts.memory.instruction,
+        "driver": facts.person or "policy",
         "tick": str(facts.memory.tick),
         "held_ticks": str(loop.held_ticks),
         "skipped_ticks": str(facts.ticks.skipped),

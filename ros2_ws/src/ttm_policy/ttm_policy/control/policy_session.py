@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from functools import partial
 
 from builtin_interfaces.msg import Time
@@ -16,11 +17,12 @@ from ttm.policy.errors import ObservationError
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import STANDING_STILL, ControlLoop, LoopState, Vector
+from ttm_policy.control.helm import Helm
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
 from ttm_policy.control.robot_description import RobotDescription
-from ttm_policy.control.thought import Question, Thought
+from ttm_policy.control.thought import Question, Thought, think_about
 from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
 from ttm_policy.goals.goal_interface import GoalInterface
@@ -109,7 +111,8 @@ class PolicySession:
             on_watch=self._watch,
             on_e_stop=self._heed_e_stop,
         )
-        self._commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
+        commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
+        self._commands = Helm(node, loaded, parameters, commands, self._vigilance.look_for_person)
         self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
         self._description = RobotDescription(node, loaded.limits)
         self._memory.publish(MemoryReport.of(runner))
@@ -120,7 +123,7 @@ class PolicySession:
 
     def start(self) -> None:
         """Start the ticks: at the policy's rate, or in lockstep at each complete observation."""
-        self.active = True
+        self.active = self._commands.is_open = True
         if self._loop.state is not LoopState.PREPARING:
             self._loop.resume()
         self._heed_e_stop()
@@ -133,6 +136,8 @@ class PolicySession:
         """End the ticks, and then stop the robot: the stop is the last command."""
         self.active = False
         self._goals.abort("the node was deactivated")
+        self._commands.release()
+        self._commands.is_open = False
         if self._timer is not None:
             self._node.destroy_timer(self._timer)
             self._timer = None
@@ -174,6 +179,7 @@ class PolicySession:
     def take_parameters(self, parameters: PolicyParameters) -> None:
         """Take those parameters that a running node can change, from the next tick on."""
         self._loop.take_parameters(parameters)
+        self._commands.take_limits(asdict(parameters))
         self._goals.rules = GoalRules.of(parameters, self._loop.runner.spec.control_dt_s)
 
     def flush(self) -> None:
@@ -215,6 +221,7 @@ class PolicySession:
         if self.active and not self._parameters.lockstep:
             before = self._loop.state
             self._vigilance.look()
+            self._commands.watch()
             if self._loop.state is not before:
                 self._stand_still_if_due(before)
             waits_for = self._loop.problem or self._loop.state.value
@@ -245,13 +252,14 @@ class PolicySession:
         """Let the network think about the newest observation."""
         before, wall_s = self._loop.state, time.monotonic()
         try:
-            observation = self._inputs.observation()
+            observation = self._commands.with_executed(self._inputs.observation())
             if self._loop.begin(observation, now_ns * 1e-9, wall_s):
                 question = Question(observation, wall_s, reply_stamp, self._stops)
                 if self._timer is not None and self._record.statistics.is_late(wall_s):
                     self._timer.reset()  # so that the next tick is a whole period away
                 self._record.statistics.begin(wall_s)
-                self._worker.submit(partial(self._think, question), partial(self._answer, question))
+                think = partial(think_about, self._loop, question)
+                self._worker.submit(think, partial(self._answer, question))
                 return
         except ObservationError as error:
             self._loop.hold(error, wall_s)
@@ -262,13 +270,6 @@ class PolicySession:
         if self._loop.state in STANDING_STILL:
             self._stop_robot()
         self._report_if_changed(before)
-
-    def _think(self, question: Question) -> Thought:
-        """Run the network; in the thread of the network."""
-        started_s = time.perf_counter()
-        action = self._loop.think(question.observation)
-        report = MemoryReport.of(self._loop.runner)
-        return Thought(action, report, time.perf_counter() - started_s)
 
     def _answer(self, question: Question, future: Future[Thought]) -> None:
         """Send what the network answered, unless the robot was stopped while it thought."""
@@ -293,11 +294,12 @@ class PolicySession:
 
     def _act(self, thought: Thought, question: Question) -> None:
         tick = self._loop.finish(thought.action, question.wall_s, question.observation)
-        self._commands.publish(tick, question.reply_stamp)
-        self._delivered = tick.command
+        seen = question.observation.values
+        self._delivered = self._commands.publish(tick, question.reply_stamp, seen)
         self._record.answered(tick, question, thought)
-        self._worker.submit(partial(self.recovery.acted, tick.command))
-        self._goals.ticked(done=self._loop.runner.spec.says_done(tick.action))
+        self._worker.submit(partial(self.recovery.acted, self._delivered))
+        done = self._loop.runner.spec.says_done(tick.action) and not self._commands.person
+        self._goals.ticked(done=done)
 
     def _on_instructed(self, before: LoopState) -> None:
         self._delivered = None

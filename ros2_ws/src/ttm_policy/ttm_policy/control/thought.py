@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from builtin_interfaces.msg import Time
 
+from ttm_policy.control.control_loop import ControlLoop
 from ttm_policy.inputs.stamped_observation import StampedObservation, Vector
 from ttm_policy.network.memory_report import MemoryReport
 
@@ -31,3 +33,11 @@ class Question:
     reply_stamp: Time
     stops: int
     """How often the robot had been stopped before. A stop in between makes the answer void."""
+
+
+def think_about(loop: ControlLoop, question: Question) -> Thought:
+    """Run the network; in the thread of the network."""
+    started_s = time.perf_counter()
+    action = loop.think(question.observation)
+    report = MemoryReport.of(loop.runner)
+    return Thought(action, report, time.perf_counter() - started_s)

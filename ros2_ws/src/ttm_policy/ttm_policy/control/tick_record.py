@@ -8,9 +8,9 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
 
-from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import ControlLoop, PolicyTick
 from ttm_policy.control.diagnostics import PolicyFacts, policy_status
+from ttm_policy.control.helm import Helm
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.thought import Question, Thought
 from ttm_policy.inputs.inputs import Inputs
@@ -26,7 +26,7 @@ class TickRecord:
         loop: ControlLoop,
         inputs: Inputs,
         memory: MemoryInterface,
-        commands: CommandPublishers,
+        commands: Helm,
     ):
         self._node, self._loop, self._inputs = node, loop, inputs
         self._memory, self._commands = memory, commands
@@ -53,5 +53,7 @@ class TickRecord:
             ticks=self.statistics,
             input_ages_s=self._inputs.ages_s(self._node.get_clock().now().nanoseconds),
             expired=self._commands.expired,
+            person=self._commands.person,
+            person_problem=self._commands.problem,
         )
         return policy_status(name, self._loop, facts)

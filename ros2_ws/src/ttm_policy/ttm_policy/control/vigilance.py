@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy.typing as npt
 from rclpy.node import Node
 
-from ttm.policy.errors import ObservationError
+from ttm.policy.errors import MissingObservation, ObservationError
 from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.control.control_loop import ControlLoop, LoopState
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
@@ -56,6 +58,15 @@ class Vigilance:
             return False
         self.due = self.lacks_frame()
         return not self.due
+
+    def look_for_person(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what is measured now. Raises `ObservationError` if a person must not drive, either."""
+        if self._loop.state is LoopState.E_STOP:
+            raise MissingObservation(f"{self._loop.state.value}: {self._loop.problem}")
+        if self.echo is None:  # in lockstep a person drives from tick to tick
+            return {}
+        self._watchdog.require_sight(self._loop.max_age_s)
+        return self._inputs.observation().values
 
     def lacks_frame(self) -> bool:
         """Return whether a camera has sent no frame yet that the memory has not seen."""
