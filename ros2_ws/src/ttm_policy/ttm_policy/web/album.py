@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import re
 import signal
 import tempfile
@@ -23,8 +22,6 @@ from ttm.datasets.play.film import Film
 from ttm.policy.errors import UserError
 
 THUMBNAIL_QUALITY = 80
-FILM_NICENESS = 5
-"""Films are drawn while the robot is driven, which goes first."""
 
 _NAME = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]*")
 _SUCCESS: dict[bool, Success] = {True: "true", False: "false"}
@@ -158,5 +155,4 @@ def draw(path: Path, target: Path) -> None:
 
 def _draw_quietly(path: Path, target: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends this process itself
-    os.nice(FILM_NICENESS)
     draw(path, target)
