@@ -266,11 +266,13 @@ def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer
         f"{camera.name} {camera.width}x{camera.height}" for camera in data.spec.cameras
     )
     vision = policy.vision.weights_used if policy.vision is not None else "none"
+    others = trainer.processes.count - 1
+    more = f" and {others} more" if others else ""
     start = f", from {options.init}" if options.init else ""
     start = f", from step {trainer.progress.step}" if options.resume else start
     return (
         f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
         f"{len(data.validation)} held out; cameras {cameras or 'none'}; {millions:.2f} million weights "
         f"(core: {core_name(policy.config.core)}, vision: {vision}) on "
-        f"{trainer.device}{start}"
+        f"{trainer.device}{more}{start}"
     )

@@ -55,7 +55,7 @@ def furthest(one: TrainCommand, two: TrainCommand) -> float:
 @pytest.fixture
 def with_batch_norm(command: Make, tmp_path: Path) -> Path:
     """A checkpoint whose vision has BatchNorm, as those of the larger presets have."""
-    first = command(steps=1, out=tmp_path / "first")
+    first = command(steps=1, out=tmp_path / "first", cameras=("wrist",))
     first.run()
     trained = load_checkpoint(first.out / "last.safetensors")[0]
     torch.manual_seed(0)
@@ -71,7 +71,7 @@ def test_two_processes_train_what_one_does(
 ) -> None:
     """Started as a user does it: Fabric starts the second one. Their shares of 5 windows differ."""
     options = {"data": (str(uneven),), "steps": 20, "batch_size": 5, **ROUNDING}
-    options["init"] = with_batch_norm
+    options |= {"init": with_batch_norm, "cameras": ("wrist",)}
     one, two = command(**options, out=tmp_path / "one"), command(**options, out=tmp_path / "two")
     assert one.run() == 0
     arguments = ["--config", str(one.out / "run.yaml"), "--out", str(two.out), "--devices", "2"]
@@ -82,6 +82,7 @@ def test_two_processes_train_what_one_does(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "on cpu and 1 more" in done.stderr
     assert done.stderr.count("finished after step 20") == 1
     assert furthest(one, two) < 1e-5
     assert errors_of(two) == pytest.approx(errors_of(one), rel=1e-5)
@@ -105,7 +106,7 @@ def test_shares_and_parts_of_a_batch_add_up_to_it(
 ) -> None:
     given = {"data": (str(uneven),), "batch_size": 5, "steps": 4, **ROUNDING, **options}
     if options is FROZEN:
-        given["init"] = with_batch_norm
+        given |= {"init": with_batch_norm, "cameras": ("wrist",)}
     one = command(**given, out=tmp_path / "one")
     one.run()
     two = command(**given, accumulate=2, out=tmp_path / "two")
