@@ -36,6 +36,8 @@ def run_in_two(training: TrainCommand) -> tuple[list[int | None], Told]:
         process.start()
     for process in processes:
         process.join(timeout=300)
+        if process.exitcode is None:
+            process.kill()
     errors = []
     while not told.empty():
         errors.append(told.get())
