@@ -117,10 +117,8 @@ class EpisodeReader:
         They equal `actions` unless the recorder stored other ones, for instance because the actions
         of an expert were added to a policy's roll-out (DAgger).
         """
-        if (kept := self._kept()) is not None:
-            return kept.get("executed_actions", kept["actions"])
-        with self._demo() as demo:
-            return np.asarray(demo.get("executed_actions", demo["actions"]), dtype=np.float32)
+        executed: Floats | None = self._optional("executed_actions", np.float32)
+        return self.actions if executed is None else executed
 
     @property
     def loss_weights(self) -> Floats:
@@ -139,12 +137,12 @@ class EpisodeReader:
     @property
     def timestamps(self) -> npt.NDArray[np.float64] | None:
         """The capture time of each observation, (T,) float64, in seconds; None if not recorded."""
-        if (kept := self._kept()) is not None:
-            return kept.get("timestamps")
-        with self._demo() as demo:
-            return (
-                np.asarray(demo["timestamps"], dtype=np.float64) if "timestamps" in demo else None
-            )
+        return self._optional("timestamps", np.float64)
+
+    @property
+    def interventions(self) -> npt.NDArray[np.bool_] | None:
+        """Whether a person drove in the policy's place, (T,); None if not recorded."""
+        return self._optional("interventions", np.bool_)
 
     @property
     def language_embedding(self) -> Floats | None:
@@ -216,6 +214,12 @@ class EpisodeReader:
             stored = demo["loss_weights"]
             whole = getattr(stored, "shape", None) == ones.shape
             return np.asarray(stored if whole else np.nan, dtype=np.float32)
+
+    def _optional(self, key: str, dtype: Any) -> Any:
+        if (kept := self._kept()) is not None:
+            return np.asarray(kept[key], dtype=dtype) if key in kept else None
+        with self._demo() as demo:
+            return np.asarray(demo[key], dtype=dtype) if key in demo else None
 
     def _read(self, key: str) -> Floats:
         if (kept := self._kept()) is not None:

@@ -67,6 +67,7 @@ class EpisodeWriter:
         self._jpeg_quality = jpeg_quality
         self._executed: list[npt.NDArray[np.float32]] = []
         self._loss_weights: list[float] = []
+        self._interventions: list[bool | None] = []
         self._partial = partial_path(self.path)
         self._guard = WriteGuard(self._partial)
         self._refuse_overwriting()
@@ -84,6 +85,7 @@ class EpisodeWriter:
         done: bool = False,
         executed_action: npt.ArrayLike | None = None,
         loss_weight: float = 1.0,
+        intervention: bool | None = None,
     ) -> None:
         """Record one tick: what was seen, and the action that was then taken.
 
@@ -106,6 +108,9 @@ class EpisodeWriter:
         loss_weight
             Weight of the tick in the loss of a training, at least 0. The file has `loss_weights`
             only if one of them is not 1.
+        intervention
+            Whether a person drove in the policy's place; None if nobody knows. The file has
+            `interventions` only if this is known for one of the ticks.
         """
         self._require_open()
         self.spec.validate_observation(observation)
@@ -134,6 +139,7 @@ class EpisodeWriter:
                 self._datasets[name][self.num_samples] = value
         self._executed.append(executed)
         self._loss_weights.append(loss_weight)
+        self._interventions.append(intervention)
         self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
 
     def flush(self) -> None:
@@ -152,7 +158,8 @@ class EpisodeWriter:
         """
         self._require_open()
         self.num_samples = min(num_samples, self.num_samples)
-        del self._executed[self.num_samples :], self._loss_weights[self.num_samples :]
+        for column in (self._executed, self._loss_weights, self._interventions):
+            del column[self.num_samples :]
         if self.num_samples:
             self._executed[-1] = self._datasets["actions"][self.num_samples - 1]
             self._datasets["dones"][self.num_samples - 1] = 1
@@ -199,6 +206,9 @@ class EpisodeWriter:
                 self._demo.create_dataset(
                     "loss_weights", data=np.array(self._loss_weights, np.float32)
                 )
+            if any(known is not None for known in self._interventions):
+                stored = np.array([bool(known) for known in self._interventions], np.uint8)
+                self._demo.create_dataset("interventions", data=stored)
             self._write_attributes(instruction, task, success, seed)
             if embedding is not None:
                 stored = self._demo.create_dataset(

@@ -11,6 +11,7 @@
       rewards, dones          (T,)
       executed_actions        (T, A) float32, optional: the actions that were carried out,
                               where `actions` holds the ones that should have been
+      interventions           (T,) uint8, optional: 1 where a person drove in the policy's place
       loss_weights            (T,) float32, optional: weight of each tick in the loss of a training
       language_embedding      (L,) float32, optional; attr language_model
     mask/<filter_key>         (n,) fixed-length bytes: names of demos ("train", "valid")

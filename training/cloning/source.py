@@ -50,7 +50,10 @@ def batch_source(
         augmentation=options.augmentation if options.augment and features is None else None,
         memory=memory_start(options.memory_start, options.window),
         tick_weights=tick_weights(
-            data.training, changes=weighs.weigh_changes, starts=weighs.weigh_starts
+            data.training,
+            changes=weighs.weigh_changes,
+            starts=weighs.weigh_starts,
+            policy=weighs.weigh_policy,
         ),
         features=features,
         recall=_recall_targets(options, features, windows, processes),

@@ -24,7 +24,7 @@ Two ticks or more were lost in them."""
 RATE_TOLERANCE = 0.25
 """The largest relative deviation of the measured rate from the spec's that passes."""
 
-OPTIONAL = ("executed_actions", "loss_weights", "timestamps", "rewards", "dones")
+OPTIONAL = ("executed_actions", "interventions", "loss_weights", "timestamps", "rewards", "dones")
 """Datasets of one row for each tick that a demo may lack."""
 
 

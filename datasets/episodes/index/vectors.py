@@ -21,7 +21,12 @@ from ttm.policy.spec import PolicySpec
 DEMOS_AT_ONCE = 256
 """So many demos of a file are read while it is open, since those that follow are wanted next."""
 
-OPTIONAL = {"executed_actions": np.float32, "loss_weights": np.float32, "timestamps": np.float64}
+OPTIONAL = {
+    "executed_actions": np.float32,
+    "interventions": np.uint8,
+    "loss_weights": np.float32,
+    "timestamps": np.float64,
+}
 """Vectors that an episode may lack, with the types in which they are read."""
 
 

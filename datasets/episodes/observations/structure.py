@@ -40,7 +40,11 @@ def structure_problems(
         problem = array_problem(demo, key, shape, allow_external=allow_external)
         if problem is not None:
             yield problem
-    for key, shape in (("executed_actions", (spec.action_size,)), ("timestamps", ())):
+    for key, shape in (
+        ("executed_actions", (spec.action_size,)),
+        ("interventions", ()),
+        ("timestamps", ()),
+    ):
         if key in demo and (
             problem := array_problem(demo, key, shape, allow_external=allow_external)
         ):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ttm.datasets.episode_dataset import EpisodeDataset
+from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.statistics import VectorStatistics, dataset_statistics
 from ttm.policy.errors import UserError
 
@@ -30,16 +31,24 @@ Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool_]
 
 
-def tick_weights(episodes: EpisodeDataset, *, changes: float = 1.0, starts: float = 1.0) -> Tensor:
+def tick_weights(
+    episodes: EpisodeDataset, *, changes: float = 1.0, starts: float = 1.0, policy: float = 1.0
+) -> Tensor:
     """Return the weight of each dataset tick, (num_ticks,) float32.
 
     It is the product of `EpisodeReader.loss_weights`, `changes` at the ticks at which the action
-    changes, and `starts` at the first ticks after a stand-still. Standard deviations are those of
-    `episodes`.
+    changes, `starts` at the first ticks after a stand-still, and `policy` where a policy drove and no
+    person. Standard deviations are those of `episodes`.
 
-    Raises `UserError` if `starts` is not 1 and the robot has no proprioception.
+    Raises `UserError` if `starts` is not 1 and the robot has no proprioception, and if nothing weighs
+    more than 0.
     """
-    weights = np.concatenate([episode.loss_weights for episode in episodes])
+    weights = np.concatenate([_driven_weights(episode, policy) for episode in episodes])
+    if not weights.any():
+        raise UserError(
+            f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove, or "
+            "give those of a policy a weight"
+        )
     if changes == 1 and starts == 1:
         return torch.from_numpy(weights)
     if starts != 1 and not episodes.spec.proprioception:
@@ -58,6 +67,14 @@ def tick_weights(episodes: EpisodeDataset, *, changes: float = 1.0, starts: floa
                 moves |= motion(episode.proprioception(name), of_vector)
             here[starts_after_standing(moves)] *= starts
     return torch.from_numpy(weights)
+
+
+def _driven_weights(episode: EpisodeReader, policy: float) -> Floats:
+    """Return the recorded weights (T,), times `policy` where a policy drove."""
+    driven = episode.interventions
+    if driven is None or policy == 1:
+        return episode.loss_weights
+    return np.where(driven, 1, policy).astype(np.float32) * episode.loss_weights
 
 
 def action_changes(actions: Floats, spread: VectorStatistics) -> Booleans:

@@ -114,3 +114,31 @@ def test_starts_need_proprioception(write, tmp_path):
     blind = EpisodeDataset(list(episodes), replace(episodes.spec, proprioception=()), source="it")
     with pytest.raises(UserError, match="it has no proprioception, which tells when"):
         tick_weights(blind, starts=2.0)
+
+
+def test_ticks_that_a_policy_drove_may_weigh_less(tmp_path, spec, observation, action):
+    person = [None, False, True, True, False]
+    with EpisodeWriter(tmp_path / "a.hdf5", spec) as writer:
+        for tick, drove in enumerate(person):
+            writer.append(
+                observation(tick), action(tick), timestamp_s=0.2 * tick, intervention=drove
+            )
+        writer.finish(instruction="wait", embedding=np.ones(384))
+    assert check_dataset(tmp_path).num_errors == 0
+    episodes = open_dataset(tmp_path)
+    assert episodes[0].interventions.tolist() == [False, False, True, True, False]
+    assert tick_weights(episodes).tolist() == [1.0] * 5
+    assert tick_weights(episodes, policy=0.25).tolist() == [0.25, 0.25, 1.0, 1.0, 0.25]
+
+
+def test_without_known_drivers_all_ticks_weigh_the_same(write, tmp_path):
+    write("a.hdf5")
+    episodes = open_dataset(tmp_path)
+    assert episodes[0].interventions is None
+    assert tick_weights(episodes, policy=0.0).tolist() == [1.0] * 10
+
+
+def test_episodes_of_which_nothing_would_be_learned_are_refused(write, tmp_path):
+    write("a.hdf5", (0.0,) * 10)
+    with pytest.raises(UserError, match="has a weight above 0"):
+        tick_weights(open_dataset(tmp_path))

@@ -16,6 +16,7 @@ import pytest
 from geometry_msgs.msg import Twist
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, JointState
+from std_msgs.msg import String
 
 from ttm.datasets.check.check import check_dataset
 from ttm.datasets.episode_dataset import open_dataset
@@ -65,7 +66,10 @@ def tick_at(number: int, speed: float = 0.5) -> Tick[Any]:
             "done": JointState(name=["speed"], position=[speed / 2 if number else 0.0]),
         },
         {"head": number * 200_000_000, "joints": 0, "done": 0},
-        {"cmd_vel": serialize_message(command)},
+        {
+            "cmd_vel": serialize_message(command),
+            "driver": serialize_message(String(data="person" if number == 1 else "policy")),
+        },
     )
 
 
@@ -93,6 +97,7 @@ def test_ticks_become_episodes_that_number_on(sink, values, results, tmp_path):
     assert first.proprioception("joints")[:, 0].tolist() == [0, 1, 2]
     assert first.actions[:, 0].tolist() == [0.5, 0.5, 0.5]
     assert first.executed_actions[:, 0].tolist() == [0.25, 0.25, 0.5], "reported at the next tick"
+    assert first.interventions.tolist() == [False, True, False]
     assert check_dataset(tmp_path / "out").num_errors == 0
 
 

@@ -60,7 +60,7 @@ class FrozenVisionConfig:
 class LossConfig:
     """Weights of ticks in the loss, and the recall loss.
 
-    The first three multiply each other and the `loss_weights` of the episodes.
+    The first four multiply each other and the `loss_weights` of the episodes.
     """
 
     transition_weight: float = 5.0
@@ -72,6 +72,9 @@ class LossConfig:
     weigh_starts: float = 1.0
     """Weight of the first three ticks after a stand-still, which is three ticks or more in which no
     proprioception moves by more than 0.02 of its standard deviations."""
+    weigh_policy: float = 1.0
+    """Weight of the ticks at which a policy drove, in episodes of which it is recorded when a person took
+    over. 0: only what the person did is imitated, as in HG-DAgger."""
     recall_weight: float = 0.0
     """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
     been seen and is not seen now, without labels. 0: none; 2 is a good value."""

@@ -22,7 +22,7 @@ from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
 from PIL import UnidentifiedImageError
 from sensor_msgs.msg import CompressedImage, Image, JointState
-from std_msgs.msg import Bool
+from std_msgs.msg import Bool, String
 from trajectory_msgs.msg import JointTrajectory
 
 from ttm.datasets.frames import resize_frame
@@ -49,6 +49,7 @@ MESSAGE_TYPES: Mapping[str, Any] = {
     "nav_msgs/Odometry": Odometry,
     "trajectory_msgs/JointTrajectory": JointTrajectory,
     "std_msgs/Bool": Bool,
+    "std_msgs/String": String,
 }
 _NAMED_JOINTS = (JointState, JointTrajectory)
 _CHANNELS = {

@@ -11,7 +11,7 @@ from ttm.datasets.episode_writer import EpisodeWriter
 from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.tick_values import TickValues
 
-Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float]
+Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float, bool | None]
 
 
 class EpisodeRows:
@@ -26,7 +26,7 @@ class EpisodeRows:
     @property
     def types(self) -> dict[str, str]:
         """The message type of each topic."""
-        return self._values.types
+        return self._values.live_types
 
     def add(self, tick: Tick[Any]) -> None:
         """Take the next tick. Raises `UserError` for values that contract or spec do not allow."""
@@ -36,7 +36,8 @@ class EpisodeRows:
             return
         self._write(self._values.executed(tick))
         action = self._values.action(tick)
-        self._waiting = observation or {}, action, tick.captured_ns / 1e9
+        intervention = self._values.intervention(tick)
+        self._waiting = observation or {}, action, tick.captured_ns / 1e9, intervention
 
     def end(self, num_ticks: int) -> int:
         """Write the last tick, keep the first `num_ticks` that were added, and return how many are left."""
@@ -46,7 +47,11 @@ class EpisodeRows:
 
     def _write(self, executed: npt.NDArray[np.float32] | None) -> None:
         if self._waiting is not None:
-            observation, action, timestamp_s = self._waiting
+            observation, action, timestamp_s, intervention = self._waiting
             self._writer.append(
-                observation, action, timestamp_s=timestamp_s, executed_action=executed
+                observation,
+                action,
+                timestamp_s=timestamp_s,
+                executed_action=executed,
+                intervention=intervention,
             )

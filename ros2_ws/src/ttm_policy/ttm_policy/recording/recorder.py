@@ -20,6 +20,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
+from ttm_policy.inputs.person_command import DRIVER_TOPIC
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
@@ -51,7 +52,7 @@ class Recorder:
         observed = frozenset(source.topic for source in self._contract.inputs)
         topics = Topics(
             observed,
-            frozenset(sink.topic for sink in self._contract.actions),
+            frozenset((DRIVER_TOPIC, *(sink.topic for sink in self._contract.actions))),
             frozenset(values.moving),
         )
         self._results: SimpleQueue[Written | Failed] = SimpleQueue()
@@ -65,7 +66,7 @@ class Recorder:
         self._stamper = Stamper(self.session.message, simulated=simulated)
         joints = JointTopics(self._contract)
         self._topics = RecordedTopics(
-            node, values.types, observed, joints, self._stamper, self.session.lose
+            node, values.live_types, observed, joints, self._stamper, self.session.lose
         )
         self._instruction = parameters.instruction
         self._status = node.create_publisher(String, "~/status", LATCHED)
@@ -153,6 +154,7 @@ class Recorder:
             "last": str(session.saved[-1]) if session.saved else "",
             "problem": session.problem,
             "cadence": session.report,
+            "lost": session.lost,
             "missing": session.missing(),
             "silent": session.silent(),
             "newest_ns": min(session.newest_ns.values(), default=0) if whole else 0,

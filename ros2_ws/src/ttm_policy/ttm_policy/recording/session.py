@@ -116,6 +116,11 @@ class RecordingSession:
         """The number of ticks of the episode in hand, as far as is known."""
         return 0 if self._matcher is None else self._matcher.num_ticks
 
+    @property
+    def lost(self) -> dict[str, int]:
+        """Messages of the newest episode that were published and never arrived, by topic."""
+        return dict(self._cadence.lost)
+
     def remaining_s(self, now_s: float) -> float:
         """Return how long the countdown goes on."""
         return max(self._begins_s - now_s, 0.0) if self.state is State.COUNTDOWN else 0.0

@@ -16,6 +16,7 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import image_to_frame, read_vector
 from ttm_policy.contract.robot_contract import MOTION_TYPES, RobotContract
 from ttm_policy.inputs.inputs import JointStates
+from ttm_policy.inputs.person_command import DRIVER_TOPIC, PERSON
 from ttm_policy.recording.matching import Tick
 
 
@@ -75,6 +76,11 @@ class TickValues:
         return {source.topic: source.type for source in self.contract.inputs} | commands
 
     @property
+    def live_types(self) -> dict[str, str]:
+        """The message type of each topic that is recorded live: also of the one that says who drives."""
+        return self.types | {DRIVER_TOPIC: "std_msgs/String"}
+
+    @property
     def moving(self) -> Collection[str]:
         """The command topics that move the robot by velocity."""
         return [t for t, sinks in self._codec.sinks.items() if sinks[0].type in MOTION_TYPES]
@@ -97,7 +103,13 @@ class TickValues:
 
     def action(self, tick: Tick[Any]) -> npt.NDArray[np.float32]:
         """Return the action (A,) that the commands of the tick say."""
-        return self._codec.decode(tick.command)
+        commands = {t: m for t, m in tick.command.items() if t in self._codec.sinks}
+        return self._codec.decode(commands)
+
+    def intervention(self, tick: Tick[Any]) -> bool | None:
+        """Return whether a person drove in the policy's place; None if no policy says who drives."""
+        message = tick.command.get(DRIVER_TOPIC)
+        return None if message is None else bool(message.data == PERSON)
 
     def executed(self, tick: Tick[Any]) -> npt.NDArray[np.float32] | None:
         """Return what the robot reports that it did in the tick before, (A,); None without a report."""
