@@ -35,6 +35,7 @@ from ttm.training.bench.drift.command import BenchDriftCommand
 from ttm.training.bench.faults.command import BenchFaultsCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.loader.command import BenchLoaderCommand
+from ttm.training.bench.record.command import BenchRecordCommand
 from ttm.training.bench.ros.command import BenchRosCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
 from ttm.training.bench.sim.command import BenchSimCommand
@@ -50,6 +51,7 @@ from ttm.training.robot.command import RobotCommand
 from ttm.training.robot.contract.command import ContractCommand
 from ttm.training.robot.record.command import RecordCommand
 from ttm.training.robot.replay.command import PlayCommand
+from ttm.training.robot.respawn.command import BenchRespawnCommand
 from ttm.training.show.command import ShowCommand
 from ttm.training.study.babyai.command import StudyBabyaiCommand
 from ttm.training.study.chunks.command import StudyChunksCommand
@@ -115,7 +117,9 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "drift": BenchDriftCommand,
                 "sim": BenchSimCommand,
                 "ros": BenchRosCommand,
+                "record": BenchRecordCommand,
                 "faults": BenchFaultsCommand,
+                "respawn": BenchRespawnCommand,
                 "loader": BenchLoaderCommand,
             },
         ),

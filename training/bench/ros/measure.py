@@ -45,11 +45,11 @@ def run_nodes(options: RosOptions) -> RosRun:
         policy = {"checkpoint": str(checkpoint), "instruction": instruction, "contract": contract}
         sensors: dict[str, Any] = {"spec": spec, "contract": contract, "out": str(out)}
         sensors |= {"rate_hz": float(options.sensors_hz), "seconds": options.minutes * 60.0}
-        nodes = {"policy_node": policy, "fake_sensors": sensors}
+        nodes = {"policy_node": policy, "sensors.fake_sensors": sensors}
         with running_nodes(nodes, simulation_environment()) as processes:
             memory = watch_memory(
                 processes["policy_node"],
-                processes["fake_sensors"],
+                processes["sensors.fake_sensors"],
                 START_S + options.minutes * 60.0,
             )
         if not out.is_file():

@@ -3,7 +3,7 @@
 It counts what the policy makes of them: when its actions arrive, and what it says on `/diagnostics`.
 `ttm bench ros` starts it beside `policy_node`; nothing moves.
 
-    python -m ttm_policy.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
+    python -m ttm_policy.sensors.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
@@ -26,17 +27,12 @@ from std_msgs.msg import Float32MultiArray
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import (
-    MESSAGE_TYPES,
-    check_fields,
-    frame_to_image,
-    ns_to_stamp,
-    write_vector,
-)
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource, VectorSource
+from ttm_policy.contract.conversions import check_fields, ns_to_stamp
+from ttm_policy.contract.robot_contract import EXECUTED_ACTION, RobotContract
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import SENSOR
+from ttm_policy.sensors.observation_messages import input_types, observation_messages
 from ttm_policy.stop_signals import StopSignals
 
 VALUE = 0.1
@@ -74,12 +70,10 @@ class FakeSensors(Node):
         contract.check(spec, whose="the spec")
         self.arrivals_s: list[float] = []
         self.diagnostics: dict[str, str] = {}
+        messages = observation_messages(contract, _values(contract, spec), ns_to_stamp(0))
         self._messages = [
-            (
-                self.create_publisher(MESSAGE_TYPES[s.type], s.topic, SENSOR),
-                _message(s, spec),
-            )
-            for s in contract.inputs
+            (self.create_publisher(kind, topic, SENSOR), messages[topic])
+            for topic, kind in input_types(contract).items()
         ]
         self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 100)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
@@ -109,19 +103,16 @@ class FakeSensors(Node):
                 self.diagnostics["message"] = status.message
 
 
-def _message(source: ImageSource | VectorSource, spec: PolicySpec) -> Any:
-    """Return the message of one input, whose stamp is set anew each time it is sent."""
-    if isinstance(source, ImageSource):
-        camera = spec.camera(source.name)
+def _values(contract: RobotContract, spec: PolicySpec) -> dict[str, npt.NDArray[Any]]:
+    """Return noise for the cameras, constants for the vectors, and zeros for what was executed."""
+    noise = np.random.default_rng(0)
+    values: dict[str, npt.NDArray[Any]] = {
+        source.name: np.full(len(source.fields), VALUE, np.float32) for source in contract.vectors
+    }
+    for camera in spec.cameras:
         shape = (camera.height, camera.width, 3)
-        frame = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-        message = frame_to_image(frame, source, ns_to_stamp(0))
-    else:
-        message = MESSAGE_TYPES[source.type]()
-        value = 0.0 if source.name == EXECUTED_ACTION else VALUE
-        write_vector(message, source, np.full(len(source.fields), value, np.float32))
-    message.header.frame_id = source.frame_id
-    return message
+        values[camera.name] = noise.integers(0, 256, shape, dtype=np.uint8)
+    return {**values, EXECUTED_ACTION: np.zeros(spec.action_size, np.float32)}
 
 
 def _count(node: FakeSensors, signals: StopSignals) -> None:

@@ -1,0 +1,201 @@
+"""Cameras at full rate for a recorder, whose episode is then compared with what they sent.
+
+`ttm bench record` starts it beside `recorder_node`; nothing moves. Frames are numbered, and their stamps
+are as even as those of a camera with a clock of its own. A frame waits until those before have arrived:
+on a machine that is too slow, the cameras run slower than their stamps say, and nothing is lost on the way.
+
+    python -m ttm_policy.sensors.camera_load --ros-args -p contract:=robot.yaml -p out:=figures.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import rclpy
+from geometry_msgs.msg import TwistStamped
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm.datasets.episode_reader import EpisodeReader
+from ttm.policy.errors import UserError
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract.robot_contract import MOTION_TYPES
+from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.parameters import NodeParameters, Parameter
+from ttm_policy.qos import LATCHED
+from ttm_policy.sensors.numbered_frames import picture, read_numbers, write_number
+from ttm_policy.sensors.observation_messages import input_types, observation_messages
+from ttm_policy.stop_signals import StopSignals
+
+CAMERA = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+WAIT_S = 300.0
+"""The longest wait for the recorder to answer, and to save."""
+MOST_UNSEEN = 6
+"""So many frames may be on their way. Each publisher keeps more, should some have to be sent again."""
+SLOWEST = 20
+"""The run is given up if the cameras need so many times as long as they would on a quick machine."""
+BLOCK = 16
+"""So many frames are read from the episode at a time."""
+
+
+@dataclass(frozen=True)
+class CameraLoadParameters(NodeParameters):
+    """The parameters of `camera_load`."""
+
+    contract: Annotated[str, Parameter("YAML file of the topics.")] = ""
+    width: Annotated[int, Parameter("Width of the frames.", unit="pixels", minimum=320)] = 640
+    height: Annotated[int, Parameter("Height of the frames.", unit="pixels", minimum=16)] = 480
+    rate_hz: Annotated[
+        float, Parameter("Frames of each camera per second.", unit="Hz", positive=True)
+    ] = 30.0
+    seconds: Annotated[float, Parameter("How long to record.", unit="s", positive=True)] = 20.0
+    out: Annotated[str, Parameter("File for the figures, as JSON.", is_path=True)] = ""
+
+
+class CameraLoad(Node):
+    """Publishes numbered frames, joints and zero commands, and tells the recorder what to do."""
+
+    def __init__(self, signals: StopSignals) -> None:
+        super().__init__("camera_load")
+        declare_parameters(self, CameraLoadParameters)
+        self.parameters = given = read_parameters(self, CameraLoadParameters)
+        self._signals, self._contract = signals, load_contract(given.contract)
+        names = [source.name for source in self._contract.images]
+        self._frames = {n: picture(given.height, given.width, k) for k, n in enumerate(names)}
+        vectors = {s.name: np.zeros(len(s.fields), np.float32) for s in self._contract.vectors}
+        self._values: dict[str, npt.NDArray[Any]] = {**self._frames, **vectors}
+        self._sensors = {
+            topic: self.create_publisher(kind, topic, CAMERA)
+            for topic, kind in input_types(self._contract).items()
+        }
+        moving = {sink.topic for sink in self._contract.actions if sink.type in MOTION_TYPES}
+        self._commands = [self.create_publisher(TwistStamped, t, CAMERA) for t in moving]
+        self.create_subscription(String, "recorder_node/status", self._on_status, LATCHED)
+        self.status: dict[str, Any] = {}
+        self.number, self._begin_ns = 0, self.get_clock().now().nanoseconds
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(0.5 / given.rate_hz, self._publish, clock=steady)
+
+    def _on_status(self, message: String) -> None:
+        self.status = json.loads(message.data)
+
+    def _publish(self) -> None:
+        """Publish the next frames if their time has come."""
+        # The period in whole ns is never longer than a tick, so that each tick has its own frame.
+        stamp_ns = self._begin_ns + self.number * int(1e9 / self.parameters.rate_hz)
+        seen_ns = self.status.get("newest_ns", 0)
+        unseen = (stamp_ns - seen_ns) * 1e-9 * self.parameters.rate_hz
+        if (seen_ns and unseen > MOST_UNSEEN) or stamp_ns > self.get_clock().now().nanoseconds:
+            return
+        for frame in self._frames.values():
+            write_number(frame, self.number)
+        stamp = ns_to_stamp(stamp_ns)
+        for topic, message in observation_messages(self._contract, self._values, stamp).items():
+            self._sensors[topic].publish(message)
+        command = TwistStamped()
+        command.header.stamp = stamp
+        for publisher in self._commands:
+            publisher.publish(command)
+        self.number += 1
+
+    def record(self) -> dict[str, Any]:
+        """Let the recorder record an episode, and return the figures. Raises `UserError` if it fails."""
+        self._wait(lambda: self.status.get("newest_ns", 0) > 0, "does not see the cameras")
+        self._call(Trigger, "start", Trigger.Request())
+        self._wait(lambda: self._state == "recording", "does not record")
+        begin_s = time.monotonic()
+        last = self.number + round(self.parameters.seconds * self.parameters.rate_hz)
+        self._wait(lambda: self.number > last or self._failed, "is too slow")
+        streamed_s = time.monotonic() - begin_s
+        self._require_success()
+        self._call(SetBool, "stop", SetBool.Request(data=True))
+        self._wait(lambda: self.status["episodes"] == 1 or self._failed, "does not save")
+        self._require_success()
+        return {
+            "begin_s": begin_s,
+            "end_s": time.monotonic(),
+            "streamed_s": streamed_s,
+            "cadence": self.status["cadence"],
+            "cameras": self._compared(EpisodeReader.open(self.status["last"])),
+        }
+
+    @property
+    def _state(self) -> str:
+        return str(self.status.get("state"))
+
+    @property
+    def _failed(self) -> bool:
+        return bool(self.status.get("problem"))
+
+    def _require_success(self) -> None:
+        if self._failed:
+            raise UserError(f"the recorder gave up: {self.status['problem']}")
+
+    def _compared(self, episode: EpisodeReader) -> dict[str, dict[str, int]]:
+        """Return, for each camera, how many frames were sent, were lost on their way, and are in the file."""
+        found = {}
+        for source in self._contract.images:
+            starts = range(0, episode.num_samples, BLOCK)
+            blocks = [
+                episode.frames(source.name, k, min(k + BLOCK, episode.num_samples)) for k in starts
+            ]
+            numbers = np.unique(np.concatenate([read_numbers(block) for block in blocks]))
+            found[source.name] = {
+                "sent": int(numbers[-1] - numbers[0] + 1),
+                "gaps": int(self.status["lost"].get(source.topic, 0)),
+                "in_file": len(numbers),
+            }
+        return found
+
+    def _call(self, kind: Any, name: str, request: Any) -> None:
+        client = self.create_client(kind, f"recorder_node/{name}")
+        self._wait(client.service_is_ready, f"has no service {name}")
+        future = client.call_async(request)
+        self._wait(future.done, f"does not answer {name}")
+        if not future.result().success:
+            raise UserError(f"the recorder refused to {name}: {future.result().message}")
+
+    def _wait(self, done: Callable[[], bool], problem: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S + SLOWEST * self.parameters.seconds
+        while not done():
+            if self._signals.requested:
+                raise UserError("interrupted by a signal")
+            if time.monotonic() > deadline_s:
+                raise UserError(f"the recorder {problem}; see its messages above")
+            self._executor.spin_once(timeout_sec=0.05)
+
+
+def main() -> int:
+    """Let one episode be recorded, and write the figures. Return the exit code."""
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = CameraLoad(StopSignals())
+        figures = node.record()
+        Path(node.parameters.out).write_text(json.dumps(figures))
+        return 0
+    except UserError as error:
+        print(f"camera_load: error: {error}", file=sys.stderr, flush=True)
+        return 2
+    finally:
+        rclpy.try_shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

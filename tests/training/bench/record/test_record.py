@@ -1,0 +1,63 @@
+"""`ttm bench record`: made-up figures, and one short run. No test depends on time."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ttm.policy.errors import UserError
+from ttm.training.bench.processor_time import processor_s, used_between
+from ttm.training.bench.record.bench import cost, frames_per_core_second
+from ttm.training.bench.record.command import BenchRecordCommand
+from ttm.training.bench.record.measure import CameraFigures, RecordRun
+
+
+def test_what_never_arrived_is_not_lost_by_the_recorder() -> None:
+    assert CameraFigures("head", sent=100, gaps=3, in_file=97).lost == 0
+    assert CameraFigures("head", sent=100, gaps=3, in_file=95).lost == 2
+    assert CameraFigures("head", sent=100, gaps=3, in_file=99).never_arrived == 1
+
+
+def test_the_cost_is_that_of_a_recorded_second() -> None:
+    cameras = [CameraFigures(name, 300, 0, 300) for name in ("head", "wrist")]
+    run = RecordRun(cameras, "", processor_s=4.0, streamed_s=20.0)
+    assert frames_per_core_second(run) == 150
+    text = cost(run, 10.0)
+    assert "0.40 s of processor time for each recorded second" in text
+    assert "2.5 times as much, 150 frames a second" in text
+
+
+def test_processor_time_is_interpolated_and_unknown_for_a_process_that_is_gone() -> None:
+    assert used_between([(0.0, 1.0), (10.0, 6.0)], 2.0, 4.0) == pytest.approx(1.0)
+    assert processor_s(2**30) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seconds": 0.0}, "seconds"),
+        ({"cameras": 0}, "cameras"),
+        ({"width": 100}, "width"),
+        ({"jpeg_quality": 96}, "jpeg-quality"),
+    ],
+)
+def test_options_are_checked(options: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        BenchRecordCommand(**options).run()  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(find_spec("rclpy") is None, reason="ROS 2 is not here")
+def test_every_frame_that_arrives_is_in_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "record.json"
+    command = BenchRecordCommand(
+        seconds=1.0, rate_hz=10.0, cameras=1, width=320, height=16, json=out
+    )
+    assert command.run() == 0
+    figures = json.loads(out.read_text())
+    (camera,) = figures["cameras"]
+    assert camera["in_file"] >= 10
+    assert (camera["sent"], camera["lost"]) == (camera["in_file"], 0)
+    assert figures["processor_s"] > 0

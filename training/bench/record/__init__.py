@@ -1,0 +1,1 @@
+"""`ttm bench record`: whether the recorder keeps every frame that reaches it."""
