@@ -24,6 +24,13 @@ class DrivingParameters(LimitParameters):
     contract: ContractPath = ""
     spec: SpecSource = ""
     rate_hz: ControlRate = 0.0
+    policy: Annotated[
+        str,
+        Parameter(
+            "Name of the policy node in whose place the person drives. It drives until somebody touches "
+            "the controls, and again when he gives back. Empty for none."
+        ),
+    ] = ""
     max_age_s: Annotated[
         float,
         Parameter(

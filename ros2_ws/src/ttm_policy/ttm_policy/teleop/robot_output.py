@@ -14,8 +14,8 @@ from rclpy.node import Node
 
 from ttm.policy.errors import ObservationError
 from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.measured_goals import goal_sources, measured_goals
-from ttm_policy.contract.robot_contract import JOINT_TYPES, MOTION_TYPES, RobotContract
+from ttm_policy.contract.measured_goals import measured_goals
+from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.guards.command_echo import CommandEcho
@@ -60,20 +60,18 @@ class RobotOutput:
             topic: node.create_publisher(kind, topic, COMMAND)
             for topic, kind in self._codec.types().items()
         }
-        measured = _measured_only(contract)
+        measured = cockpit.measured
         self._is_blind = not measured.vectors
         self._inputs = Inputs(
             node, measured, replace(spec, cameras=()), lockstep=False, on_message=lambda: None
         )
         self._description = RobotDescription(node, self._limits)
-        self._is_goal = np.zeros(spec.action_size, np.bool_)
-        for sink in contract.actions:
-            self._is_goal[spec.action_slices[sink.name]] = sink.type in JOINT_TYPES
         slices = spec.action_slices
         self._places = {
             topic: np.concatenate([np.arange(spec.action_size)[slices[s.name]] for s in sinks])
             for topic, sinks in self._codec.sinks.items()
         }
+        self.moves = False
         self._last: dict[str, tuple[Vector, float]] = {}
 
     @property
@@ -106,15 +104,22 @@ class RobotOutput:
         wanted = np.where(np.isnan(wish), start, wish)
         known = np.isfinite(wanted)
         command = self._limits.apply(np.where(known, wanted, 0).astype(np.float32), observation)
-        goals.values = np.where(known & self._is_goal, command, np.nan).astype(np.float32)
+        goals.values = np.where(known & self._cockpit.is_goal, command, np.nan).astype(np.float32)
         self._publish(command, known)
+        self.moves = True
 
-    def stop(self) -> None:
-        """Send zero to all topics that move the robot. Joints and gripper keep their goals."""
+    def rest(self) -> None:
+        """Send zero once to all topics that move the robot. Joints and gripper keep their goals."""
+        if not self.moves:
+            return
+        self.moves = False
         self._limits.halt()
         stamp = self._node.get_clock().now().to_msg()
         for topic, message in self._codec.stop(stamp).items():
             self._send(topic, message)
+
+    def give_back(self) -> None:
+        """Do nothing, since no policy waits to drive."""
 
     def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
         messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
@@ -153,12 +158,3 @@ class RobotOutput:
         self._description.close()
         for publisher in self._publishers.values():
             self._node.destroy_publisher(publisher)
-
-
-def _measured_only(contract: RobotContract) -> RobotContract:
-    """Return the contract with the inputs that limits and goals of joints need, and no others."""
-    needed = {source.name for source in goal_sources(contract)}
-    if contract.workspace is not None:
-        needed.add(contract.workspace.position)
-    vectors = tuple(source for source in contract.vectors if source.name in needed)
-    return replace(contract, images=(), vectors=vectors, executed=None)

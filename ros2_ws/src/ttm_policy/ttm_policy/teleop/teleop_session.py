@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.clock import Clock
@@ -12,14 +13,42 @@ from rclpy.clock_type import ClockType
 from rclpy.node import Node
 
 from ttm.policy.errors import ObservationError
+from ttm_policy.inputs.person_command import PERIOD_S
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.drivers import Drivers
+from ttm_policy.teleop.policy_output import PolicyOutput
 from ttm_policy.teleop.robot_output import RobotOutput
 from ttm_policy.teleop.source import Source, Vector
 
-PERIOD_S = 0.02
-"""The time between two commands while somebody drives, in wall time."""
+
+class Output(Protocol):
+    """Where the person's wishes go."""
+
+    moves: bool
+    """Whether a wish is in force."""
+
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move now, or an empty text."""
+
+    def send(self, wish: Vector) -> None:
+        """Send a wish (A,). Raises `ObservationError` if that cannot be."""
+
+    def rest(self) -> None:
+        """Stop the robot if it moves. This is called again and again while nobody wants anything."""
+
+    def give_back(self) -> None:
+        """Let a policy drive again."""
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next command on."""
+
+    def flush(self) -> None:
+        """Wait until the last commands have arrived."""
+
+    def close(self) -> None:
+        """Destroy all topics."""
 
 
 class TeleopSession:
@@ -39,10 +68,11 @@ class TeleopSession:
         """on_change: called when `driver` or `problem` has changed."""
         self._node, self._on_change = node, on_change
         self._drivers = Drivers(make_sources(cockpit))
-        self._output = RobotOutput(
-            node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=self.step
+        self._output: Output = (
+            PolicyOutput(node, cockpit, parameters.policy)
+            if parameters.policy
+            else RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=self.step)
         )
-        self._moving = False
         self.problem = ""
         """Why the robot does not do what the person wants, or an empty text."""
         # On the steady clock, since simulated time may stand still.
@@ -52,7 +82,7 @@ class TeleopSession:
     @property
     def driver(self) -> str:
         """The name of the source that moves the robot now, or an empty text."""
-        return self._drivers.driver if self._moving else ""
+        return self._drivers.driver if self._output.moves else ""
 
     def step(self) -> None:
         """Send what the driver wants now. This is called at every `PERIOD_S`, and may be between."""
@@ -60,7 +90,9 @@ class TeleopSession:
         wish = self._drivers.wish(time.monotonic())
         refusal = self._send(wish) if wish is not None else ""
         if wish is None or refusal:
-            self._stop()
+            self._output.rest()
+        if self._drivers.give_back():
+            self._output.give_back()
         self.problem = refusal or self._drivers.problem or self._output.problem
         problem = _without_numbers(self.problem)
         if (self.driver, problem) != before:
@@ -76,7 +108,6 @@ class TeleopSession:
             self._output.send(wish)
         except ObservationError as error:
             return str(error)
-        self._moving = True
         return ""
 
     def take_limits(self, limits: Mapping[str, float]) -> None:
@@ -87,7 +118,7 @@ class TeleopSession:
         """Stop the robot, and let go of devices and topics."""
         self._node.destroy_timer(self._timer)
         self._drivers.close()
-        self._stop()
+        self._output.rest()
         self._output.flush()
         self._output.close()
 
@@ -96,11 +127,6 @@ class TeleopSession:
         level = DiagnosticStatus.WARN if self.problem else DiagnosticStatus.OK
         text = self.problem or (f"{self.driver} drives" if self.driver else "nobody drives")
         return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=text)
-
-    def _stop(self) -> None:
-        if self._moving:
-            self._output.stop()
-        self._moving = False
 
 
 def _without_numbers(problem: str) -> str:
