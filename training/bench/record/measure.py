@@ -16,7 +16,6 @@ from ttm.policy.errors import UserError
 from ttm.training.bench.processor_time import used_between, watch_processor
 from ttm.training.bench.record.options import BenchRecordOptions
 from ttm.training.robot.processes import running_nodes, simulation_environment
-from ttm_policy.parameters import RecorderParameters
 
 JOINTS = 7
 
@@ -83,15 +82,14 @@ def record_once(options: BenchRecordOptions) -> RecordRun:
 
 
 def _recorder(options: BenchRecordOptions, folder: Path) -> Mapping[str, Any]:
-    given = RecorderParameters(
-        folder=str(folder),
-        jpeg_quality=options.jpeg_quality,
-        instruction="keep every frame",
-        countdown_s=0.0,
-        max_delay_s=1.0,
-        min_fresh=0.0,
-    )
-    return vars(given)
+    return {
+        "folder": str(folder),
+        "jpeg_quality": options.jpeg_quality,
+        "instruction": "keep every frame",
+        "countdown_s": 0.0,
+        "max_delay_s": 1.0,
+        "min_fresh": 0.0,
+    }
 
 
 def _contract(cameras: int) -> dict[str, Any]:
