@@ -34,6 +34,7 @@ class RobotAndRecorder(Node):
     def __init__(self) -> None:
         super().__init__("recorder_node")
         self.forward: list[float] = []
+        self.times_s: list[float] = []
         self.called: list[str] = []
         self.instructions: list[str] = []
         self._joints = self.create_publisher(JointState, "joint_states", 10)
@@ -64,6 +65,7 @@ class RobotAndRecorder(Node):
         self._head.publish(grey)
 
     def _on_base(self, message: TwistStamped) -> None:
+        self.times_s.append(time.time())
         self.forward.append(message.twist.linear.x)
 
     def _serve_start(self, _: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
