@@ -76,6 +76,18 @@ def test_positions_of_controls_are_commands_of_the_contract(
     assert (forward, yaw) == (pytest.approx(0.5 * full), 0.0)
     assert wish.values[SPEC.action_slices["gripper"]] == 0.0
     assert web.wish(2.7) is None  # silent for longer than the time-out
+    assert not web.gives_back()  # a page that goes away stops the robot
+
+
+def test_a_policy_drives_again_only_when_a_page_says_so(source: tuple[Wheel, WebSource]) -> None:
+    wheel, web = source
+    wheel.take("a", 3.0)
+    wheel.release("b", back=True)
+    assert not web.gives_back()
+    wheel.release("a")
+    assert not web.gives_back()
+    wheel.take("a", 3.1)
+    wheel.release("a", back=True)
     assert web.gives_back()
     assert not web.gives_back()
 

@@ -5,7 +5,8 @@ carries again, and the action's own values:
 
 =========  ==============================  =====================================================
 take       -                               let this page drive
-release    -                               let go of the controls; never answered
+release    back bool                       let go of the controls, and let a policy drive again if `back`;
+                                           never answered
 steer      axes {name: -1 to 1}            positions of the controls; answered only if refused
 seen       -                               a frame was shown; never answered
 start      -                               begin an episode
@@ -101,7 +102,7 @@ Check = Callable[[Any], Any]
 
 ACTIONS: Mapping[str, Mapping[str, Check]] = {
     "take": {},
-    "release": {},
+    "release": {"back": _bool},
     "steer": {"axes": _axes},
     "seen": {},
     "start": {},

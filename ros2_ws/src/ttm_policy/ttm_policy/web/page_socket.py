@@ -124,7 +124,7 @@ class PageSocket:
         return "you drive"
 
     async def _release(self, request: PageRequest) -> str:
-        self.let_go()
+        self._wheel.release(self._name, back=request.values["back"])
         return ""
 
     async def _steer(self, request: PageRequest) -> str:

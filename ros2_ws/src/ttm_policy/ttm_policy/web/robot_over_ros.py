@@ -77,6 +77,7 @@ class RobotOverRos:
             "robot": spec.robot,
             "rate_hz": spec.rate_hz,
             "instructions": self._known,
+            "policy": self._parameters.policy,
             **self._layout,
         }
 
@@ -152,7 +153,12 @@ class RobotOverRos:
         """Return why the robot does not move, and what else is wrong, in whole sentences."""
         found = [self._session.problem] if self._session.problem else []
         if not found and not self._session.driver:
-            found.append("nobody drives: press Drive")
+            policy = self._parameters.policy
+            found.append(
+                f"{policy} drives, or waits: press Drive to take over"
+                if policy
+                else "nobody drives: press Drive"
+            )
         recorder = self._recorder
         if recorder is None:
             found.append(f"{self._parameters.recorder} is not heard; is it running?")

@@ -19,7 +19,6 @@ class WebSource:
 
     def __init__(self, wheel: Wheel, controls: Controls) -> None:
         self._wheel, self._controls = wheel, controls
-        self._released = self._drives = False
 
     @property
     def timeout_s(self) -> float:
@@ -29,8 +28,6 @@ class WebSource:
     def wish(self, now_s: float) -> Wish | None:
         """Return what the page asks for."""
         held = self._wheel.held(now_s)
-        self._released |= self._drives and held is None
-        self._drives = held is not None
         if held is None:
             return None
         axes, heard_s = held
@@ -38,9 +35,8 @@ class WebSource:
         return Wish(np.array(self._controls.still) if values is None else values, heard_s)
 
     def gives_back(self) -> bool:
-        """Return whether a page has let go of the controls since the last call."""
-        released, self._released = self._released, False
-        return released
+        """Return whether a page has asked for it. One that falls silent or goes away does not."""
+        return self._wheel.gives_back()
 
     def close(self) -> None:
         """Do nothing: the pages belong to the server."""

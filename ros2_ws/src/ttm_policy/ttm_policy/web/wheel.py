@@ -29,6 +29,7 @@ class Wheel:
         self._page: str | None = None
         self._axes: dict[str, float] = {}
         self._heard_s = 0.0
+        self._gives_back = False
 
     def take(self, page: str, now_s: float) -> None:
         """Let a page drive. Raises `UserError` if another one does."""
@@ -37,11 +38,18 @@ class Wheel:
                 raise UserError("somebody else drives; ask them to let go first")
             self._page, self._axes, self._heard_s = page, {}, now_s
 
-    def release(self, page: str) -> None:
-        """Take the controls from a page, if it has them."""
+    def release(self, page: str, *, back: bool = False) -> None:
+        """Take the controls from a page, if it has them. back: whether a policy is to drive again."""
         with self._lock:
             if self._page == page:
                 self._page, self._axes = None, {}
+                self._gives_back |= back
+
+    def gives_back(self) -> bool:
+        """Return whether a page has asked, since the last call, that a policy drives again."""
+        with self._lock:
+            asked, self._gives_back = self._gives_back, False
+            return asked
 
     def steer(self, page: str, axes: Axes, now_s: float) -> None:
         """Take the positions of the controls from the page that drives.

@@ -53,9 +53,9 @@ function ask(action, values = {}) {
   return new Promise(done => waiting.set(id, done));
 }
 
-function release() {
+function release(back = false) {  // back: a policy drives again; otherwise the robot stands still
   letGo = true;
-  tell("release");
+  tell("release", {back});
 }
 
 function tell(action, values = {}) {
@@ -155,7 +155,7 @@ function showState() {
   $("next-scene").disabled = !free;
   $("report").textContent = recorder?.problem || recorder?.cadence || "";
   $("report").className = recorder?.problem ? "bad" : "";
-  $("wheel").textContent = mine ? "Let go" : state.driver === "other" ? "Somebody else drives" : "Drive";
+  $("wheel").textContent = mine ? (facts.policy ? "Give back" : "Let go") : state.driver === "other" ? "Somebody else drives" : "Drive";
   $("wheel").classList.toggle("driving", mine);
   $("wheel").disabled = !state.driver || state.driver === "other";
   $("parts").inert = !mine;
@@ -283,7 +283,7 @@ addEventListener("keydown", event => {
 addEventListener("keyup", event => { if (pressed.delete(event.code)) steer(); });
 addEventListener("blur", () => { pressed.clear(); steer(); });
 document.addEventListener("visibilitychange", () => { if (document.hidden) release(); });
-addEventListener("pagehide", release);
+addEventListener("pagehide", () => release());
 
 let gamepad = {}, buttonWasDown = false;
 
@@ -312,7 +312,7 @@ setInterval(() => { readGamepad(); steer(); }, KEEP_MS / 2);
 
 $("wheel").onclick = () => {
   rest();
-  if (state.driver === "me") release();
+  if (state.driver === "me") release(Boolean(facts.policy));
   else ask("take");
   $("wheel").blur();  // the space bar belongs to the robot now
 };
