@@ -119,7 +119,7 @@ class PolicyParameters(LimitParameters):
     goal_timeout_s: Annotated[
         float,
         Parameter(
-            "Time after which a goal is aborted that does not say so itself; 0 for never.",
+            "Time limit of a goal that has none of its own; 0 for none.",
             unit="s",
             minimum=0,
             live=True,
@@ -128,8 +128,7 @@ class PolicyParameters(LimitParameters):
     preempt_goals: Annotated[
         bool,
         Parameter(
-            "Whether a new goal takes the place of the one that is being executed. If false, it is "
-            "refused.",
+            "Whether a new goal takes the place of the one in hand. If false, it is refused.",
             live=True,
         ),
     ] = False
