@@ -34,14 +34,19 @@ class Robot:
     """Ticks with one action, and receives the commands."""
 
     def __init__(self, node: Node, **parameters: Any) -> None:
-        self.node, self.ticks = node, 0
+        self.node, self.ticks, self.stops = node, 0, 0
         codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(node, codec, PolicyParameters(**parameters))
+        self.commands = CommandPublishers(
+            node, codec, PolicyParameters(**parameters), on_stop=self.count_stop
+        )
         self.got: dict[str, list[Any]] = {topic: [] for topic in codec.types()}
         for topic, kind in codec.types().items():
             node.create_subscription(kind, topic, self.got[topic].append, COMMAND)
         self._action = np.full(SPEC.action_size, 0.01, np.float32)
         self.wait(lambda: all(node.count_publishers(topic) for topic in self.got))
+
+    def count_stop(self) -> None:
+        self.stops += 1
 
     def tick(self) -> None:
         self.ticks += 1
@@ -91,12 +96,14 @@ def test_a_servo_travels_what_was_commanded_only_if_commands_are_sent_again(
         assert _travelled(got[-WINDOW:]) < 0.75
 
 
-def test_a_command_that_no_tick_follows_ends_with_zero(node: Node) -> None:
-    robot = Robot(node, lifespan_ticks=3.0)
+@pytest.mark.parametrize("command_rate_hz", [30.0, 0.0])
+def test_a_command_that_no_tick_follows_ends_with_zero(node: Node, command_rate_hz: float) -> None:
+    """Also one that is sent once, and the limits learn that the robot stands."""
+    robot = Robot(node, command_rate_hz=command_rate_hz, lifespan_ticks=3.0)
     robot.tick()
     robot.wait(robot.moves)
     robot.wait(lambda: not robot.moves())
-    assert robot.commands.expired == 1
+    assert (robot.commands.expired, robot.stops) == (1, 1)
     assert robot.got[SERVO][-1].twist.angular.z == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,13 @@ class CommandPublishers:
         codec: CommandCodec,
         parameters: PolicyParameters,
         echo: CommandEcho | None = None,
+        on_stop: Callable[[], None] = lambda: None,
     ):
-        """echo: what is to know of every command, so that it can tell those of others."""
-        self._node, self._codec, self._echo = node, codec, echo
+        """echo: what is to know of every command, so that it can tell those of others.
+
+        on_stop: called whenever the robot was stopped, since its next motion begins at rest.
+        """
+        self._node, self._codec, self._echo, self._on_stop = node, codec, echo, on_stop
         self.expired = 0
         """How often a command's lifespan ended before the next tick."""
         qos = LATCHED if parameters.lockstep else COMMAND
@@ -93,6 +98,7 @@ class CommandPublishers:
         """Send zero to all topics that move the robot, stamped with the time now."""
         self._held.stop()
         self._send(self._codec.stop(self._node.get_clock().now().to_msg()))
+        self._on_stop()
 
     def _keep_up(self) -> None:
         """Send what moves the robot once more. At the end of its lifespan stop the robot, once."""

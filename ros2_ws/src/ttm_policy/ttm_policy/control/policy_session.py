@@ -111,7 +111,9 @@ class PolicySession:
             on_watch=self._watch,
             on_e_stop=self._heed_e_stop,
         )
-        commands = CommandPublishers(node, loaded.codec, parameters, self._vigilance.echo)
+        commands = CommandPublishers(
+            node, loaded.codec, parameters, self._vigilance.echo, loaded.limits.halt
+        )
         self._commands = Helm(node, loaded, parameters, commands, self._vigilance.look_for_person)
         self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
         self._description = RobotDescription(node, loaded.limits)
