@@ -35,6 +35,7 @@ from ttm.policy.spec import PolicySpec
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 Number = TypeVar("Number", bool, int)
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class VectorStore(Protocol):
@@ -117,7 +118,7 @@ class EpisodeReader:
         They equal `actions` unless the recorder stored other ones, for instance because the actions
         of an expert were added to a policy's roll-out (DAgger).
         """
-        executed: Floats | None = self._optional("executed_actions", np.float32)
+        executed = self._optional("executed_actions", np.float32)
         return self.actions if executed is None else executed
 
     @property
@@ -128,10 +129,8 @@ class EpisodeReader:
         """
         weights = self._weights()
         if not usable_weights(weights).all():
-            what = (
-                f"data/{self.name}/loss_weights does not hold one weight of 0 or more for each tick"
-            )
-            raise damaged(self.path, what)
+            what = "loss_weights does not hold one weight of 0 or more for each tick"
+            raise damaged(self.path, f"data/{self.name}/{what}")
         return weights
 
     @property
@@ -215,7 +214,7 @@ class EpisodeReader:
             whole = getattr(stored, "shape", None) == ones.shape
             return np.asarray(stored if whole else np.nan, dtype=np.float32)
 
-    def _optional(self, key: str, dtype: Any) -> Any:
+    def _optional(self, key: str, dtype: type[Scalar]) -> npt.NDArray[Scalar] | None:
         if (kept := self._kept()) is not None:
             return np.asarray(kept[key], dtype=dtype) if key in kept else None
         with self._demo() as demo:
