@@ -44,7 +44,10 @@ class PageSocket:
         self._name = name
         self._robot, self._album = surroundings.robot, surroundings.album
         self._wheel = surroundings.wheel
-        self._socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=MOST_BYTES)
+        # JPEGs get no smaller by compression.
+        self._socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_S, max_msg_size=MOST_BYTES, compress=False
+        )
         self._unseen, self._refused = 0, 0
         self._shown: dict[str, Any] = {}
         self._calls = self._actions()
