@@ -196,7 +196,8 @@ class TrainOptions:
         require_portion(given("--average-decay", "--augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
-        require_at_least(0, given("--recall-weight", "--workers", "--threads", "--sight-tokens"))
+        require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
+        require_at_least(0, given("--sight-tokens"))
         self._check_optimizer()
         self._check_together()
 

@@ -141,6 +141,7 @@ def test_frozen_batch_norm_keeps_its_statistics(
         ({"recall_weight": 2.0}, "give --freeze-vision too, or leave it out"),
         ({"recall_weight": -1.0}, "--recall-weight is -1.0"),
         ({"weigh_changes": 0.0}, "--weigh-changes is 0.0"),
+        ({"weigh_policy": -1.0}, "--weigh-policy is -1.0"),
     ],
 )
 def test_options_that_do_not_fit_are_told(
