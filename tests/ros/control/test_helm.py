@@ -1,0 +1,131 @@
+"""Who commands the robot, and what the policy is told of it, between two ticks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import rclpy
+from builtin_interfaces.msg import Time
+
+from ttm.policy.errors import MissingObservation
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.command_codec import CommandCodec
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.control.control_loop import PolicyTick
+from ttm_policy.control.helm import Helm
+from ttm_policy.inputs.person_command import TIMEOUT_S, to_message
+from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy.parameters import PolicyParameters
+
+BASE, GRIPPER = SPEC.action_slices["base"].start, SPEC.action_slices["gripper"].start
+SEEN = {"joint_positions": np.zeros(9, np.float32)}
+OWN = np.full(SPEC.action_size, 0.01, np.float32)
+OWN[SPEC.binary_mask] = 1.0
+UNTOLD = StampedObservation(SEEN, 0, 0)
+
+
+class Commands:
+    """Notes what is sent to the robot."""
+
+    expired = 0
+
+    def __init__(self) -> None:
+        self.sent: list[float] = []
+
+    def publish(self, tick: PolicyTick, stamp: Time) -> None:
+        self.send(tick.command, stamp)
+
+    def send(self, command: np.ndarray, stamp: Time) -> None:
+        self.sent.append(float(command[BASE]))
+
+    def tell(self, action: np.ndarray) -> None: ...
+
+    def stop(self) -> None:
+        self.sent.append(0.0)
+
+
+class Robot:
+    """A helm whose person is seen, or is not."""
+
+    def __init__(self) -> None:
+        self.commands, self.seen = Commands(), True
+        self.node = rclpy.create_node("policy_node")
+        codec = CommandCodec(load_contract(), SPEC)
+        loaded: Any = SimpleNamespace(codec=codec, runner=SimpleNamespace(spec=SPEC))
+        commands: Any = self.commands
+        self.helm = Helm(self.node, loaded, PolicyParameters(), commands, self._look)
+        self.helm.is_open = True
+
+    def _look(self) -> dict[str, np.ndarray]:
+        if not self.seen:
+            raise MissingObservation("nothing is seen")
+        return SEEN
+
+    def tick(self) -> np.ndarray:
+        return self.helm.publish(PolicyTick(OWN, OWN), Time(), SEEN)
+
+    def hear(self, speed: float, person: str = "anna") -> None:
+        wish = np.zeros(SPEC.action_size, np.float32)
+        wish[BASE], wish[GRIPPER] = speed, np.nan
+        self.helm._heard_s -= 0.02  # since its last message
+        self.helm._receive(to_message(SPEC, wish, Time(), person))
+
+
+@pytest.fixture
+def robot() -> Iterator[Robot]:
+    rclpy.init()
+    made = Robot()
+    yield made
+    made.node.destroy_node()
+    rclpy.shutdown()
+
+
+def test_the_policy_is_told_what_the_person_did_since_its_last_tick(robot: Robot) -> None:
+    assert robot.tick()[BASE] == OWN[BASE]
+    assert robot.helm.with_executed(UNTOLD) is UNTOLD, "the policy knows its own command"
+    robot.hear(0.3)
+    robot.hear(0.4)
+    told = robot.helm.with_executed(UNTOLD).executed
+    assert told is not None
+    assert (told[BASE], told[GRIPPER]) == (np.float32(0.4), 1.0), "the gripper is kept as it was"
+    assert np.array_equal(robot.tick(), told)
+    assert robot.commands.sent == pytest.approx([0.01, 0.3, 0.4]), "the policy's tick sends nothing"
+    robot.helm.release()
+    told = robot.helm.with_executed(UNTOLD).executed
+    assert told is not None
+    assert (told[BASE], told[GRIPPER]) == (0.0, 1.0)
+    assert robot.tick()[BASE] == OWN[BASE]
+    assert robot.helm.with_executed(UNTOLD) is UNTOLD
+
+
+def test_what_the_robot_reports_stays(robot: Robot) -> None:
+    robot.hear(0.3)
+    reported = StampedObservation(SEEN, 0, 0, executed=OWN)
+    assert robot.helm.with_executed(reported) is reported
+
+
+def test_a_stop_of_the_policy_leaves_a_person_who_may_drive(robot: Robot) -> None:
+    robot.hear(0.3)
+    robot.helm.stop()
+    assert robot.commands.sent[-1] == pytest.approx(0.3)
+    robot.seen = False
+    robot.helm.stop()
+    assert robot.commands.sent[-1] == 0.0
+    robot.hear(0.3)
+    assert (robot.commands.sent[-1], robot.helm.problem) == (0.0, "nothing is seen")
+
+
+def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) -> None:
+    robot.hear(0.3)
+    robot.hear(-0.3, "ben")
+    assert robot.helm.person == "anna"
+    robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
+    robot.helm.watch()
+    assert "anna has been silent" in robot.helm.problem
+    robot.hear(-0.3, "ben")
+    assert (robot.helm.person, robot.commands.sent[-1]) == ("ben", pytest.approx(-0.3))
