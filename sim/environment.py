@@ -77,8 +77,10 @@ class PolicyEnv(Protocol):
     - `info["gap"]` is the gap of the episode. `info["go"]` says whether the robot may act now.
     - `info["right_choice"]` is what the cue asks for. `info["choice"]` is what the robot has chosen
       so far, or None. Once set, it does not change.
+    - `info["choices"]`, the names of all that can be chosen, is optional. It is needed where they differ
+      from one initial state to another, as objects do.
 
-    Other tasks have none of these four keys.
+    Other tasks have none of these keys.
     """
 
     policy_spec: PolicySpec

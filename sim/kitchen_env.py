@@ -36,8 +36,8 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     exactly that. A reset without a seed goes on with the random numbers of the last one.
 
     Tasks of the memory suite show a cue, hide it for a number of ticks, and hold the robot still
-    until "go" (`ttm.sim.tasks.memory.cue`). Their `info` has four more keys: `go`, whether the robot
-    may act now; `gap`, the ticks between cue and "go"; `right_choice`; and `choice`, the first that
+    until "go" (`ttm.sim.tasks.memory.cue`). Their `info` has more keys: `go`, whether the robot may
+    act now; `gap`, the ticks between cue and "go"; `choices` and `right_choice`; and `choice`, the first that
     the robot has made, or None.
 
     After each step `info["executed_action"]` is what the robot did: the action cut to the limits of
@@ -229,10 +229,12 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             "time_s": self.world.time_s,
         }
         if isinstance(self.task, CueTask):
+            start = start_of(self.world, CueState)
             info |= {
                 "go": self.task.go(self.world),
-                "gap": start_of(self.world, CueState).gap,
+                "gap": start.gap,
                 "choice": self._choice,
+                "choices": start.choices,
                 "right_choice": self.goal,
             }
         return info

@@ -120,8 +120,8 @@ class Freeze(Probe):
 class Swap(Probe):
     """Gives the robot, when it may act, the memory of an episode that was shown another cue.
 
-    The donor is the next numbered initial state that has another right choice. The same policy
-    drives it through a gap of the same length.
+    The donor is the next numbered initial state whose right choice is another, which can be chosen
+    in this state, too. The same policy drives it through a gap of the same length.
     """
 
     def __init__(self, trial: Trial):
@@ -199,19 +199,21 @@ def run_to_go(trial: Trial, seed: int, gap: int | None) -> tuple[int, dict[str, 
 
 
 def find_donor(trial: Trial) -> tuple[Donor, int]:
-    """Return the next initial state that has another right choice, and the gap for its episode.
+    """Return the next initial state of another right choice, and the gap for its episode.
 
-    Raises `UserError` if none of the next `MOST_DONORS` has.
+    That choice is one of this state's, if the environment tells them. Raises `UserError` if none of
+    the next `MOST_DONORS` states will do.
     """
     _, info = _reset(trial, trial.seed, trial.condition.gap)
-    own, gap = info["right_choice"], int(info["gap"])
+    own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
     for seed in range(trial.seed + 1, trial.seed + 1 + MOST_DONORS):
         _, info = _reset(trial, seed, gap)
-        if info["right_choice"] != own:
-            return Donor(seed, info["right_choice"]), gap
+        theirs = info["right_choice"]
+        if theirs != own and (choices is None or theirs in choices):
+            return Donor(seed, theirs), gap
     raise UserError(
-        f"task '{trial.task}': the {MOST_DONORS} initial states after {trial.seed} all ask for '{own}', "
-        "so that there is no memory of another cue; leave --probe swap out"
+        f"task '{trial.task}': the {MOST_DONORS} initial states after {trial.seed} all ask for '{own}', or "
+        "for what is not there, so that there is no memory of another cue; leave --probe swap out"
     )
 
 

@@ -24,7 +24,7 @@ from PIL import Image
 from ttm.datasets.frames import Frames
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION
 from ttm.policy.run.memory_attention import MEMORY, OUTPUTS, Floats, Which, cell_centres
-from ttm.sim.memory_picture.trace import PROPRIOCEPTION, MemoryTrace
+from ttm.sim.memory_picture.trace import PROPRIOCEPTION, SIGHT, MemoryTrace
 
 DPI = 100
 INK, FAINT, RULE = "#1a1a1a", "#666666", "#b8b8b8"
@@ -33,6 +33,7 @@ CAMERA_COLOURS = ("#E69F00", "#D55E00", "#F0E442", "#8C510A")
 OTHER_COLOURS = MappingProxyType(
     {
         PROPRIOCEPTION: "#009E73",
+        SIGHT: "#882255",
         PREVIOUS_ACTION: "#CC79A7",
         INSTRUCTION: "#56B4E9",
         OUTPUTS: "#999999",

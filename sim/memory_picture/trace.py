@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ttm.datasets.frames import Frames
 from ttm.policy.network.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
+from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.run.attention_recorder import record_attention
 from ttm.policy.run.memory_attention import MEMORY, OUTPUTS, Floats, MemoryAttention, Which
 from ttm.policy.run.runner import PolicyRunner
@@ -19,6 +20,8 @@ from ttm.policy.spec import PolicySpec
 
 PROPRIOCEPTION = "proprioception"
 """The source that stands for all proprioception vectors together."""
+SIGHT = "sight memory"
+"""The source that stands for all tokens of the sight memory together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +74,8 @@ class MemoryTrace:
 
     @cached_property
     def shares(self) -> dict[Which, dict[str, Floats]]:
-        """Direction -> source -> (T,) its share at every tick; proprioception is one source."""
+        """Direction -> source -> (T,) its share at every tick; all proprioception is one source, and so is
+        the sight memory."""
         return {which: self._shares(which) for which in self.directions}
 
     @cached_property
@@ -116,6 +120,7 @@ class MemoryTrace:
         names = [vector.name for vector in self.spec.proprioception]
         members = {MEMORY: [MEMORY], **{camera: [camera] for camera in self.frames}}
         members |= {PROPRIOCEPTION: names} if names else {}
+        members |= {SIGHT: list(SIGHT_SOURCES)} if SIGHT_SOURCES[0] in ticks[0] else {}
         members |= {
             name: [name] for name in (PREVIOUS_ACTION, INSTRUCTION, OUTPUTS) if name in ticks[0]
         }

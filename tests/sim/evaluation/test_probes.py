@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,27 @@ def test_swap_takes_the_memory_of_the_next_state_of_another_cue(env: Env) -> Non
         cues.append(info["right_choice"])
     assert cues == ["red"] * probe.donor.seed + ["blue"]
     assert len(actor.instructions) == 2, "the donor's episode, then this one"
+
+
+def test_the_donor_asks_for_something_that_this_state_has(
+    env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = env.unwrapped
+    asked = {0: "red", 1: "jar", 2: "red", 3: "blue"}
+    monkeypatch.setattr(
+        type(point),
+        "_info",
+        lambda self: {"gap": 1, "right_choice": asked[self.seed], "choices": ("red", "blue")},
+    )
+    reset = type(point).reset
+
+    def numbered(self: Any, *, seed: int | None = None, options: dict[str, Any]) -> Any:
+        self.seed = seed
+        return reset(self, seed=seed, options=options)
+
+    monkeypatch.setattr(type(point), "reset", numbered)
+    donor, _ = find_donor(trial(env, "swap"))
+    assert (donor.seed, donor.choice) == (3, "blue")
 
 
 def test_the_donor_waits_as_long_where_the_gap_was_drawn(env: Env) -> None:

@@ -120,6 +120,15 @@ def test_trace_is_what_a_runner_does(spec: PolicySpec, episodes: Path) -> None:
     )
 
 
+def test_the_sight_memory_is_one_of_the_sources(spec: PolicySpec, episodes: Path) -> None:
+    sighted = replace(small_policy(spec).config, sight_tokens=2)
+    trace = trace_episode(Policy(spec, sighted).eval(), open_dataset(episodes)[0], "an episode")
+    for which in ("read", "write"):
+        shares = trace.shares[which]
+        np.testing.assert_allclose(sum(shares.values()), np.ones(TICKS), atol=1e-5)
+        assert shares["sight memory"].min() > 0
+
+
 def test_pictures_with_erase_and_add_leave_writing_out(trace: Callable[..., MemoryTrace]) -> None:
     whole, read_only = trace(), trace(write="erase_add", initial_memory="learned")
     assert read_only.directions == ("read",)

@@ -15,7 +15,7 @@ from ttm.sim.tasks.memory.cue import GAPS, OPTIONS, CueTask
 from ttm.sim.tasks.memory.sequence import SequenceState
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, TASK_NAMES, load_task
 
-KEYS = {"go", "gap", "choice", "right_choice"}
+KEYS = {"go", "gap", "choice", "choices", "right_choice"}
 EXPERT_SEEDS = range(20)
 
 
