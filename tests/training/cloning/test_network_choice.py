@@ -75,7 +75,7 @@ def test_a_resumed_training_keeps_its_core(command: Make) -> None:
         UserError, match=r"has num_layers=2, but the core of .*last.safetensors has num_layers=1"
     ):
         command(core_options=("num_layers=2",), resume=True, **small).run()
-    assert command(resume=True, **{**small, "steps": 2}).run() == 0
+    assert command(resume=True, resume_anyway=True, **{**small, "steps": 2}).run() == 0
 
 
 def test_fine_tuning_keeps_the_core_unless_another_is_asked_for(
@@ -101,7 +101,12 @@ def test_fine_tuning_keeps_the_core_unless_another_is_asked_for(
     assert core_name(cores[2]) == "tlb"
     assert (
         command(
-            resume=True, init=last, out=tmp_path / "other", core="tlb", **{**small, "steps": 2}
+            resume=True,
+            resume_anyway=True,
+            init=last,
+            out=tmp_path / "other",
+            core="tlb",
+            **{**small, "steps": 2},
         ).run()
         == 0
     )
