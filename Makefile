@@ -14,7 +14,7 @@ demo: install egl
 test: install egl
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile
 
 install: $(INSTALLED)
 

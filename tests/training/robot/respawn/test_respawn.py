@@ -45,7 +45,7 @@ def test_a_short_episode_is_spared_and_counts_for_the_next_one(tmp_path: Path) -
 
 
 def test_the_process_is_killed_at_the_tick_in_the_file(tmp_path: Path) -> None:
-    path, process = tmp_path / "memory.npz", _process("input()")
+    path, process = tmp_path / "memory.npz", _process("import time; time.sleep(600)")
     killer = Killer(path, seed=0, latest_tick=1)
     killer.look(process)  # no file yet
     path.write_bytes(b"half a file")
@@ -73,7 +73,7 @@ def test_only_a_crash_is_followed_by_another_start(
 
 
 def test_a_running_node_is_left_alone() -> None:
-    nodes = {"policy_node": _process("input()")}
+    nodes = {"policy_node": _process("import time; time.sleep(600)")}
     assert not start_after_crash(nodes, "policy_node", os.environ)
     nodes["policy_node"].kill()
     nodes["policy_node"].wait()
