@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,9 @@ from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.bench.faults.options import FaultsOptions
-from ttm.training.bench.memory_growth import watch_memory
-from ttm.training.robot.processes import run_program, running_nodes, simulation_environment
+from ttm.training.bench.watched_nodes import run_beside, some_instruction
+from ttm.training.robot.processes import run_program
 
-INSTRUCTION = "pick up the red can"
-"""Used if the checkpoint knows no instruction; otherwise its first one is."""
 MAX_AGE_S = 0.5
 """Largest accepted age of an observation."""
 START_S = 600.0
@@ -47,7 +44,7 @@ def run_nodes(options: FaultsOptions) -> FaultsRun:
         if run_program("faults.strict_contract", {"out": contract}):
             raise UserError("the contract could not be written; see the message above")
         policy: dict[str, Any] = {"checkpoint": str(checkpoint), "contract": contract}
-        policy["instruction"] = next(iter(loaded.known_instructions), INSTRUCTION)
+        policy["instruction"] = some_instruction(loaded)
         policy["use_sim_time"] = True  # so that the clock can fail, too
         policy["max_age_s"] = MAX_AGE_S
         blind_after_s = MAX_AGE_S + loaded.spec.control_dt_s + options.slack_s
@@ -59,15 +56,7 @@ def run_nodes(options: FaultsOptions) -> FaultsRun:
             "seed": options.seed,
             "out": str(out),
         }
-        nodes = {"policy_node": policy, "faults.campaign": campaign}
-        with running_nodes(nodes, simulation_environment()) as processes:
-            memory = watch_memory(
-                processes["policy_node"],
-                processes["faults.campaign"],
-                START_S + options.minutes * 60.0,
-            )
-        if not out.is_file():
-            raise UserError("the nodes did not run to the end; see their messages above")
-        seen = json.loads(out.read_text())
+        limit_s = START_S + options.minutes * 60.0
+        seen, memory = run_beside(policy, "faults.campaign", campaign, limit_s)
     memory = [sample for sample in memory if sample[0] >= seen["started_s"]]
     return FaultsRun(seen["trials"], memory, blind_after_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,15 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.memory_growth import watch_memory
 from ttm.training.bench.ros.options import RosOptions
-from ttm.training.robot.processes import running_nodes, simulation_environment
+from ttm.training.bench.watched_nodes import run_beside, some_instruction
 
-INSTRUCTION = "pick up the red can"
-"""Used if the checkpoint knows no instruction; otherwise its first one is."""
 START_S = 300.0
 """The longest time until the first action, and from the last one until the sensors end."""
 
@@ -45,16 +40,8 @@ def run_nodes(options: RosOptions) -> RosRun:
         policy = {"checkpoint": str(checkpoint), "instruction": instruction, "contract": contract}
         sensors: dict[str, Any] = {"spec": spec, "contract": contract, "out": str(out)}
         sensors |= {"rate_hz": float(options.sensors_hz), "seconds": options.minutes * 60.0}
-        nodes = {"policy_node": policy, "sensors.fake_sensors": sensors}
-        with running_nodes(nodes, simulation_environment()) as processes:
-            memory = watch_memory(
-                processes["policy_node"],
-                processes["sensors.fake_sensors"],
-                START_S + options.minutes * 60.0,
-            )
-        if not out.is_file():
-            raise UserError("the nodes did not run to the end; see their messages above")
-        seen = json.loads(out.read_text())
+        limit_s = START_S + options.minutes * 60.0
+        seen, memory = run_beside(policy, "sensors.fake_sensors", sensors, limit_s)
     arrivals = seen["arrivals_s"]
     memory = [sample for sample in memory if arrivals and sample[0] >= arrivals[0]]
     return RosRun(arrivals, memory, seen["diagnostics"])
@@ -68,8 +55,7 @@ def _policy_at(options: RosOptions) -> Iterator[tuple[Path, str, str]]:
     with tempfile.TemporaryDirectory(prefix="ttm_bench_") as folder:
         path = Path(folder) / "policy.safetensors"
         save_checkpoint(path, policy, info)
-        instruction = next(iter(policy.known_instructions), INSTRUCTION)
-        yield path, policy.spec.to_json(), instruction
+        yield path, policy.spec.to_json(), some_instruction(policy)
 
 
 @contextmanager

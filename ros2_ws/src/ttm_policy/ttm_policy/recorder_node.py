@@ -13,13 +13,11 @@ import sys
 import traceback
 from contextlib import ExitStack
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm_policy.declare import declare_parameters, read_parameters
@@ -27,6 +25,7 @@ from ttm_policy.parameters import RecorderParameters
 from ttm_policy.recording.key_calls import KeyCalls
 from ttm_policy.recording.keys import HELP, Keys
 from ttm_policy.recording.recorder import Recorder
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 from ttm_policy.terminal import raw_terminal, read_key
 
@@ -135,19 +134,12 @@ def _spin(node: RecorderNode, signals: StopSignals) -> int:
 
 def _run() -> int:
     signals = StopSignals()
+    node = RecorderNode()
     try:
-        node = RecorderNode()
-        try:
-            return _spin(node, signals)
-        finally:
-            node.close()
-            node.destroy_node()
-    except UserError as error:
-        print(f"recorder_node: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    except Exception:
-        traceback.print_exc()
-        return 1
+        return _spin(node, signals)
+    finally:
+        node.close()
+        node.destroy_node()
 
 
 def main() -> int:
@@ -155,11 +147,7 @@ def main() -> int:
 
     Returns the exit code: 0 after a signal or the key `q`, 2 for bad parameters, 1 for a failure.
     """
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        return _run()
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("recorder_node", _run)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium
-import rclpy
-from rclpy.signals import SignalHandlerOptions
 
-from ttm.policy.errors import UserError
 from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks, tasks_of
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
 from ttm_policy.simulator.episodes import Episodes
 from ttm_policy.simulator.robot_node import SimNode
@@ -82,28 +80,20 @@ def _serve_person(node: SimNode, env: Env, signals: StopSignals) -> int:
 
 
 def _run() -> int:
+    node = SimNode()
     try:
-        node = SimNode()
-        try:
-            return _serve(node)
-        finally:
-            node.destroy_node()
-    except UserError as error:
-        print(f"sim_node: error: {error}", file=sys.stderr, flush=True)
-        return 2
+        return _serve(node)
+    finally:
+        node.destroy_node()
 
 
 def main() -> int:
     """Run all episodes.
 
-    Returns the exit code: 0 after the last episode, 1 if the policy gave no commands, 2 for bad
-    parameters, 130 after a signal.
+    Returns the exit code: 0 after the last episode, 1 if the policy gave no commands or for a failure,
+    2 for bad parameters, 130 after a signal.
     """
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        return _run()
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("sim_node", _run)
 
 
 if __name__ == "__main__":

@@ -10,78 +10,40 @@ soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 from __future__ import annotations
 
 import sys
-import traceback
 from contextlib import ExitStack
-from dataclasses import asdict
 
-import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
-from ttm.policy.errors import UserError
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.declare import read_parameters
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.recording.keys import HELP, Keys
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 from ttm_policy.teleop.cockpit import load_cockpit
 from ttm_policy.teleop.devices import make_source
+from ttm_policy.teleop.driving_node import END_WITHIN_S, DrivingNode
 from ttm_policy.teleop.recorder_calls import RecorderCalls
-from ttm_policy.teleop.teleop_session import TeleopSession
 from ttm_policy.terminal import raw_terminal
 
-END_WITHIN_S = 1.8
-"""The longest time from a signal to the end of the process, in seconds."""
 
-
-class TeleopNode(Node):
-    """A `TeleopSession` with its parameters and diagnostics."""
+class TeleopNode(DrivingNode):
+    """Drives by the one device that the parameter `source` names."""
 
     def __init__(self) -> None:
         """Connect everything. Raises `UserError` for parameters and files that do not fit."""
-        super().__init__("teleop_node")
-        declare_parameters(self, TeleopParameters, self._on_parameters)
+        super().__init__("teleop_node", TeleopParameters)
         parameters = read_parameters(self, TeleopParameters)
         self.keys = Keys()
-        self.session: TeleopSession | None = None
         self._recorder = RecorderCalls(self, parameters.recorder) if parameters.recorder else None
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.session = TeleopSession(
-            self,
+        self.drive(
             load_cockpit(parameters),
             parameters,
             lambda cockpit: [make_source(self, cockpit, parameters, self._on_key)],
-            self._publish_diagnostics,
         )
-        # On the steady clock, since simulated time may stand still.
-        self.create_timer(
-            1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
-
-    def _on_parameters(self) -> None:
-        if self.session is not None:
-            self.session.take_limits(asdict(read_parameters(self, TeleopParameters)))
-
-    def close(self) -> None:
-        """Stop the robot, and wait until it has received that."""
-        if self.session is not None:
-            self.session.close()
-            self.session = None
 
     def _on_key(self, key: str) -> None:
         if key == "q" or self._recorder is not None:
             self.keys.handle(key, self._recorder)
-
-    def _publish_diagnostics(self) -> None:
-        if self.session is None:
-            return
-        status = self.session.diagnosis(f"{self.get_fully_qualified_name()}: teleop")
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(message)
 
 
 def _spin(node: TeleopNode, signals: StopSignals) -> None:
@@ -97,19 +59,12 @@ def _spin(node: TeleopNode, signals: StopSignals) -> None:
 
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
+    node = TeleopNode()
     try:
-        node = TeleopNode()
-        try:
-            _spin(node, signals)
-        finally:
-            node.close()
-            node.destroy_node()
-    except UserError as error:
-        print(f"teleop_node: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    except Exception:
-        traceback.print_exc()
-        return 1
+        _spin(node, signals)
+    finally:
+        node.close()
+        node.destroy_node()
     return 0
 
 
@@ -118,11 +73,7 @@ def main() -> int:
 
     Returns the exit code: 0 after a signal or `q`, 2 for bad parameters, 1 for a failure.
     """
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        return _run()
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("teleop_node", _run)
 
 
 if __name__ == "__main__":

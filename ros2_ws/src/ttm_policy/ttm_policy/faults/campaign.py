@@ -21,9 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import rclpy
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -32,6 +30,7 @@ from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.faults.failing_robot import FailingRobot
 from ttm_policy.faults.table import FAULTS, Fault
 from ttm_policy.parameters import NodeParameters, Parameter
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 
 VALUE = 0.1
@@ -180,7 +179,7 @@ def _read() -> CampaignParameters:
     return parameters
 
 
-def _run(signals: StopSignals) -> None:
+def _run_campaign(signals: StopSignals) -> None:
     parameters = _read()
     spec = PolicySpec.from_json(parameters.spec)
     robot = FailingRobot(load_contract(parameters.contract), spec, _observation(spec))
@@ -195,17 +194,17 @@ def _run(signals: StopSignals) -> None:
         Path(parameters.out).write_text(json.dumps(figures))
 
 
+def _run() -> int:
+    try:
+        _run_campaign(StopSignals())
+    except TimeoutError as error:
+        raise UserError(str(error)) from error
+    return 0
+
+
 def main() -> int:
     """Run a campaign until its end or a signal, and return the exit code."""
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        _run(StopSignals())
-    except (UserError, TimeoutError) as error:
-        print(f"campaign: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    finally:
-        rclpy.try_shutdown()
-    return 0
+    return run_with_ros("campaign", _run)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import rclpy
 from geometry_msgs.msg import TwistStamped
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
@@ -38,6 +36,7 @@ from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import LATCHED
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.sensors.numbered_frames import picture, read_numbers, write_number
 from ttm_policy.sensors.observation_messages import input_types, observation_messages
 from ttm_policy.stop_signals import StopSignals
@@ -182,19 +181,16 @@ class CameraLoad(Node):
             self._executor.spin_once(timeout_sec=0.05)
 
 
+def _run() -> int:
+    node = CameraLoad(StopSignals())
+    figures = node.record()
+    Path(node.parameters.out).write_text(json.dumps(figures))
+    return 0
+
+
 def main() -> int:
     """Let one episode be recorded, and write the figures. Return the exit code."""
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        node = CameraLoad(StopSignals())
-        figures = node.record()
-        Path(node.parameters.out).write_text(json.dumps(figures))
-        return 0
-    except UserError as error:
-        print(f"camera_load: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("camera_load", _run)
 
 
 if __name__ == "__main__":

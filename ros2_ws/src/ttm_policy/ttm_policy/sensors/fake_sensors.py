@@ -17,14 +17,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Float32MultiArray
 
-from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields, ns_to_stamp
@@ -32,6 +29,7 @@ from ttm_policy.contract.robot_contract import EXECUTED_ACTION, RobotContract
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import SENSOR
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.sensors.observation_messages import input_types, observation_messages
 from ttm_policy.stop_signals import StopSignals
 
@@ -125,17 +123,14 @@ def _count(node: FakeSensors, signals: StopSignals) -> None:
         Path(node.parameters.out).write_text(json.dumps(figures))
 
 
+def _run() -> int:
+    _count(FakeSensors(), StopSignals())
+    return 0
+
+
 def main() -> int:
     """Publish until the time is over or a signal comes. Return the exit code."""
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        _count(FakeSensors(), StopSignals())
-        return 0
-    except UserError as error:
-        print(f"fake_sensors: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("fake_sensors", _run)
 
 
 if __name__ == "__main__":

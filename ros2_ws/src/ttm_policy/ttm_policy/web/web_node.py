@@ -10,25 +10,17 @@ contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
 from __future__ import annotations
 
 import sys
-import traceback
-from dataclasses import asdict
 from pathlib import Path
 
-import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 
-from ttm.policy.errors import UserError
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.declare import read_parameters
 from ttm_policy.parameters import WebParameters
+from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 from ttm_policy.teleop.cockpit import Cockpit, load_cockpit
 from ttm_policy.teleop.default_controls import default_keyboard
-from ttm_policy.teleop.teleop_session import TeleopSession
+from ttm_policy.teleop.driving_node import END_WITHIN_S, DrivingNode
 from ttm_policy.web.access import is_loopback, new_token, require_token
 from ttm_policy.web.album import Album
 from ttm_policy.web.layout import page_controls, page_layout
@@ -38,18 +30,13 @@ from ttm_policy.web.server import WebServer
 from ttm_policy.web.web_source import WebSource
 from ttm_policy.web.wheel import Wheel
 
-END_WITHIN_S = 1.8
-"""The longest time from a signal to the end of the process, in seconds."""
 
-
-class WebNode(Node):
+class WebNode(DrivingNode):
     """A `TeleopSession` whose source is the web page, and the page's server."""
 
     def __init__(self) -> None:
         """Connect everything. Raises `UserError` for parameters that do not fit."""
-        super().__init__("web_node")
-        self.session: TeleopSession | None = None
-        declare_parameters(self, WebParameters, self._on_parameters)
+        super().__init__("web_node", WebParameters)
         parameters = read_parameters(self, WebParameters)
         token = parameters.token or new_token()
         require_token(token)
@@ -61,7 +48,7 @@ class WebNode(Node):
         def make_sources(_: Cockpit) -> list[WebSource]:
             return [WebSource(wheel, controls)]
 
-        self.session = session = TeleopSession(self, cockpit, parameters, make_sources)
+        session = self.drive(cockpit, parameters, make_sources)
         layout = page_layout(cockpit.contract, cockpit.spec, drives)
         robot = RobotOverRos(self, parameters, cockpit, session, layout)
         self._album = Album(Path(parameters.folder).expanduser())
@@ -71,10 +58,6 @@ class WebNode(Node):
             parameters.host,
             parameters.port,
         )
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        # On the steady clock, since simulated time may stand still.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(1.0, self._publish_diagnostics, clock=steady)
         self._host = parameters.host
 
     def serve(self) -> None:
@@ -94,44 +77,23 @@ class WebNode(Node):
 
     def close(self) -> None:
         """Stop the robot, and end the server."""
-        if self.session is not None:
-            self.session.close()
-            self.session = None
+        super().close()
         self._server.close()
         self._album.close()
-
-    def _on_parameters(self) -> None:
-        if self.session is not None:
-            self.session.take_limits(asdict(read_parameters(self, WebParameters)))
-
-    def _publish_diagnostics(self) -> None:
-        if self.session is None:
-            return
-        status = self.session.diagnosis(f"{self.get_fully_qualified_name()}: teleop")
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(message)
 
 
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
+    node = WebNode()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
     try:
-        node = WebNode()
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        try:
-            node.serve()
-            while not signals.requested:
-                executor.spin_once(timeout_sec=0.1)
-        finally:
-            node.close()
-            node.destroy_node()
-    except UserError as error:
-        print(f"web_node: error: {error}", file=sys.stderr, flush=True)
-        return 2
-    except Exception:
-        traceback.print_exc()
-        return 1
+        node.serve()
+        while not signals.requested:
+            executor.spin_once(timeout_sec=0.1)
+    finally:
+        node.close()
+        node.destroy_node()
     return 0
 
 
@@ -140,11 +102,7 @@ def main() -> int:
 
     Returns the exit code: 0 after a signal, 2 for bad parameters, 1 for a failure.
     """
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
-        return _run()
-    finally:
-        rclpy.try_shutdown()
+    return run_with_ros("web_node", _run)
 
 
 if __name__ == "__main__":
