@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not here")
-os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+from ttm.training.robot.ros_domain import claim_ros_domain
+
+os.environ["ROS_DOMAIN_ID"] = str(claim_ros_domain())
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

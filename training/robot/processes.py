@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ttm.training.robot.ros_domain import claim_ros_domain
 from ttm.training.robot.ros_install import require_rclpy
 
 LOOK_S = 0.02
@@ -42,11 +43,14 @@ def run_program(module: str, options: Mapping[str, Any]) -> int:
 
 
 def simulation_environment() -> dict[str, str]:
-    """Return an environment that keeps commands from real robots and other simulations."""
+    """Return an environment that keeps commands from real robots and other simulations.
+
+    Raises `UserError` if no ROS domain is free.
+    """
     environment = dict(os.environ)
     environment.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    # Ports of domains above 101 may be in use (ROS documentation).
-    environment.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    if "ROS_DOMAIN_ID" not in environment:
+        environment["ROS_DOMAIN_ID"] = str(claim_ros_domain())
     names = ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")
     settings = " ".join(f"{name}={environment[name]}" for name in names)
     print(f"to look in: export {settings}", flush=True)

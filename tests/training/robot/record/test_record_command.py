@@ -17,6 +17,7 @@ from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
 from ttm.training.robot.record.command import RecordCommand
+from ttm.training.robot.ros_domain import claim_ros_domain
 from ttm_policy.parameters import (
     NodeParameters,
     RecorderParameters,
@@ -73,7 +74,7 @@ def test_keys_of_a_terminal_are_answered(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path), "--instruction", "wave"],
         stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**os.environ, "ROS_DOMAIN_ID": str(1 + os.getpid() % 100),
+        env={**os.environ, "ROS_DOMAIN_ID": str(claim_ros_domain()),
              "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"},
     )  # fmt: skip
     os.close(theirs)
