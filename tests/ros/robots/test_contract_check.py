@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,13 @@ import pytest
 import yaml
 
 ROBOTS = ("fetch", "turtlebot_arm")
+WAIT_S = 180.0
+"""Far more than any robot needs to be heard; a test that waits this long has failed."""
+LISTEN_S = 1.5
+TIMING = re.compile(
+    r"it was silent for|it is slower than the|is [0-9.]+ s older than|its stamps are [0-9.]+ s "
+)
+"""Remarks on rate, silence, skew and age, of which a busy machine may be the cause."""
 
 
 def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
@@ -22,9 +31,29 @@ def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
     return _run(*module)
 
 
+def _check_until(fits: Callable[[str], bool], contract: Path, **options: Any) -> tuple[int, str]:
+    """Check again for longer until the output fits: a busy machine may need long to discover a robot."""
+    seconds, deadline_s = LISTEN_S, time.monotonic() + WAIT_S
+    while True:
+        code, output = _check(contract, seconds, **options)
+        if fits(output):
+            return code, output
+        assert time.monotonic() < deadline_s, output
+        seconds = min(2 * seconds, WAIT_S / 4)
+
+
+def _remarks(output: str) -> list[str]:
+    """The lines below those of the topics."""
+    return [line.strip() for line in output.splitlines() if line.startswith(" " * 7)]
+
+
+def _has(*words: str) -> Callable[[str], bool]:
+    return lambda output: all(word in output for word in words)
+
+
 def _run(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=180
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=2 * WAIT_S
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -34,13 +63,22 @@ def test_the_shipped_contract_fits_the_robots_own_interface(
     start_robot: Any, untrained: Any, config: Path, name: str
 ) -> None:
     start_robot(name)
-    checkpoint = untrained(name)
-    code, output = _check(config / f"{name}.yaml", 4.0, checkpoint=str(checkpoint))
-    # On a busy machine the fake robot may be slower than it wants to be.
-    assert "slower" in output or "silent" in output or code == 0, output
-    assert "no message" not in output
-    assert "ok     cmd_vel" in output
-    assert "Hz" in output
+    options = {"checkpoint": str(untrained(name)), "max_age_s": 2 * WAIT_S}
+    contract = config / f"{name}.yaml"
+
+    def misfits(output: str) -> list[str]:
+        return [remark for remark in _remarks(output) if not TIMING.search(remark)]
+
+    code, output = _check_until(lambda text: not misfits(text), contract, **options)
+    assert code == bool(_remarks(output)), output
+    marks = {words[1]: words[0] for line in output.splitlines() if len(words := line.split()) > 1}
+    data = yaml.safe_load(contract.read_text())
+    for entry in data["observations"].values():
+        assert entry["topic"] in marks
+        assert re.search(rf"{entry['topic']} +[0-9.]+ Hz", output)
+    for entry in data["actions"].values():
+        assert marks[entry["topic"]] == "ok"
+    assert marks["robot_description"] == "ok"
 
 
 def test_without_a_robot_every_topic_is_missing(config: Path) -> None:
@@ -76,9 +114,7 @@ def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path)
         robot["description"] = robot["description"].replace("l_gripper", "left_gripper")
 
     start_robot("fetch", break_everything)
-    code, output = _check(config / "fetch.yaml", 4.0)
-    assert code == 1
-    for words in (
+    expected = _has(
         "nobody publishes it; sensor_msgs/Image is there as: /camera/color/image_raw",
         "joint 'elbow_flex_joint' is not in joint_states, which has: ",
         "is in frame 'map'; the contract accepts 'odom'",
@@ -86,27 +122,29 @@ def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path)
         "with fields such as twist.linear.x, …",
         "nobody listens to it; geometry_msgs/TwistStamped is there as: /cmd_vel, /servo/twist",
         "it has no joint l_gripper_finger_joint; mend the names in the contract",
-    ):
-        assert words in output
-    assert "6 of 7 topics do not fit" in output
+        "6 of 7 topics do not fit",
+    )
+    assert _check_until(expected, config / "fetch.yaml")[0] == 1
 
 
 def test_joints_that_stay_away_are_not_hidden_by_others(start_robot: Any, config: Path) -> None:
     robot = start_robot("turtlebot_arm")
     robot.silent.add("joint1")  # the wheels' joints go on
-    code, output = _check(config / "turtlebot_arm.yaml", 2.0)
-    assert code == 1
-    assert "WRONG  joint_states" in output
-    assert "joint 'joint1' is not in joint_states, which has: wheel_left_joint" in output
+    expected = _has(
+        "WRONG  joint_states",
+        "joint 'joint1' is not in joint_states, which has: wheel_left_joint",
+    )
+    assert _check_until(expected, config / "turtlebot_arm.yaml")[0] == 1
 
 
 def test_old_stamps_and_a_second_publisher_are_told(start_robot: Any, config: Path) -> None:
     for _ in range(2):
         start_robot("turtlebot_arm").lag_s = 1000.0
-    code, output = _check(config / "turtlebot_arm.yaml", 4.0)
-    assert code == 1
-    assert "s old, and the policy accepts 60 s; synchronise the computers' clocks" in output
-    assert "it has 4 publishers (fake_robot), and the contract accepts 2" in output
+    expected = _has(
+        "s old, and the policy accepts 60 s; synchronise the computers' clocks",
+        "it has 4 publishers (fake_robot), and the contract accepts 2",
+    )
+    assert _check_until(expected, config / "turtlebot_arm.yaml")[0] == 1
 
 
 def test_a_mistake_in_the_file_or_the_options_is_one_line(config: Path, tmp_path: Path) -> None:
