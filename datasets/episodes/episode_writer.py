@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ttm.datasets.access.write_guard import WriteGuard
 from ttm.datasets.action_checks import validate_action
 from ttm.datasets.frames import encode_jpeg
-from ttm.datasets.layout import FORMAT_VERSION, JPEG
+from ttm.datasets.layout import FORMAT_VERSION, JPEG, require_jpeg_quality
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.spec import Observation, PolicySpec
@@ -57,10 +57,7 @@ class EpisodeWriter:
     def __init__(
         self, path: str | Path, spec: PolicySpec, *, jpeg_quality: int | None = None
     ) -> None:
-        if jpeg_quality is not None and not 1 <= jpeg_quality <= 95:
-            raise UserError(
-                f"jpeg_quality is {jpeg_quality}; take 1 to 95, or None for frames as they are"
-            )
+        require_jpeg_quality("jpeg_quality", jpeg_quality)
         self.path = Path(path)
         self.spec = spec
         self.num_samples = 0

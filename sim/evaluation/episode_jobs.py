@@ -100,7 +100,7 @@ class EpisodeWorker:
             return None
         actor = cast(RememberingActor, self._actor)  # `run_episodes` refuses to probe experts
         return PROBES[job.condition.probe](
-            Trial(self._env, actor, job.task, job.seed, job.condition)
+            Trial(self._env, actor, job.task, job.seed, job.condition, job.max_ticks)
         )
 
     def _filming(self, video: EpisodeVideo) -> OnTick:

@@ -33,13 +33,15 @@ class EpisodeMemory:
         names += [vector.name for vector in spec.proprioception]
         self._seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
         self._executed: list[npt.NDArray[np.float32]] = []
+        self._began = False
 
     def on_tick(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Keep a copy of the observation; see `ttm.sim.evaluation.rollout.OnTick`."""
         for name, values in self._seen.items():
             values.append(np.array(observation[name]))
-        if EXECUTED in info:
+        if EXECUTED in info and self._began:  # before the first tick, nothing was executed
             self._executed.append(np.array(info[EXECUTED], np.float32))
+        self._began = True
 
     def draw(self, path: Path, outcome: Outcome, cue: CueName) -> None:
         """Write the picture of the episode that ended with `outcome`, and in which the cue was `cue`."""

@@ -8,6 +8,7 @@ what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -46,6 +47,8 @@ class Trial:
     task: str
     seed: int
     condition: Condition
+    max_ticks: int | None = None
+    """The number of ticks after which it is cut off, as it is without the probe."""
 
 
 @dataclass(frozen=True)
@@ -181,19 +184,21 @@ def run_to_go(trial: Trial, seed: int, gap: int | None) -> tuple[int, dict[str, 
     """Drive the episode of the initial state `seed` until the robot may act.
 
     Returns the tick at which it may, and the environment's info there. The actor has not yet seen
-    that tick's observation. Raises `UserError` if the episode ends before.
+    that tick's observation. Raises `UserError` if the episode ends before, or is cut off.
     """
     env, actor, over = trial.env, trial.actor, False
+    most = math.inf if trial.max_ticks is None else trial.max_ticks
     observation, info = _reset(trial, seed, gap)
     actor.reset(info["instruction"])
     tick = 0
-    while not info["go"] and not over:
+    while not info["go"] and not over and tick < most:
         observation, info, over = step(env, actor, actor.act(observation))
         tick += 1
     if not info["go"]:
+        longer = "the environment more time" if over else "more --max-ticks"
         raise UserError(
             f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "
-            "the robot could act; give a shorter --gap, or the environment more time"
+            f"the robot could act; give a shorter --gap, or {longer}"
         )
     return tick, info
 

@@ -1,16 +1,18 @@
-"""Writes a recording as a demo of an HDF5 file in robomimic's layout, which is ours."""
+"""Writes recordings as demos of HDF5 files in robomimic's layout, which is ours."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
-from ttm.datasets.access.write_guard import reserve
+from ttm.datasets.access.write_guard import new_file, reserve
 from ttm.datasets.action_checks import outside_limits
 from ttm.datasets.convert.recording import Recording, Source
 from ttm.datasets.episode_writer import GZIP_PIXELS, ROBOMIMIC_GYM_TYPE
@@ -18,8 +20,36 @@ from ttm.datasets.frames import Frames, encode_jpeg
 from ttm.datasets.layout import FORMAT_VERSION, JPEG
 from ttm.policy.spec import PolicySpec
 
+Compression = Literal["by size", "gzip", "none"]
+"""How frames are stored without loss: small ones by gzip and others by LZF, all by gzip, or as they are."""
+
 ROOM_A_FRAME = 2**8
 """Bytes that HDF5 may take beside the values of a frame."""
+
+
+def write_demo_file(
+    path: Path,
+    spec: PolicySpec,
+    recordings: Iterable[tuple[int, Recording]],
+    *,
+    with_spec: bool = True,
+    jpeg_quality: int | None = None,
+    compression: Compression = "by size",
+) -> None:
+    """Write a new file with the demos `demo_<number>`, their masks and the environment's facts.
+
+    recordings: each after its number. with_spec: whether the file carries the spec. For the other
+    arguments see `write_demo`.
+    """
+    masks: dict[str, list[str]] = defaultdict(list)
+    with new_file(path) as file:
+        write_file_attributes(file, spec, with_spec=with_spec)
+        for number, recording in recordings:
+            name = f"demo_{number}"
+            write_demo(file, name, recording, jpeg_quality=jpeg_quality, compression=compression)
+            for key in sorted(recording.masks):
+                masks[key].append(name)
+        write_masks(file, masks)
 
 
 def write_file_attributes(file: h5py.File, spec: PolicySpec, *, with_spec: bool) -> None:
@@ -42,13 +72,13 @@ def write_demo(
     *,
     jpeg_quality: int | None = None,
     keep_jpegs: bool = True,
-    compressed: bool = True,
+    compression: Compression = "by size",
 ) -> h5py.Group:
     """Write a recording as `data/<name>`, frame by frame, and return the group.
 
     keep_jpegs: frames that were recorded as JPEGs stay the same bytes; False decodes them.
     jpeg_quality: other frames become JPEGs of this quality; None stores them losslessly.
-    compressed: False stores them as they are, one after another.
+    compression: how frames without loss are stored; "none" is one after another, as they are.
     """
     columns = _columns(recording)
     reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
@@ -64,32 +94,29 @@ def write_demo(
             _write_jpegs(demo, key, jpegs, len(recording.actions))
         else:
             frames = recording.each_frame(camera)
-            write_frames(demo, key, frames, len(recording.actions), compressed=compressed)
+            write_frames(demo, key, frames, len(recording.actions), compression)
     _write_facts(demo, recording)
     file["data"].attrs["total"] = int(file["data"].attrs["total"]) + len(recording.actions)
     return demo
 
 
 def write_frames(
-    demo: h5py.Group, key: str, frames: Iterator[Frames], count: int, *, compressed: bool = True
+    demo: h5py.Group,
+    key: str,
+    frames: Iterator[Frames],
+    count: int,
+    compression: Compression = "by size",
 ) -> None:
     """Write `count` frames (H, W, 3): one chunk each, with lossless compression, or as they are."""
     first = next(frames)
     reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
-    if not compressed:
-        plain = demo.create_dataset(key, (count, *first.shape), np.uint8)
-        for tick, frame in enumerate(chain([first], frames)):
-            plain[tick] = frame
-        return
-    small = first.shape[0] * first.shape[1] <= GZIP_PIXELS
-    stored = demo.create_dataset(
-        key,
-        (count, *first.shape),
-        np.uint8,
-        chunks=(1, *first.shape),
-        compression="gzip" if small else "lzf",
-        compression_opts=1 if small else None,
-    )
+    options: dict[str, Any] = {}
+    if compression != "none":
+        small = first.shape[0] * first.shape[1] <= GZIP_PIXELS
+        gzip = {"compression": "gzip", "compression_opts": 1}
+        options = gzip if small or compression == "gzip" else {"compression": "lzf"}
+        options["chunks"] = (1, *first.shape)
+    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
     for tick, frame in enumerate(chain([first], frames)):
         stored[tick] = frame
 

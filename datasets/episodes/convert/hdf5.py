@@ -6,7 +6,6 @@ or one file with all of them if its name ends in `.hdf5`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ttm.datasets.access.write_guard import new_file
-from ttm.datasets.convert.demo_group import (
-    fits_spec,
-    write_demo,
-    write_file_attributes,
-    write_masks,
-)
+from ttm.datasets.convert.demo_group import fits_spec, write_demo_file
 from ttm.datasets.convert.inferred import survey_actions
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
@@ -49,29 +42,17 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
 
 def write(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write ours to `target`: one file if it is named `*.hdf5` or `*.h5`, or else a folder."""
-    with_spec = fits_spec(source)
+    write_file = partial(
+        write_demo_file, with_spec=fits_spec(source), jpeg_quality=options.jpeg_quality
+    )
     numbered = enumerate(source.recordings())
     if target.name.removesuffix(".partial").endswith(SUFFIXES):
-        _write_file(target, source, numbered, options, with_spec)
+        write_file(target, source.spec, numbered)
     else:
         target.mkdir()
         for number, recording in numbered:
             file = target / f"episode_{number:05d}.hdf5"
-            _write_file(file, source, [(0, recording)], options, with_spec)
-
-
-def _write_file(
-    path: Path, source: Source, numbered: Any, options: ConvertOptions, with_spec: bool
-) -> None:
-    masks: dict[str, list[str]] = defaultdict(list)
-    with new_file(path) as file:
-        write_file_attributes(file, source.spec, with_spec=with_spec)
-        for number, recording in numbered:
-            name = f"demo_{number}"
-            write_demo(file, name, recording, jpeg_quality=options.jpeg_quality)
-            for key in sorted(recording.masks):
-                masks[key].append(name)
-        write_masks(file, masks)
+            write_file(file, source.spec, [(0, recording)])
 
 
 def recording_of(episode: EpisodeReader) -> Recording:

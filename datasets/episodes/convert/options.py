@@ -7,9 +7,9 @@ from typing import Literal
 
 from tyro.conf import OmitArgPrefixes
 
+from ttm.datasets.layout import require_jpeg_quality
 from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0
-from ttm.policy.errors import UserError
 
 ColourOrder = Literal["rgb", "bgr"]
 VideoCodec = Literal["av1", "h264", "none"]
@@ -36,8 +36,4 @@ class ConvertOptions:
     def validate(self) -> None:
         """Raise `UserError` for a number that makes no sense."""
         require_above_0({"--rate-hz": self.rate_hz})
-        if self.jpeg_quality is not None and not 1 <= self.jpeg_quality <= 95:
-            raise UserError(
-                f"--jpeg-quality is {self.jpeg_quality}; give 1 to 95, "
-                "or leave it out for frames as they are"
-            )
+        require_jpeg_quality("--jpeg-quality", self.jpeg_quality)

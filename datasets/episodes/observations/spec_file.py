@@ -52,7 +52,7 @@ def read_spec_file(path: Path) -> SpecFile:
     """Read a spec file. Raises `UserError` that names the entry if it cannot be understood."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # 2026-99-99 is no date
         raise UserError(
             f"{path}: no spec can be read from it ({one_line(error)}); write one with `ttm data show DATA "
             f"--spec {path.name}`"

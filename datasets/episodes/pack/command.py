@@ -8,9 +8,9 @@ from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from ttm.datasets.layout import require_jpeg_quality
 from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import options, require_above_0
-from ttm.policy.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,7 @@ class DataPackCommand:
     def run(self) -> int:
         """Pack and print what was written; return the exit code."""
         require_above_0(options(self, "image_size", "file_gib"))
-        if self.jpeg_quality is not None and not 1 <= self.jpeg_quality <= 95:
-            raise UserError(
-                f"--jpeg-quality is {self.jpeg_quality}; give 1 to 95, or leave it out for frames as they are"
-            )
+        require_jpeg_quality("--jpeg-quality", self.jpeg_quality)
         from ttm.datasets.pack.pack import pack_and_report
 
         return pack_and_report(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttm.datasets.access.write_guard import new_file
-from ttm.datasets.convert.demo_group import (
-    fits_spec,
-    write_demo,
-    write_file_attributes,
-    write_masks,
-)
+from ttm.datasets.convert.demo_group import fits_spec, write_demo_file
 from ttm.datasets.convert.hdf5 import FRAMES_A_READ, has_own_spec, recording_of
 from ttm.datasets.convert.output import require_apart, write_whole
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
@@ -78,9 +71,14 @@ def pack_dataset(
         folder.mkdir()
         done = track(episodes, "packing")
         for number, part in enumerate(parts):
-            recordings = (_recording(next(done), spec) for _ in part)
-            path = folder / f"part_{number:05d}.hdf5"
-            _write_part(path, spec, recordings, jpeg_quality, with_spec=with_spec)
+            write_demo_file(
+                folder / f"part_{number:05d}.hdf5",
+                spec,
+                enumerate(_recording(next(done), spec) for _ in part),
+                with_spec=with_spec,
+                jpeg_quality=jpeg_quality,
+                compression="none",
+            )
 
     write_whole(out, write, contents=["part_*.hdf5"], overwrite=overwrite)
     size = sum(path.stat().st_size for path in out.iterdir())
@@ -112,25 +110,6 @@ def _parts(
             part, size = [], 0
     if part:
         yield part
-
-
-def _write_part(
-    path: Path,
-    spec: PolicySpec,
-    recordings: Iterator[Recording],
-    jpeg_quality: int | None,
-    *,
-    with_spec: bool,
-) -> None:
-    masks: dict[str, list[str]] = defaultdict(list)
-    with new_file(path) as file:
-        write_file_attributes(file, spec, with_spec=with_spec)
-        for number, recording in enumerate(recordings):
-            name = f"demo_{number}"
-            write_demo(file, name, recording, jpeg_quality=jpeg_quality, compressed=False)
-            for key in sorted(recording.masks):
-                masks[key].append(name)
-        write_masks(file, masks)
 
 
 def _recording(episode: EpisodeReader, spec: PolicySpec) -> Recording:

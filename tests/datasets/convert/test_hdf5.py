@@ -100,7 +100,7 @@ def test_a_failure_half_way_leaves_nothing(demos, convert, monkeypatch, tmp_path
             raise KeyboardInterrupt
         return original(*arguments, **options)
 
-    monkeypatch.setattr("ttm.datasets.convert.hdf5.write_demo", fail_second)
+    monkeypatch.setattr(demo_group, "write_demo", fail_second)
     with pytest.raises(KeyboardInterrupt):
         convert(demos, "copy")
     assert [item.name for item in tmp_path.iterdir()] == ["demos"]

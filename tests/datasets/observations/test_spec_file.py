@@ -87,6 +87,7 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
         ("rate_hz: fast", "rate_hz is fast"),
         ("rate_hz: -1", "rate_hz is -1"),
         ("cameras: {back: {}}", "camera 'back' is not in this data; it has: front, side"),
+        ("rate_hz: 2026-99-99", "no spec can be read from it"),
         ("cameras: {pose: {}}", "obs/pose cannot be camera"),
         ("cameras: {front: {orientation: left}}", "take one of upright, upside-down, rotated"),
         ("cameras: {front: {color: rgb}}", "camera front: unknown color"),

@@ -113,6 +113,7 @@ def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, values,
     sink.finish(2, "wave", None)
     failed, written = results.get(timeout=60), results.get(timeout=60)
     assert "action 'base'[0] is 3.0; the spec wants -1 to 1" in failed.reason
+    assert failed.number == 1
     assert written.path.name == "episode_00000.hdf5"
     sink.close()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["episode_00000.hdf5"]

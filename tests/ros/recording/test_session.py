@@ -23,11 +23,14 @@ class ListSink:
         self.ticks: list[Tick[Any]] = []
         self.finished: list[tuple[list[tuple[Any, Any]], str, bool | None]] = []
         self.full = False
+        self.begun = 0
 
-    def begin(self) -> None:
+    def begin(self) -> int:
         if self.full:
             raise UserError("only 3 MiB are free")
         self.ticks = []
+        self.begun += 1
+        return self.begun
 
     def put(self, tick: Tick[Any]) -> None:
         self.ticks.append(tick)
@@ -258,7 +261,7 @@ def test_a_failed_write_and_a_full_disk_leave_it_ready() -> None:
     world = World()
     world.see(0)
     world.start()
-    world.session.failed("cannot write: No space left on device")
+    world.session.failed(1, "cannot write: No space left on device")
     assert (world.session.state, world.session.problem) == (
         State.READY, "cannot write: No space left on device",
     )  # fmt: skip
@@ -268,3 +271,40 @@ def test_a_failed_write_and_a_full_disk_leave_it_ready() -> None:
     world.sink.full = False
     world.start()
     assert (world.session.state, world.session.problem) == (State.RECORDING, "")
+
+
+def test_a_late_failure_of_a_discarded_episode_leaves_the_next_one_alone() -> None:
+    world = World()
+    world.see(0)
+    world.start()
+    world.session.discard()
+    world.start()
+    world.session.failed(1, "No space left on device")
+    assert (world.session.state, world.session.problem) == (State.RECORDING, "")
+    record(world, 100, 2)
+    assert len(world.sink.finished[0][0]) == 2
+
+
+def kept(session: RecordingSession) -> int:
+    return sum(len(track.messages) for track in session._recent.values())
+
+
+def test_what_is_kept_for_the_next_episode_is_bounded() -> None:
+    """Also without any observation, while all are silent, and after a command with a wrong stamp."""
+    blind, silent, ahead = World(), World(preroll_s=1.0), World(preroll_s=1.0)
+    silent.see(0)
+    ahead.see(86_400_000, "arm")  # its clock is a day ahead
+    for ms in range(0, 60_000, 10):
+        blind.see(ms, "arm", "base")
+        silent.see(ms, "arm", "base")
+        ahead.see(ms, "arm", "eye", "hand")
+    assert kept(blind.session) <= 2 * (1000 + 2)
+    assert kept(silent.session) <= 2 * (1100 + 2) + 2
+    assert kept(ahead.session) <= 3 * (100 + 2)
+
+
+def test_a_stamp_that_stands_still_is_kept_once() -> None:
+    world = World(preroll_s=1.0)
+    for _ in range(1000):
+        world.see(5)
+    assert kept(world.session) == 2

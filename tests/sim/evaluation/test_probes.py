@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -141,6 +142,12 @@ def test_a_task_of_one_cue_has_no_donor(env: Env, monkeypatch: pytest.MonkeyPatc
 def test_an_episode_that_ends_before_go_is_an_error(env: Env) -> None:
     with pytest.raises(UserError, match=r"ended after 60 ticks, before the robot could act"):
         PROBES["freeze"](trial(env, "freeze", gap=100))
+
+
+def test_a_run_before_the_episode_is_cut_off_as_the_episode_is(env: Env) -> None:
+    ours = replace(trial(env, "freeze", gap=5000), max_ticks=3)
+    with pytest.raises(UserError, match=r"after 3 ticks.*shorter --gap, or more --max-ticks"):
+        PROBES["freeze"](ours)
 
 
 def test_noise_is_a_share_of_each_tokens_norm(env: Env) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import h5py
 import numpy as np
 from PIL import Image
 
-from ttm.datasets.frames import Frames, encode_jpeg
-from ttm.datasets.layout import FORMAT_VERSION
+from ttm.datasets.convert.demo_group import write_demo_file
+from ttm.datasets.convert.recording import FrameStream, Recording
+from ttm.datasets.frames import Frames
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.training.bench.loader.options import FrameSize, Storage
 
@@ -36,39 +38,30 @@ def made_up_spec(size: FrameSize) -> PolicySpec:
 
 def write_data(path: Path, size: FrameSize, storage: Storage) -> None:
     """Write a file of `EPISODES` demos, as robomimic writes them too; those of "ram" are raw."""
-    spec = made_up_spec(size)
-    with h5py.File(path, "w") as file:
-        data = file.create_group("data")
-        data.attrs.update(
-            ttm_spec=spec.to_json(), ttm_format=FORMAT_VERSION, total=EPISODES * TICKS
-        )
-        for number in range(EPISODES):
-            rng = np.random.default_rng(number)
-            demo = data.create_group(f"demo_{number}")
-            demo.attrs.update(num_samples=TICKS, language_instruction="bench")
-            demo["actions"] = rng.normal(size=(TICKS, 7)).astype(np.float32)
-            demo["language_embedding"] = np.full(384, 384**-0.5, np.float32)
-            demo[f"obs/{VECTOR}"] = rng.normal(size=(TICKS, 7)).astype(np.float32)
-            _write_frames(demo["obs"], size, storage, rng)
+    write_demo_file(
+        path,
+        made_up_spec(size),
+        ((number, _recording(number, size)) for number in range(EPISODES)),
+        jpeg_quality=JPEG_QUALITY if storage == "jpeg" else None,
+        compression="gzip" if storage == "gzip" else "none",
+    )
 
 
-def _write_frames(
-    group: h5py.Group, size: FrameSize, storage: Storage, rng: np.random.Generator
-) -> None:
-    shape = (TICKS, size.height, size.width, 3)
-    if storage == "jpeg":
-        bytes_type = h5py.vlen_dtype(np.uint8)
-        stored = group.create_dataset(CAMERA, (TICKS,), bytes_type)
-        stored.attrs["encoding"] = "jpeg"
-    else:
-        compression = "gzip" if storage == "gzip" else None
-        chunks = (1, *shape[1:])
-        stored = group.create_dataset(
-            CAMERA, shape, np.uint8, chunks=chunks, compression=compression
-        )
-    for tick in range(TICKS):
-        frame = _picture(size, rng)
-        stored[tick] = encode_jpeg(frame, JPEG_QUALITY) if storage == "jpeg" else frame
+def _recording(number: int, size: FrameSize) -> Recording:
+    rng = np.random.default_rng(number)
+    return Recording(
+        name=f"demo_{number}",
+        actions=rng.normal(size=(TICKS, 7)).astype(np.float32),
+        vectors={VECTOR: rng.normal(size=(TICKS, 7)).astype(np.float32)},
+        cameras={CAMERA: FrameStream(partial(_pictures, number, size))},
+        instruction="bench",
+        language_embedding=np.full(384, 384**-0.5, np.float32),
+    )
+
+
+def _pictures(number: int, size: FrameSize) -> Iterator[Frames]:
+    rng = np.random.default_rng((number, 1))
+    return (_picture(size, rng) for _ in range(TICKS))
 
 
 def _picture(size: FrameSize, rng: np.random.Generator) -> Frames:

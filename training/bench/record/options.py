@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ttm.datasets.layout import MOST_JPEG_QUALITY
 from ttm.policy.checks import options, require_above_0, require_at_least, require_at_most
 
 LEAST_WIDTH, LEAST_HEIGHT = 320, 16
@@ -39,4 +40,4 @@ class BenchRecordOptions:
         require_at_least(LEAST_WIDTH, options(self, "width"))
         require_at_least(LEAST_HEIGHT, options(self, "height"))
         require_at_least(0, options(self, "jpeg_quality"))
-        require_at_most(95, options(self, "jpeg_quality"))
+        require_at_most(MOST_JPEG_QUALITY, options(self, "jpeg_quality"))

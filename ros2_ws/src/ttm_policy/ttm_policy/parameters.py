@@ -19,6 +19,7 @@ from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
 from ttm_policy.parameter_sets.common_parameters import (
+    Autostart,
     ContractPath,
     EStopRearm,
     EStopTimeout,
@@ -95,13 +96,7 @@ class PolicyParameters(LimitParameters):
             minimum=1,
         ),
     ] = 1
-    autostart: Annotated[
-        bool,
-        Parameter(
-            "Configure and activate the node at the start. If false, it waits for life-cycle "
-            "transitions."
-        ),
-    ] = True
+    autostart: Autostart = True
     lockstep: Annotated[
         bool,
         Parameter(

@@ -14,6 +14,12 @@ ContractPath = Annotated[
         is_path=True,
     ),
 ]
+Autostart = Annotated[
+    bool,
+    Parameter(
+        "Configure and activate the node at the start. If false, it waits for life-cycle transitions."
+    ),
+]
 StampedBaseCommands = Annotated[
     bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
 ]

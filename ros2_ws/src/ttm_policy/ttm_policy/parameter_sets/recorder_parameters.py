@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from ttm.datasets.layout import MOST_JPEG_QUALITY
 from ttm_policy.parameter_sets.common_parameters import (
+    Autostart,
     ContractPath,
     ControlRate,
     SpecSource,
@@ -33,7 +35,9 @@ class RecorderParameters(NodeParameters):
     jpeg_quality: Annotated[
         int,
         Parameter(
-            "Quality of stored frames as JPEGs; 0 stores them without loss.", minimum=0, maximum=95
+            "Quality of stored frames as JPEGs; 0 stores them without loss.",
+            minimum=0,
+            maximum=MOST_JPEG_QUALITY,
         ),
     ] = 0
     countdown_s: Annotated[
@@ -62,10 +66,4 @@ class RecorderParameters(NodeParameters):
     ] = 0.9
     cmd_vel_stamped: StampedBaseCommands = True
     keys: Annotated[bool, Parameter("Take keys from the terminal. ? lists them.")] = False
-    autostart: Annotated[
-        bool,
-        Parameter(
-            "Configure and activate the node at the start. If false, it waits for life-cycle "
-            "transitions."
-        ),
-    ] = True
+    autostart: Autostart = True

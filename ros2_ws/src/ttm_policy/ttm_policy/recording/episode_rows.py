@@ -15,7 +15,11 @@ Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float, bool | 
 
 
 class EpisodeRows:
-    """Appends ticks to an `EpisodeWriter`, one behind: what was executed is reported at the next one."""
+    """Appends ticks to an `EpisodeWriter`, one behind: what was executed is reported at the next one.
+
+    What counts is the newest report at that tick, as it does for `policy_node`. If the robot is late with
+    it, the report of the tick before stands in both: in the episode, and in what a policy is told.
+    """
 
     def __init__(self, writer: EpisodeWriter, values: TickValues) -> None:
         self._writer, self._values = writer, values

@@ -43,6 +43,8 @@ class Written:
 class Failed:
     """An episode that could not be recorded, and of which nothing is left."""
 
+    number: int
+    """Which one, as `EpisodeSink.begin` returned it."""
     reason: str
 
 
@@ -67,7 +69,8 @@ class EpisodeSink:
         on_result: Callable[[Written | Failed], None],
     ) -> None:
         self._folder, self._jpeg_quality, self._on_result = folder, jpeg_quality, on_result
-        self._jobs: Queue[Callable[[], None] | None] = Queue()
+        self._jobs: Queue[tuple[int, Callable[[], None]] | None] = Queue()
+        self._number = 0
         self._writer: EpisodeWriter | None = None
         self._rows: EpisodeRows | None = None
         self._flushed_s = 0.0
@@ -79,8 +82,8 @@ class EpisodeSink:
         """The number of ticks that are not written yet."""
         return self._jobs.qsize()
 
-    def begin(self, values: TickValues) -> None:
-        """Begin an episode. Raises `UserError` if the folder cannot take one."""
+    def begin(self, values: TickValues) -> int:
+        """Begin an episode and return its number. Raises `UserError` if the folder cannot take one."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self._folder).free
@@ -93,7 +96,9 @@ class EpisodeSink:
                 f"only {free / 2**20:.0f} MiB are free in {self._folder}; make space, or name another "
                 "folder"
             )
-        self._jobs.put(lambda: self._begin(values))
+        self._number += 1
+        self._do(lambda: self._begin(values))
+        return self._number
 
     def put(self, tick: Tick[Any]) -> None:
         """Write one tick. Raises `UserError` if too many wait already."""
@@ -102,30 +107,35 @@ class EpisodeSink:
                 f"{MOST_WAITING} ticks wait to be written; processor or disk are too slow for these "
                 "frames: set jpeg_quality, a lower rate_hz, or smaller images"
             )
-        self._jobs.put(lambda: self._write(tick))
+        self._do(lambda: self._write(tick))
 
     def finish(self, num_ticks: int, instruction: str, success: bool | None) -> None:
         """Complete the episode with the first `num_ticks` that were put."""
-        self._jobs.put(lambda: self._finish(num_ticks, instruction, success))
+        self._do(lambda: self._finish(num_ticks, instruction, success))
 
     def discard(self) -> None:
         """Delete the episode."""
-        self._jobs.put(self._abandon)
+        self._do(self._abandon)
 
     def close(self) -> None:
         """Complete what was finished, delete an episode that was not, and end the thread."""
-        self._jobs.put(self._abandon)
+        self._do(self._abandon)
         self._jobs.put(None)
         self._thread.join()
 
+    def _do(self, job: Callable[[], None]) -> None:
+        """Have the thread do something for the episode in hand."""
+        self._jobs.put((self._number, job))
+
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (next_job := self._jobs.get()) is not None:
+            number, job = next_job
             try:
                 job()
             except Exception as error:  # nobody else would see it in this thread
                 reason = str(error) if isinstance(error, UserError) else repr(error)
                 self._abandon()
-                self._on_result(Failed(" ".join(reason.split())))
+                self._on_result(Failed(number, " ".join(reason.split())))
 
     def _begin(self, values: TickValues) -> None:
         self._abandon()

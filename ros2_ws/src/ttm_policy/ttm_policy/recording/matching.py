@@ -8,7 +8,7 @@ none, a robot that moves by velocity stands still, and others hold their last co
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -64,8 +64,8 @@ class TickMatcher(Generic[Message]):
         rate_hz: float,
         start_ns: int | None = None,
     ) -> None:
-        self._observed = {topic: _Track[Message]() for topic in observed}
-        self._commands = {topic: _Track[Message]() for topic in commands}
+        self._observed = {topic: Track[Message]() for topic in observed}
+        self._commands = {topic: Track[Message]() for topic in commands}
         self._moving = frozenset(moving)
         self._period_ns = 1e9 / rate_hz
         self._earliest_ns = start_ns
@@ -156,24 +156,28 @@ class TickMatcher(Generic[Message]):
             )
 
 
-class _Track(Generic[Message]):
+class Track(Generic[Message]):
     """The messages of one topic in the order of their stamps; of equal ones the last received wins."""
 
     def __init__(self) -> None:
         self.total = 0
         self.first_ns = 0
-        self._messages: list[tuple[int, Message]] = []
+        self.messages: list[tuple[int, Message]] = []
+        """Those that were not forgotten, each after its stamp."""
 
     def add(self, stamp_ns: int, message: Message) -> None:
+        """Take a message in place of one with the same stamp."""
         self.first_ns = min(stamp_ns, self.first_ns) if self.total else stamp_ns
         self.total += 1
-        insort_right(self._messages, (stamp_ns, message), key=itemgetter(0))
+        place = bisect_left(self.messages, stamp_ns, key=itemgetter(0))
+        same = place < len(self.messages) and self.messages[place][0] == stamp_ns
+        self.messages[place : place + same] = [(stamp_ns, message)]
 
     def newest(self, until_ns: int) -> tuple[int, Message] | None:
         """Return the newest message until then, and forget the older ones."""
-        place = bisect_right(self._messages, until_ns, key=itemgetter(0)) - 1
+        place = bisect_right(self.messages, until_ns, key=itemgetter(0)) - 1
         if place < 0:
             return None
-        found = self._messages[place]
-        del self._messages[:place]
+        found = self.messages[place]
+        del self.messages[:place]
         return found

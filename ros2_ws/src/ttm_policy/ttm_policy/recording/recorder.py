@@ -97,7 +97,7 @@ class Recorder:
             if isinstance(result, Written):
                 self.session.written(result.path)
             else:
-                self.session.failed(result.reason)
+                self.session.failed(result.number, result.reason)
         if self.session.ends(time.monotonic()):
             self._stamper.flush()
         self.session.update(time.monotonic())
@@ -175,11 +175,11 @@ class Recorder:
         stamped = self._parameters.cmd_vel_stamped
         return TickValues(self._contract, spec, cmd_vel_stamped=stamped)
 
-    def _begin(self) -> None:
-        """Make the sink ready, with cameras of the size of their first images."""
+    def _begin(self) -> int:
+        """Make the sink ready, with cameras of the size of their first images, and return its number."""
         first = self._topics.first
         sizes = {source.name: image_size(first[source.topic]) for source in self._contract.images}
-        self._sink.begin(self._values(sizes))
+        return self._sink.begin(self._values(sizes))
 
     def _on_instruction(self, message: String) -> None:
         if text := message.data.strip():

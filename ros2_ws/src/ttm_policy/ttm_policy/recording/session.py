@@ -12,7 +12,7 @@ It uses no ROS, so that tests can set the time.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +22,10 @@ from typing import Any, Protocol
 from ttm.datasets.edit.edit import delete_episodes
 from ttm.policy.errors import UserError
 from ttm_policy.recording.cadence import Cadence
-from ttm_policy.recording.matching import Tick, TickMatcher
+from ttm_policy.recording.matching import Tick, TickMatcher, Track
+
+LONGEST_SILENCE_S = 10.0
+"""While no observation comes, the commands of so much time are kept for the next episode."""
 
 
 class State(Enum):
@@ -85,11 +88,12 @@ class RecordingSession:
     sink
         Where ticks go.
     begin
-        Makes the sink ready for an episode. It raises `UserError` if there cannot be one now.
+        Makes the sink ready for an episode, and returns its number, by which `failed` knows it. It raises
+        `UserError` if there cannot be one now.
     """
 
     def __init__(
-        self, topics: Topics, timing: Timing, sink: Sink, begin: Callable[[], None]
+        self, topics: Topics, timing: Timing, sink: Sink, begin: Callable[[], int]
     ) -> None:
         self.topics, self.timing = topics, timing
         self.state = State.READY
@@ -105,8 +109,8 @@ class RecordingSession:
         self._ending: _Ending | None = None
         self._matcher: TickMatcher[Any] | None = None
         self._cadence = Cadence(topics.observed, timing.rate_hz)
-        self._recent: deque[tuple[str, int, Any]] = deque()
-        self._in_force: dict[str, tuple[int, Any]] = {}
+        self._number: int | None = None
+        self._recent: dict[str, Track[Any]] = defaultdict(Track)
         self._newest_ns = 0
         self.newest_ns: dict[str, int] = {}
         """The newest stamp of each observed topic."""
@@ -217,16 +221,16 @@ class RecordingSession:
         self.saved.append(path)
         self.state = State.READY
 
-    def failed(self, reason: str) -> None:
-        """Note that the episode in hand could not be written; the next one may be."""
-        if self.state in (State.RECORDING, State.SAVING):
+    def failed(self, number: int, reason: str) -> None:
+        """Note that an episode could not be written; if it is the one in hand, it ends."""
+        if self.state in (State.RECORDING, State.SAVING) and number == self._number:
             self._drop(reason)
 
     def _record(self) -> None:
         newest_ns = max(self.newest_ns.values(), default=None)
         preroll_ns = round(self.timing.preroll_s * 1e9)
         try:
-            self._begin()
+            self._number = self._begin()
         except UserError as error:
             self.state, self.problem = State.READY, str(error)
             return
@@ -239,20 +243,18 @@ class RecordingSession:
             None if newest_ns is None else newest_ns + 1 - preroll_ns,
         )
         self._cadence = Cadence(topics.observed, self.timing.rate_hz)
-        for topic, (stamp_ns, message) in self._in_force.items():
-            self._matcher.add(topic, stamp_ns, message)
-        for topic, stamp_ns, message in self._recent:
-            self._matcher.add(topic, stamp_ns, message)
+        for topic, track in self._recent.items():
+            for stamp_ns, message in track.messages:
+                self._matcher.add(topic, stamp_ns, message)
         self.state = State.RECORDING
 
     def _keep(self, topic: str, stamp_ns: int, message: Any) -> None:
         """Keep what the next episode may need: its pre-roll, and the commands in force before that."""
-        self._recent.append((topic, stamp_ns, message))
-        oldest_ns = max(self.newest_ns.values(), default=0) - self.timing.preroll_s * 1e9
-        while self._recent and self._recent[0][1] < oldest_ns:
-            old, old_ns, old_message = self._recent.popleft()
-            if old in self.topics.commands and old_ns >= self._in_force.get(old, (old_ns,))[0]:
-                self._in_force[old] = old_ns, old_message
+        track = self._recent[topic]
+        track.add(stamp_ns, message)
+        silent_ns = track.messages[-1][0] - round(LONGEST_SILENCE_S * 1e9)
+        seen_ns = max(self.newest_ns.values(), default=silent_ns)
+        track.newest(max(seen_ns, silent_ns) - round(self.timing.preroll_s * 1e9))
 
     def _give(self, ticks: Callable[[TickMatcher[Any]], Any]) -> None:
         """Hand over ticks of the matcher. What is wrong with them ends the episode."""

@@ -1,0 +1,42 @@
+"""The picture of what a policy's memory did: what it is drawn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from ttm.policy.network.policy import Policy
+from ttm.policy.network.presets import PRESETS
+from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.evaluation import memory_picture
+from ttm.sim.evaluation.actors import PolicyActor
+from ttm.sim.evaluation.memory_picture import EpisodeMemory
+from ttm.sim.evaluation.rollout import Outcome
+from ttm.sim.memory_picture.trace import SeenEpisode
+
+
+class Drawn(Exception):
+    """What would be drawn is known."""
+
+
+def test_nothing_was_executed_before_the_first_tick(
+    points: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment's `reset` says that the robot stands still."""
+    policy = Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])
+    memory = EpisodeMemory(PolicyActor(PolicyRunner(policy), {}))
+    for tick in range(4):
+        seen = {"above": np.zeros((8, 8, 3), np.uint8), "position": np.zeros(1, np.float32)}
+        memory.on_tick(seen, {"tick": tick, "executed_action": np.full(2, tick, np.float32)})
+
+    def stop(_: Policy, episode: SeenEpisode) -> None:
+        assert episode.executed is not None
+        assert episode.executed.tolist() == [[1, 1], [2, 2], [3, 3]]
+        raise Drawn
+
+    monkeypatch.setattr(memory_picture, "trace_memory", stop)
+    with pytest.raises(Drawn):
+        memory.draw(tmp_path / "a.webp", Outcome("recall", 0, "touch", False, 3, None), "hidden")
