@@ -7,13 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sensor_msgs.msg import Joy
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.cockpit import Cockpit
-from ttm_policy.teleop.controls import Drive
+from ttm_policy.teleop.controls import ControlMap, Drive
 from ttm_policy.teleop.controls_file import RESERVED_KEYS, print_controls, read_controls
-from ttm_policy.teleop.default_controls import KEYS, default_gamepad, default_keyboard
+from ttm_policy.teleop.default_controls import (
+    DEAD_MEN,
+    KEYS,
+    default_gamepad,
+    default_keyboard,
+)
+from ttm_policy.teleop.gamepad import JoyState
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,19 @@ def test_each_topic_of_the_default_gamepad_has_a_dead_man_button(cockpit: Cockpi
     assert Drive("base", 0, "axis 1", "", 0.25, "button 5") in drives
 
 
+def test_no_topic_of_the_default_gamepad_is_driven_while_all_is_released(cockpit: Cockpit) -> None:
+    """Each velocity on a topic of its own uses all dead-man buttons, also the triggers."""
+    base, arm = cockpit.contract.actions[-2], cockpit.contract.actions[0]
+    topics = [replace(arm, topic=f"arm_{place}") for place in range(3)]
+    contract = replace(cockpit.contract, actions=(base, *topics))
+    drives = default_gamepad(contract, SPEC, cockpit.limits).drives
+    assert {drive.dead_man for drive in drives} == set(DEAD_MEN)
+    state = JoyState()
+    state.take(Joy(axes=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0], buttons=[0] * 8), 0.0)
+    controls = replace(cockpit, contract=contract).controls(ControlMap(drives, dead_zone=0.1))
+    assert controls.wish(state, 0.0) is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -66,8 +86,9 @@ def test_each_topic_of_the_default_gamepad_has_a_dead_man_button(cockpit: Cockpi
         ("keyboard: {drives: [{part: base, value: 0, plus: q}]}", "names 'q'; give one character but"),
         ("keyboard: {drives: [{part: base, value: 0, plus: w, speed: 0}]}", "speed 0; give a number"),
         ("keyboard: {drives: [{part: base, value: 0}]}", "lacks plus"),
-        ("gamepad: {drives: [{part: base, value: 0, plus: axis 1}]}", "no dead_man; name the button"),
-        ("gamepad: {drives: [{part: base, value: 0, plus: stick}]}", "names 'stick'; give axis or"),
+        ("gamepad: {drives: [{part: base, value: 0, plus: axis 1}]}", "no dead_man; name the button or"),
+        ("gamepad: {drives: [{part: base, value: 0, plus: axis 1, dead_man: axis 2}]}", "dead_man axis 2;"),
+        ("gamepad: {drives: [{part: base, value: 0, plus: stick}]}", "names 'stick'; give axis, b"),
         ("gamepad: {dead_zone: 1, drives: [1]}", "dead_zone 1; give 0 to below 1"),
         ("[]", "holds no list of controls"),
     ],

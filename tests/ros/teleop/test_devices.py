@@ -44,3 +44,12 @@ def test_axes_and_buttons_have_names() -> None:
     state.take(Joy(axes=[0.0, -0.5], buttons=[0, 0, 1]), 3.0)
     assert (state("axis 1"), state("button 2"), state("button 9")) == (-0.5, 1.0, 0.0)
     assert state.heard_s == 3.0
+
+
+def test_a_trigger_is_held_while_it_is_pressed() -> None:
+    """`joy_node` reports 0 before the first touch, 1 while it is released and -1 while it is pressed."""
+    state, held = JoyState(), []
+    for axis in (0.0, -1.0, 1.0):
+        state.take(Joy(axes=[0.0, 0.0, axis]), 0.0)
+        held.append(state("trigger 2"))
+    assert held == [0.0, 1.0, 0.0]

@@ -88,10 +88,9 @@ def _drive(entry: Any, device: str, spec: PolicySpec, where: str) -> Drive:
         _control(entry.get(key, ""), device, f"{where} in {key},")
         for key in ("plus", "minus", "dead_man")
     )
-    if device == "gamepad" and not dead_man:
-        raise UserError(
-            f"{where} has no dead_man; name the button that must be held, such as button 4"
-        )
+    if device == "gamepad" and not dead_man.startswith(("button", "trigger")):
+        given = f"dead_man {dead_man}" if dead_man else "no dead_man"
+        raise UserError(f"{where} has {given}; name the button or trigger that must be held")
     return Drive(part, value, plus, minus, speed, dead_man)
 
 
@@ -101,7 +100,7 @@ def _control(name: Any, device: str, where: str) -> str:
     if text and not _RULES[device](text):
         wanted = {
             "keyboard": f"one character but {' '.join(RESERVED_KEYS)}, or {', '.join(NAMED_KEYS)}",
-            "gamepad": "axis or button with its number, such as axis 1",
+            "gamepad": "axis, button or trigger with its number, such as axis 1",
         }
         raise UserError(f"{where} names {name!r}; give {wanted[device]}")
     return text
@@ -112,7 +111,7 @@ def _is_key(text: str) -> bool:
 
 
 def _is_joy(text: str) -> bool:
-    return re.fullmatch(r"(axis|button) \d{1,3}", text) is not None
+    return re.fullmatch(r"(axis|button|trigger) \d{1,3}", text) is not None
 
 
 _RULES: Mapping[str, Callable[[str], bool]] = {"keyboard": _is_key, "gamepad": _is_joy}

@@ -27,8 +27,8 @@ KEYS: tuple[Pair, ...] = tuple(
 """Pairs of neighbours, without the keys that the recorder takes."""
 STICKS = ("axis 1", "axis 0", "axis 4", "axis 3", "axis 7", "axis 6")
 """Left stick, right stick and cross of most gamepads; forward and left are positive."""
-DEAD_MEN = ("button 4", "button 5", "axis 2", "axis 5")
-"""The shoulder buttons, of which each has the sticks drive another topic."""
+DEAD_MEN = ("button 4", "button 5", "trigger 2", "trigger 5")
+"""The shoulder buttons and the triggers, of which each has the sticks drive another topic."""
 BUTTONS: tuple[Pair, ...] = (("button 1", "button 0"), ("button 3", "button 2"))
 
 SHARE = 0.5

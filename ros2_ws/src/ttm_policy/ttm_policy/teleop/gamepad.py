@@ -16,7 +16,11 @@ TIMEOUT_S = 0.3
 
 
 class JoyState:
-    """The newest state of axes and buttons, by names such as `axis 1` and `button 4`."""
+    """The newest state of a gamepad, by names such as `axis 1`, `button 4` and `trigger 2`.
+
+    A trigger is an axis that is 1 while it is released and -1 while it is pressed, and 0 before it was
+    first touched, as `joy_node` reports the triggers of most gamepads.
+    """
 
     def __init__(self) -> None:
         self.heard_s = -float("inf")
@@ -27,11 +31,12 @@ class JoyState:
         self._message, self.heard_s = message, now_s
 
     def __call__(self, control: str) -> float:
-        """Return the deflection of an axis or a button; 0 for one that the gamepad does not have."""
+        """Return the deflection of a control; 0 for one that the gamepad does not have."""
         kind, _, number = control.partition(" ")
-        values = self._message.axes if kind == "axis" else self._message.buttons
+        values = self._message.buttons if kind == "button" else self._message.axes
         place = int(number)
-        return float(values[place]) if place < len(values) else 0.0
+        value = float(values[place]) if place < len(values) else 0.0
+        return max(-value, 0.0) if kind == "trigger" else value
 
 
 class Gamepad:
