@@ -28,7 +28,7 @@ class DrivingNode(Node):
     def __init__(self, name: str, parameters: type[DrivingParameters]) -> None:
         """parameters: those that the node has. Raises `UserError` for values that do not fit."""
         super().__init__(name)
-        self._parameters = parameters
+        self._kind = parameters  # not _parameters, which rclpy has itself
         declare_parameters(self, parameters, self._on_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
 
@@ -55,7 +55,7 @@ class DrivingNode(Node):
 
     def _on_parameters(self) -> None:
         if self.session is not None:
-            self.session.take_limits(asdict(read_parameters(self, self._parameters)))
+            self.session.take_limits(asdict(read_parameters(self, self._kind)))
 
     def _publish_diagnostics(self) -> None:
         if self.session is None:
