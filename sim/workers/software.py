@@ -12,6 +12,8 @@ from pathlib import Path
 from ttm.policy.errors import UserError
 
 CODE = ("ttm.policy", "ttm.datasets", "ttm.sim")
+SOURCES = ("*.py", "*.xml")
+"""Files of these packages that decide what happens: code, and MuJoCo's scenes."""
 PACKAGES = (
     "torch", "numpy", "mujoco", "mink", "daqp", "gymnasium", "gymnasium-robotics", "openvino", "h5py",
     "imageio-ffmpeg", "efficientnet-pytorch",
@@ -42,13 +44,13 @@ def _version(package: str) -> str | None:
 
 
 def _code() -> str:
-    """Return a hash of the source files."""
+    """Return a hash of the files that `SOURCES` names."""
     digest = hashlib.sha256()
     for package in CODE:
         spec = find_spec(package)
         assert spec is not None
         assert spec.submodule_search_locations
         folder = Path(spec.submodule_search_locations[0])
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(path for pattern in SOURCES for path in folder.rglob(pattern)):
             digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -23,9 +23,13 @@ def test_the_first_difference_is_named() -> None:
         require_same_software(wanted)
 
 
-def test_other_code_is_a_difference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = software._code()
+@pytest.mark.parametrize("name", ["module.py", "scene.xml"])
+def test_other_code_or_another_scene_is_a_difference(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path.parent))
     monkeypatch.setattr(software, "CODE", (*software.CODE, tmp_path.name))
+    before = software._code()
+    (tmp_path / name).write_text("")
     assert software._code() != before
