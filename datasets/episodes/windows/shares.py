@@ -55,10 +55,11 @@ class Mix:
 
         They are a function of the arguments alone.
         """
-        begin, end = self._drawn(count * number), self._drawn(count * (number + 1))
+        begins, ends = self._drawn(count * number), self._drawn(count * (number + 1))
+        places = zip(self._members, begins, ends, strict=True)
         parts = [
-            _from_endless(members, np.arange(*places), seed, group)
-            for group, (members, *places) in enumerate(zip(self._members, begin, end, strict=True))
+            _from_endless(members, begin, end, seed, group)
+            for group, (members, begin, end) in enumerate(places)
         ]
         order: Integers = np.random.default_rng([seed, number]).permutation(np.concatenate(parts))
         return order[:count]
@@ -73,12 +74,15 @@ class Mix:
         return drawn
 
 
-def _from_endless(members: Integers, places: Integers, seed: int, group: int) -> Integers:
-    """Return the items at `places` of an endless sequence, which shuffles all `members` each time."""
-    rounds, within = np.divmod(places, len(members))
-    drawn = np.empty(len(places), dtype=members.dtype)
-    for number in np.unique(rounds).tolist():
-        order = np.random.default_rng([seed, number, group + 1]).permutation(members)
-        here = rounds == number
-        drawn[here] = order[within[here]]
-    return drawn
+def _from_endless(members: Integers, begin: int, end: int, seed: int, group: int) -> Integers:
+    """Return the items from place `begin` to `end` of an endless sequence.
+
+    It goes through all `members` again and again, in another order each time.
+    """
+    size = len(members)
+    first = begin // size
+    orders = [
+        np.random.default_rng([seed, number, group + 1]).permutation(members)
+        for number in range(first, -(-end // size))
+    ]
+    return np.concatenate([members[:0], *orders])[begin - first * size : end - first * size]
