@@ -13,6 +13,10 @@ PATIENT_MAX_AGE_S = 5.0
 
 
 def next_seed(folder: str | Path) -> int:
-    """Return an initial state that no episode of the folder began with, nor any of an evaluation."""
+    """Return the initial state from which a session counts on that records into the folder.
+
+    No evaluation uses such ones. It goes on after the folder's episodes if these were recorded from here
+    and each in an initial state of its own.
+    """
     (number,) = re.findall(r"\d+", next_episode_path(Path(folder).expanduser()).stem)
     return FIRST_DEMONSTRATION_SEED + int(number)

@@ -1,4 +1,4 @@
-"""The weight of each tick in the loss of a training: as recorded, and by two rules.
+"""The weight of each tick in the loss of a training: as recorded, and by three rules.
 
 Most ticks of a demonstration go on with what the robot already does. The few at which a choice
 shows decide the task, and weigh too little in a plain mean.
