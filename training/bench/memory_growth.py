@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from ttm.training.bench.resident_memory import resident_mb
+from ttm.training.bench.watch import watch
 
 SETTLING_S = 20.0
 """The memory of a process is compared from this time on: libraries fill their pools at first."""
@@ -19,15 +19,8 @@ SAMPLE_S = 1.0
 def watch_memory(
     process: subprocess.Popen[bytes], other: subprocess.Popen[bytes], limit_s: float
 ) -> list[tuple[float, float]]:
-    """Return times (s, on a steady clock) and resident memory (MB) of a process until the other one ends."""
-    samples: list[tuple[float, float]] = []
-    until_s = time.monotonic() + limit_s
-    while other.poll() is None and process.poll() is None and time.monotonic() < until_s:
-        memory_mb = resident_mb(process.pid)
-        if memory_mb is not None:
-            samples.append((time.monotonic(), memory_mb))
-        time.sleep(SAMPLE_S)
-    return samples
+    """Return times (s, on a steady clock) and resident memory (MB) of a process until one of two ends."""
+    return watch(resident_mb, process, other, SAMPLE_S, limit_s)
 
 
 def growth_mb(samples: Sequence[tuple[float, float]]) -> float | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
+
+from ttm.training.bench.watch import watch
 
 SAMPLE_S = 0.2
 """Time between two looks at a process."""
@@ -30,13 +31,7 @@ def watch_processor(
     process: subprocess.Popen[bytes], other: subprocess.Popen[bytes]
 ) -> list[tuple[float, float]]:
     """Return times (s, on a steady clock) and processor time (s) of a process until one of two ends."""
-    samples: list[tuple[float, float]] = []
-    while other.poll() is None and process.poll() is None:
-        used_s = processor_s(process.pid)
-        if used_s is not None:
-            samples.append((time.monotonic(), used_s))
-        time.sleep(SAMPLE_S)
-    return samples
+    return watch(processor_s, process, other, SAMPLE_S)
 
 
 def used_between(samples: list[tuple[float, float]], begin_s: float, end_s: float) -> float:
