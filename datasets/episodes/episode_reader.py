@@ -333,7 +333,7 @@ def _require_whole(
     length = len(demo["actions"])
     if not length:
         raise damaged(path, f"data/{name} has no tick", LEAVE_OUT)
-    for key in (*expected_shapes(spec), "executed_actions"):
+    for key in (*expected_shapes(spec), "executed_actions", "interventions"):
         if key in demo and len(demo[key]) != length:
             raise damaged(path, f"data/{name}/{key} has {len(demo[key])} ticks, actions {length}")
 

@@ -23,7 +23,7 @@ DEMOS_AT_ONCE = 256
 
 OPTIONAL = {
     "executed_actions": np.float32,
-    "interventions": np.uint8,
+    "interventions": np.bool_,
     "loss_weights": np.float32,
     "timestamps": np.float64,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 
@@ -25,6 +25,18 @@ Problem = tuple[str, str]
 """What is wrong, and its remedy."""
 
 
+class Numbers(NamedTuple):
+    """The kinds of NumPy types that a dataset may have, in words, and one of these types."""
+
+    kinds: str
+    words: str
+    example: str
+
+
+REAL = Numbers("fiub", "real numbers", "float32")
+WHOLE = Numbers("iub", "whole numbers", "uint8")
+
+
 def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
     """Return the datasets that a demo of `spec` must have, with the shape of one tick of each."""
     shapes: dict[str, tuple[int, ...]] = {"actions": (spec.action_size,)}
@@ -40,13 +52,13 @@ def structure_problems(
         problem = array_problem(demo, key, shape, allow_external=allow_external)
         if problem is not None:
             yield problem
-    for key, shape in (
-        ("executed_actions", (spec.action_size,)),
-        ("interventions", ()),
-        ("timestamps", ()),
+    for key, shape, numbers in (
+        ("executed_actions", (spec.action_size,), REAL),
+        ("interventions", (), WHOLE),
+        ("timestamps", (), REAL),
     ):
         if key in demo and (
-            problem := array_problem(demo, key, shape, allow_external=allow_external)
+            problem := array_problem(demo, key, shape, numbers, allow_external=allow_external)
         ):
             yield problem
     for key in () if allow_external else ANY_SHAPE:
@@ -56,7 +68,12 @@ def structure_problems(
 
 
 def array_problem(
-    demo: Any, key: str, shape: tuple[int, ...], *, allow_external: bool = False
+    demo: Any,
+    key: str,
+    shape: tuple[int, ...],
+    numbers: Numbers = REAL,
+    *,
+    allow_external: bool = False,
 ) -> Problem | None:
     """Return what keeps one dataset of a demo from being read, or None.
 
@@ -73,8 +90,8 @@ def array_problem(
         return f"{key}: {fault[0]}", fault[1]
     if len(shape) == 3:
         return _camera_problem(key, stored, shape)
-    if stored.dtype.kind not in "fiub":
-        return f"{key} holds {stored.dtype}, not real numbers", "write it as float32"
+    if stored.dtype.kind not in numbers.kinds:
+        return f"{key} holds {stored.dtype}, not {numbers.words}", f"write it as {numbers.example}"
     if stored.shape[1:] == shape and stored.ndim:
         return None
     if stored.ndim == 1 and shape == (1,):

@@ -103,6 +103,7 @@ def read_all(episodes: EpisodeDataset) -> None:
     """Read what a training reads."""
     for episode in episodes:
         episode.actions, episode.executed_actions, episode.loss_weights, episode.timestamps  # noqa: B018
+        assert episode.interventions is None or len(episode.interventions) == episode.num_samples
         for vector in episode.spec.proprioception:
             values = episode.proprioception(vector.name)
             assert values.shape == (episode.num_samples, vector.size)

@@ -121,6 +121,11 @@ REFUSED = {
     "vector of texts": (put("obs/joints", np.full((TICKS, 2), b"a")), "obs/joints holds |S1"),
     "vector too short": (put("obs/joints", np.zeros((5, 2))), "obs/joints has 5 ticks, actions 6"),
     "executed actions too short": (put("executed_actions", np.zeros((5, 3))), "has 5 ticks"),
+    "interventions too short": (put("interventions", np.ones(5, np.uint8)), "has 5 ticks"),
+    "interventions of fractions": (
+        put("interventions", np.full(TICKS, np.nan)),
+        "interventions holds float64, not whole numbers",
+    ),
     "timestamps of texts": (put("timestamps", np.full(TICKS, b"a")), "timestamps holds |S1"),
     "timestamps a scalar": (put("timestamps", 1.0), "timestamps is not a dataset of one row"),
     "loss weights of texts": (put("loss_weights", np.full(TICKS, b"a")), "loss_weights"),
@@ -153,6 +158,8 @@ REFUSED = {
 READ = {
     "actions of whole numbers": put("actions", np.ones((TICKS, 3), np.int16)),
     "actions true or false": put("actions", np.ones((TICKS, 3), bool)),
+    "interventions true or false": put("interventions", np.ones(TICKS, bool)),
+    "interventions of large numbers": put("interventions", np.full(TICKS, 256)),
     "actions in another byte order": put("actions", np.ones((TICKS, 3), ">f8")),
     "actions in half precision": put("actions", np.ones((TICKS, 3), np.float16)),
     "actions at the end of soft links": link(
