@@ -39,6 +39,6 @@ class TemporalEnsemble(Execution):
 
 def _newest_share(decay: float, count: int) -> float:
     """Return the share of the newest of `count` predictions in their weighted mean."""
-    exponents = -decay * np.arange(count)
-    weights = np.exp(exponents - exponents.max())
-    return float(weights[-1] / weights.sum())
+    with np.errstate(over="ignore"):  # a weight beyond all numbers leaves the newest no share
+        relative = np.exp(decay * np.arange(count))  # the weights, as multiples of the newest's
+    return float(1 / relative.sum())

@@ -53,6 +53,13 @@ def test_an_ensemble_weighs_predictions_by_their_age(decay: float) -> None:
         np.testing.assert_allclose(found[tick], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("decay", "age"), [(-1e308, 0), (1e308, CHUNK - 1)])
+def test_beyond_all_numbers_the_newest_or_the_oldest_counts_alone(decay: float, age: int) -> None:
+    found = played(make_execution(f"ensemble:{decay}", CHUNK, 2))
+    expected = [CHUNKS[max(tick - age, 0), min(tick, age)] for tick in range(TICKS)]
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     "text", ["", "newest", "receding", "receding:0", "receding:1.5", "ensemble:", "ensemble:nan"]
 )
