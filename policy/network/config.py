@@ -29,8 +29,7 @@ PresetName = Literal["tiny", "base", "paper"]
 class VisionConfig:
     """Which network is used, how much of it, and its initial weights."""
 
-    model: str = "efficientnet-b0"
-    """efficientnet-b0 to efficientnet-b7, resnet18 or resnet34."""
+    model: VisionModel = "efficientnet-b0"
     width_coefficient: float | None = None
     """Of an EfficientNet: channels as a multiple of B0's; None for those of the model."""
     depth_coefficient: float | None = None

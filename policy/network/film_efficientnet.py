@@ -12,7 +12,6 @@ from efficientnet_pytorch import EfficientNet
 from efficientnet_pytorch.utils import url_map
 from torch import nn
 
-from ttm.policy.errors import UserError
 from ttm.policy.network.config import VisionConfig
 from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.network_weights import load_network_weights
@@ -32,7 +31,7 @@ class FilmEfficientNet(FilmNetwork):
         weights_used = load_network_weights(
             network,
             config,
-            url=url_map.get(config.model, ""),
+            url=url_map[config.model],
             classifier="_fc.",
             package="efficientnet-pytorch",
         )
@@ -49,14 +48,7 @@ def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> A
         "depth_coefficient": config.depth_coefficient,
     }
     given = {name: value for name, value in overrides.items() if value is not None}
-    try:
-        return EfficientNet.from_name(
-            config.model, include_top=False, image_size=image_size, **given
-        )
-    except ValueError as error:
-        raise UserError(
-            f"'{config.model}' is no vision model; give one of efficientnet-b0 to -b7, resnet18 and resnet34"
-        ) from error
+    return EfficientNet.from_name(config.model, include_top=False, image_size=image_size, **given)
 
 
 def _blocks_up_to(network: Any, reduction: int) -> list[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ttm.policy.network.config import VisionConfig
+from typing import get_args
+
+from ttm.policy.checks import require_choice
+from ttm.policy.network.config import VisionConfig, VisionModel
 from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.film_resnet import DEPTHS as RESNETS
@@ -17,6 +20,7 @@ def build_vision(
     condition_size: E, the width of the code of the instruction. image_size: (H, W) of all cameras, or
     None if they differ. Raises `UserError` if there is no such model, or its weights do not fit.
     """
+    require_choice("the vision model", config.model, get_args(VisionModel))
     if config.model in RESNETS:
         return FilmResNet(config, condition_size)
     return FilmEfficientNet(config, condition_size, image_size)

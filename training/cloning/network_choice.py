@@ -15,7 +15,7 @@ from ttm.policy.cores.configs import core_name, sized_like, with_options
 from ttm.policy.cores.registry import TTM
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig, VisionConfig
+from ttm.policy.network.config import ActionHeadConfig, VisionConfig, VisionModel
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
 from ttm.policy.run.checkpoint import build_empty
@@ -36,7 +36,7 @@ def chosen_network(
     sight_tokens: int | None = None,
     chunk: int | None = None,
     vision_weights: str = NO_WEIGHTS,
-    vision_model: str | None = None,
+    vision_model: VisionModel | None = None,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -51,7 +51,7 @@ def chosen_network(
     )
 
 
-def with_vision_model(config: VisionConfig, model: str | None) -> VisionConfig:
+def with_vision_model(config: VisionConfig, model: VisionModel | None) -> VisionConfig:
     """Return `config` with a whole network of another model, cut at the same stride; None for its own."""
     if model is None:
         return config
@@ -61,7 +61,7 @@ def with_vision_model(config: VisionConfig, model: str | None) -> VisionConfig:
 def with_vision_weights(config: VisionConfig, weights: str) -> VisionConfig:
     """Return `config` with initial weights: `none` for random ones, `imagenet`, or a file.
 
-    Such weights are those of a whole EfficientNet with BatchNorm, so that a narrowed one becomes one.
+    Such weights are those of a whole network with BatchNorm, so that a narrowed one becomes one.
     It is still cut at the same stride.
     """
     if weights == NO_WEIGHTS:

@@ -87,7 +87,6 @@ def test_weights_come_from_a_file_and_are_named(tmp_path: Path) -> None:
     [
         ({"weights": "nowhere.pth"}, "nowhere.pth"),
         ({"weights": "imagenet", "norm": "group"}, "BatchNorm"),
-        ({"model": "resnet50"}, "resnet50"),
     ],
 )
 def test_impossible_settings_are_named(change: dict[str, str], message: str) -> None:
