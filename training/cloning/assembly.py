@@ -168,10 +168,8 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.vision_model,
         )
         policy = Policy(data.spec, network)
-        if policy.vision is None and options.vision_weights != NO_WEIGHTS:
-            raise UserError(
-                f"--vision-weights is {options.vision_weights}, but the data have no camera; leave it out"
-            )
+        if policy.vision is None:
+            _require_no_vision(options)
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(dataset_statistics(data.training))
     for part in (data.training, data.validation):
@@ -181,6 +179,17 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
                 zip(texts, embed_instructions(list(part)), strict=True)
             )
     return policy
+
+
+def _require_no_vision(options: TrainOptions) -> None:
+    """Raise `UserError` if the options are about a vision that the policy does not have."""
+    given = {
+        "--vision-model": options.vision_model,
+        "--vision-weights": None if options.vision_weights == NO_WEIGHTS else options.vision_weights,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"{name} is {value}, but the data have no camera; leave it out")
 
 
 def _feature_cache(

@@ -60,6 +60,13 @@ def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
         command(vision_weights="imagenet", init=Path("shipped")).run()
 
 
+@pytest.mark.parametrize("option", ["vision_weights", "vision_model"])
+def test_data_without_cameras_have_no_vision_to_choose(command: Make, option: str) -> None:
+    training = command(cameras=("none",), **{option: "resnet18"})
+    with pytest.raises(UserError, match=f"--{option.replace('_', '-')} is resnet18, but the data have"):
+        assembled(training, Console(quiet=True))
+
+
 def test_a_baseline_without_core_learns_through_another_vision_network(command: Make) -> None:
     """FiLM-ResNet, TokenLearner and the action head: behaviour cloning of single frames."""
     plain = ("num_layers=0",)
