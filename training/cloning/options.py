@@ -197,7 +197,7 @@ class TrainOptions:
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
         require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
-        require_at_least(0, given("--sight-tokens"))
+        require_at_least(0, given("--weight-decay", "--transition-weight", "--sight-tokens", "--seed"))
         self._check_optimizer()
         self._check_together()
 

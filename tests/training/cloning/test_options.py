@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,9 @@ def test_options_of_parts_have_no_prefix_and_those_of_the_augmentation_have_one(
         ({"augmentation": AugmentationConfig(shift=1.5)}, "--augmentation.shift is 1.5"),
         ({"augmentation": AugmentationConfig(hue_rad=-1.0)}, "--augmentation.hue-rad is -1.0"),
         ({"budget": Budget(steps=0)}, "--steps is 0"),
+        ({"loss": LossConfig(transition_weight=math.nan)}, "--transition-weight is nan"),
+        ({"optimization": OptimizationConfig(weight_decay=-0.1)}, "--weight-decay is -0.1"),
+        ({"seed": -1}, "--seed is -1"),
         ({"optimization": OptimizationConfig(average_decay=2.0)}, "--average-decay is 2.0"),
         ({"optimizer": OptimizerConfig(betas=(0.9, 1.0))}, "--optimizer.betas has 1.0"),
         ({"optimizer": OptimizerConfig(gradient_limit=0.0)}, "--optimizer.gradient-limit is 0.0"),
