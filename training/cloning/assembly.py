@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import torch
@@ -51,6 +50,7 @@ from ttm.training.cloning.source import batch_source
 from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
 from ttm.training.common.allocator import keep_freed_memory
+from ttm.training.common.threads import usable_cores
 
 NEW_PARTS = "what the options change in the network is new, with random weights; all else begins as {} has it"
 
@@ -65,8 +65,8 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     fabric = launched(options)
     processes = Processes.of(fabric)
     console = Console(stderr=True, quiet=not processes.first)
-    cores = (os.cpu_count() or 1) // processes.on_machine
-    torch.set_num_threads(options.threads or max(1, cores))
+    cores = max(1, usable_cores() // processes.on_machine)
+    torch.set_num_threads(options.threads or cores)
     with together(processes):
         if options.dry_run:
             return dry_run(assembled(options, console, features, fabric), console)
@@ -185,7 +185,9 @@ def _require_no_vision(options: TrainOptions) -> None:
     """Raise `UserError` if the options are about a vision that the policy does not have."""
     given = {
         "--vision-model": options.vision_model,
-        "--vision-weights": None if options.vision_weights == NO_WEIGHTS else options.vision_weights,
+        "--vision-weights": None
+        if options.vision_weights == NO_WEIGHTS
+        else options.vision_weights,
     }
     for name, value in given.items():
         if value is not None:

@@ -151,7 +151,7 @@ class TrainOptions:
     precision: Literal["32", "bf16"] = "32"
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
     threads: int = 0
-    """CPU threads of each device; 0 shares the cores of the machine among its devices."""
+    """CPU threads of each device; 0 shares the cores that may be used among the devices."""
     workers: int | None = None
     """Processes that read, decode and augment frames for each device; 0 takes a thread instead. What
     is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
@@ -197,7 +197,9 @@ class TrainOptions:
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
         require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
-        require_at_least(0, given("--weight-decay", "--transition-weight", "--sight-tokens", "--seed"))
+        require_at_least(
+            0, given("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
+        )
         self._check_optimizer()
         self._check_together()
 

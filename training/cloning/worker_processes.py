@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import threading
@@ -13,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 from ttm.policy.errors import UserError
+from ttm.training.common.threads import usable_cores
 
 Order = TypeVar("Order")
 Made = TypeVar("Made")
@@ -26,13 +26,12 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def default_workers(batch_bytes: int, processes: int = 1) -> int:
-    """Return the number of workers for frames beyond memory: half of the processors, 1 to 8.
+    """Return the number of workers for frames beyond memory: half of the cores, 1 to 8.
 
     Fewer, or none, if their batches do not fit into the shared memory of the machine, which so many
     `processes` of a training share.
     """
-    processors = len(os.sched_getaffinity(0)) // processes
-    wanted = max(1, min(processors // 2, MOST_WORKERS))
+    wanted = max(1, min(usable_cores() // processes // 2, MOST_WORKERS))
     return min(wanted, _fitting_workers(batch_bytes) // processes)
 
 

@@ -52,6 +52,14 @@ def test_a_training_leaves_checkpoints_that_run_and_errors_beside_baselines(
     assert np.isfinite(runner.step({**seen, "joints": np.zeros(2, np.float32)}).values).all()
 
 
+def test_a_training_has_a_thread_for_each_core_that_it_may_use(
+    command: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 2, 5})
+    assert command(threads=0, steps=1).run() == 0
+    assert torch.get_num_threads() == 3
+
+
 def test_tensorboard_shows_losses_speed_errors_and_images(
     command: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,9 @@ def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
 @pytest.mark.parametrize("option", ["vision_weights", "vision_model"])
 def test_data_without_cameras_have_no_vision_to_choose(command: Make, option: str) -> None:
     training = command(cameras=("none",), **{option: "resnet18"})
-    with pytest.raises(UserError, match=f"--{option.replace('_', '-')} is resnet18, but the data have"):
+    with pytest.raises(
+        UserError, match=f"--{option.replace('_', '-')} is resnet18, but the data have"
+    ):
         assembled(training, Console(quiet=True))
 
 

@@ -89,10 +89,10 @@ def test_interrupts_are_left_to_the_training() -> None:
 
 @pytest.fixture
 def shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with 64 MiB of shared memory and 32 processors."""
+    """A machine with 64 MiB of shared memory and 32 cores."""
     usage = Usage(64 << 20, 0, 64 << 20)
     monkeypatch.setattr(worker_processes.shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(worker_processes.os, "sched_getaffinity", lambda process: range(32))
+    monkeypatch.setattr(worker_processes, "usable_cores", lambda: 32)
 
 
 @pytest.mark.usefixtures("shared_memory")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,11 +21,12 @@ from ttm.training.bench.drift.summary import DriftSummary, summarize
 from ttm.training.bench.drift.table import drift_notes, drift_table
 from ttm.training.bench.report import Report
 from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.common.threads import usable_cores
 
 
 def run_bench(options: DriftOptions) -> None:
     """Measure the checkpoints one after the other; write drift.png and drift.json."""
-    torch.set_num_threads(options.threads or os.cpu_count() or 1)
+    torch.set_num_threads(options.threads or usable_cores())
     report = Report()
     summaries = {}
     for name, path in named_checkpoints(options.checkpoint).items():

@@ -30,7 +30,7 @@ class DriftOptions:
     seed: int = 0
     """Seed of the order of the episodes; the same for all checkpoints."""
     threads: int = 0
-    """CPU threads; 0 means one for each core."""
+    """CPU threads; 0 means one for each core that may be used."""
 
     def check(self) -> None:
         """Raise `UserError` for a value that cannot be."""
