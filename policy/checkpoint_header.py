@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, first_line
 from ttm.policy.spec import PolicySpec
 
 FORMAT = "1"
@@ -55,8 +55,3 @@ def misfit(error: Exception) -> str:
         f"this checkpoint was written by another version or is damaged ({first_line(error)}); "
         "train it again with this version"
     )
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's text."""
-    return str(error).strip().split("\n")[0]

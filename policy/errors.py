@@ -21,3 +21,8 @@ class MalformedObservation(ObservationError):
 
 class StaleObservation(ObservationError):
     """The observation is older than the runner accepts, or its stamp is ahead of the clock."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, to be quoted in the one line of a `UserError`."""
+    return str(error).strip().split("\n")[0]

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util import get_node_ip_address
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_atomically
 from ttm.sim.workers.software import require_same_software, software
 from ttm.sim.workers.worker import Job, Worker, hold_worker, holds_worker, run_held
@@ -97,7 +97,7 @@ class Cluster:
         except RayError as error:
             raise UserError(
                 f"a job was lost {RETRIES + 1} times on {self._address}, perhaps for lack of memory (each "
-                f"worker needs about 1 GB): {_first_line(error)}{self._advice}"
+                f"worker needs about 1 GB): {first_line(error)}{self._advice}"
             ) from error
         for name, data in files.items():
             assert job.folder is not None
@@ -128,7 +128,7 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RayError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"--ray {address}: no connection to a Ray cluster ({_first_line(error)}); start one with "
+            f"--ray {address}: no connection to a Ray cluster ({first_line(error)}); start one with "
             "ray start --head, and run this command on one of its machines with --ray auto, or with the "
             "HOST:PORT that ray start prints"
         ) from error
@@ -156,7 +156,3 @@ def _hold(start: Start) -> None:
             hold_worker(start.make_worker, tuple(arguments))
         except UserError as error:
             raise UserError(f"Ray node {get_node_ip_address()}: {error}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, first_line
 from ttm.training.common.threads import usable_cores
 
 Order = TypeVar("Order")
@@ -77,7 +77,7 @@ def made_by_workers(
             if not str(error).startswith("DataLoader worker"):
                 raise
             raise UserError(
-                f"a worker process that makes batches has ended ({str(error).splitlines()[0]}); was it "
+                f"a worker process that makes batches has ended ({first_line(error)}); was it "
                 "killed for lack of memory? Go on with --resume, and with fewer --workers"
             ) from error
         if isinstance(result, UserError):
