@@ -148,9 +148,10 @@ class PolicySpec:
         return ((low + high) / 2).astype(np.float32)
 
     def says_done(self, action: npt.NDArray[np.float32]) -> bool:
-        """Return whether an action (A,) says by its part `terminate` that the task is done."""
-        where = self.action_slices.get("terminate")
-        return where is not None and bool((action[where] >= self.thresholds[where]).any())
+        """Return whether an action (A,) says by its binary part `terminate` that the task is done."""
+        where = self.action_slices.get("terminate", slice(0))
+        said = self.binary_mask[where] & (action[where] >= self.thresholds[where])
+        return bool(said.any())
 
     def camera(self, name: str) -> CameraSpec:
         """Return the camera of that name. Raises `UserError`, which lists all names, if it is unknown."""

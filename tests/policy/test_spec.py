@@ -1,4 +1,4 @@
-"""The two commands of binary parts, in the spec and in its JSON."""
+"""The two commands of binary parts, in the spec and in its JSON, and the end that one may tell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
@@ -68,3 +69,19 @@ def test_commands_and_limits_that_are_none_are_refused(
 def test_parts_of_the_same_name_are_refused(spec: PolicySpec) -> None:
     with pytest.raises(UserError, match=r"action names .* repeat"):
         replace(spec, actions=(spec.actions[0], spec.actions[0]))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "done"),
+    [
+        (ActionPart("terminate", 1, "", "binary"), 0.5, True),
+        (ActionPart("terminate", 1, "", "binary", -1.0, 1.0), -0.1, False),
+        (ActionPart("terminate", 1, "", low=0.0, high=1.0), 0.9, False),
+        (ActionPart("gripper", 1, "", "binary"), 1.0, False),
+    ],
+)
+def test_a_binary_part_called_terminate_says_that_the_task_is_done(
+    spec: PolicySpec, part: ActionPart, value: float, done: bool
+) -> None:
+    action = np.array([value], np.float32)
+    assert replace(spec, actions=(part,)).says_done(action) is done
