@@ -43,7 +43,7 @@ class FrameStore:
         self._files = OpenFiles()
         self.tick_bytes = sum(camera.height * camera.width * 3 for camera in spec.cameras)
         """The size of the frames of one tick of all cameras."""
-        needed = self.tick_bytes * episodes.num_ticks
+        needed = self.tick_bytes * episodes.num_ticks * copies
         self._cached: dict[str, Tensor] | None = None
         available = available_memory_bytes()
         if cache == "ram" and needed > available:
@@ -51,7 +51,7 @@ class FrameStore:
                 f"the frames need {needed / 2**30:.1f} GiB of memory, and {available / 2**30:.1f} GiB are "
                 "free here; take cache='none', or resize them"
             )
-        if cache == "ram" or (cache == "auto" and needed * copies <= MEMORY_PORTION * available):
+        if cache == "ram" or (cache == "auto" and needed <= MEMORY_PORTION * available):
             self._cached = self._decode_all()
 
     @property

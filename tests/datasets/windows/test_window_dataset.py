@@ -181,13 +181,14 @@ def test_impossible_windows_are_told(episodes):
         WindowDataset(episodes[:0], 4)
 
 
-def test_frames_that_do_not_fit_are_read_from_the_files(episodes, monkeypatch):
+@pytest.mark.parametrize("copies", [1, 3])
+def test_frames_that_do_not_fit_are_read_from_the_files(episodes, monkeypatch, copies):
     """Twice the size of the frames must be free for them to be kept, and once if they must be."""
-    needed = 19 * (12 * 16 + 8 * 8) * 3
+    needed = copies * 19 * (12 * 16 + 8 * 8) * 3
     monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: 2 * needed)
-    assert WindowDataset(episodes, 4).frames.in_memory
+    assert WindowDataset(episodes, 4, copies=copies).frames.in_memory
     monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: 2 * needed - 2)
-    assert not WindowDataset(episodes, 4).frames.in_memory
+    assert not WindowDataset(episodes, 4, copies=copies).frames.in_memory
     monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: needed - 1)
     with pytest.raises(UserError, match=r"the frames need .* GiB of memory, and .* GiB are free"):
-        WindowDataset(episodes, 4, cache="ram")
+        WindowDataset(episodes, 4, cache="ram", copies=copies)
