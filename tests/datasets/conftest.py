@@ -59,19 +59,28 @@ def action() -> Callable[[int], Any]:
 
 @pytest.fixture
 def record() -> Callable[..., Path]:
-    """record(path, ticks=6, seed=0, jpeg_quality=None, **facts) records an episode.
+    """record(path, ticks=6, seed=0, jpeg_quality=None, drivers=False, **facts) records an episode.
 
-    `facts` are options of `EpisodeWriter.finish`. It returns the path.
+    drivers: record that person and policy took turns. `facts` are options of `EpisodeWriter.finish`.
+    It returns the path.
     """
 
     def record_episode(
-        path: Path, ticks: int = 6, seed: int = 0, jpeg_quality: int | None = None, **facts: Any
+        path: Path,
+        ticks: int = 6,
+        seed: int = 0,
+        jpeg_quality: int | None = None,
+        drivers: bool = False,
+        **facts: Any,
     ) -> Path:
         facts = {"instruction": "pick up the mug", "seed": seed, **facts}
         with EpisodeWriter(path, SPEC, jpeg_quality=jpeg_quality) as writer:
             for tick in range(ticks):
                 writer.append(
-                    observation_at(tick, seed), action_at(tick), timestamp_s=100.0 + 0.2 * tick
+                    observation_at(tick, seed),
+                    action_at(tick),
+                    timestamp_s=100.0 + 0.2 * tick,
+                    intervention=tick % 2 == 0 if drivers else None,
                 )
             return writer.finish(**facts)
 

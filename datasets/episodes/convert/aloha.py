@@ -40,6 +40,7 @@ ORDER = "ttm_colour_order"
 
 OURS: dict[str, Any] = {
     "executed_actions": np.float32,
+    "interventions": np.uint8,
     "loss_weights": np.float32,
     "timestamps": np.float64,
     "rewards": np.float32,

@@ -152,6 +152,7 @@ def _columns(recording: Recording) -> dict[str, Any]:
     optional = {
         "timestamps": recording.timestamps,
         "executed_actions": recording.executed_actions,
+        "interventions": recording.interventions,
         "loss_weights": recording.loss_weights,
     }
     return columns | {key: values for key, values in optional.items() if values is not None}

@@ -26,6 +26,7 @@ from numcodecs import Blosc
 from ttm.datasets.convert.facts import (
     EPISODES,
     facts_line,
+    interventions_of,
     read_facts,
     read_spec,
     write_spec,
@@ -200,6 +201,7 @@ def _recording(
         success=facts.get("success"),
         seed=facts.get("seed"),
         masks=frozenset(facts.get("masks", ())),
+        interventions=interventions_of(facts),
         **columns,
     )
 

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ttm.datasets.convert.recording import Recording
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -31,6 +34,9 @@ def facts_line(number: int, recording: Recording) -> str:
         "success": recording.success,
         "seed": recording.seed,
         "masks": sorted(recording.masks),
+        "interventions": None
+        if recording.interventions is None
+        else recording.interventions.tolist(),
     }
     return json.dumps(facts, ensure_ascii=False) + "\n"
 
@@ -51,6 +57,12 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
     if known != lengths:
         return {}, f"{EPISODES} is of another state of the data set and is not used"
     return facts, ""
+
+
+def interventions_of(facts: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
+    """Return where a person drove, as in `Recording`, by the facts of an episode."""
+    stored = facts.get("interventions")
+    return None if stored is None else np.asarray(stored, np.uint8)
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

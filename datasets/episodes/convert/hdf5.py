@@ -85,6 +85,7 @@ def recording_of(episode: EpisodeReader) -> Recording:
         rewards=_as(np.float32, columns.get("rewards")),
         dones=_as(np.int64, columns.get("dones")),
         executed_actions=episode.executed_actions if has_executed else None,
+        interventions=_as(np.uint8, episode.interventions),
         loss_weights=episode.loss_weights if has_weights else None,
         language_embedding=episode.language_embedding,
         language_model=episode.language_model,
@@ -139,6 +140,7 @@ CONVERTED = (
     "dones",
     "timestamps",
     "executed_actions",
+    "interventions",
     "loss_weights",
     "language_embedding",
 )

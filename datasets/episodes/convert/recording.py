@@ -19,7 +19,7 @@ from ttm.policy.spec import CameraSpec, PolicySpec
 
 Seconds = npt.NDArray[np.float64]
 
-PER_TICK = ("timestamps", "rewards", "dones", "loss_weights")
+PER_TICK = ("timestamps", "rewards", "dones", "interventions", "loss_weights")
 """The fields of `Recording` that have one value for each tick."""
 
 
@@ -57,6 +57,8 @@ class Recording:
     dones: npt.NDArray[np.int64] | None = None
     executed_actions: Floats | None = None
     """(T, A), where they differ from `actions`."""
+    interventions: npt.NDArray[np.uint8] | None = None
+    """(T,), 1 where a person drove in the policy's place."""
     loss_weights: Floats | None = None
     language_embedding: Floats | None = None
     language_model: str | None = None

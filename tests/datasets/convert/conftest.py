@@ -18,9 +18,9 @@ LENGTHS = (6, 4)
 
 @pytest.fixture
 def demos(tmp_path: Path, record: Callable[..., Path]) -> EpisodeDataset:
-    """Two episodes of different lengths, instructions, success and masks, with raw frames."""
+    """Two episodes of different lengths, drivers, instructions, success and masks, with raw frames."""
     folder = tmp_path / "demos"
-    record(folder / "episode_00000.hdf5", LENGTHS[0], success=True, task="pick")
+    record(folder / "episode_00000.hdf5", LENGTHS[0], drivers=True, success=True, task="pick")
     record(
         folder / "episode_00001.hdf5",
         LENGTHS[1],
@@ -64,6 +64,7 @@ def assert_equal() -> Callable[..., None]:
         for mine, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(mine.actions, other.actions)
             np.testing.assert_array_equal(mine.executed_actions, other.executed_actions)
+            np.testing.assert_array_equal(mine.interventions, other.interventions)
             for vector in ours.spec.proprioception:
                 np.testing.assert_array_equal(
                     mine.proprioception(vector.name), other.proprioception(vector.name)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ttm.datasets.convert.facts import read_facts, read_spec
+from ttm.datasets.convert.facts import interventions_of, read_facts, read_spec
 from ttm.datasets.convert.inferred import inferred_spec, survey_actions
 from ttm.datasets.convert.lerobot.features import (
     ACTION,
@@ -120,6 +120,7 @@ def _recording(
         executed_actions=_matrix(rows, EXECUTED).astype(np.float32)
         if EXECUTED in rows.column_names
         else None,
+        interventions=interventions_of(facts),
         loss_weights=column(WEIGHT, np.float32),
     )
 
