@@ -17,7 +17,7 @@ from ttm.datasets.progress import track
 from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
-DAMAGE = (*READ_ERRORS, IndexError, AttributeError)
+DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
 """What libraries raise for damaged files where a reader does not say more."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ttm.datasets.convert.facts import EPISODES
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
 
@@ -41,6 +42,16 @@ def test_a_round_trip_changes_nothing(demos, convert, assert_equal):
     assert done.source_format == "diffusion-policy"
     assert open_dataset(back).spec == demos.spec
     assert_equal(demos, open_dataset(back))
+
+
+@pytest.mark.parametrize("wrong", [[300] * 6, [1, 0], ["a"] * 6, {}])
+def test_facts_of_an_episode_that_are_damaged_are_told(demos, convert, wrong):
+    source, _ = convert(demos, "buffer", "diffusion-policy")
+    first, *others = (source / EPISODES).read_text().splitlines()
+    lines = [json.dumps({**json.loads(first), "interventions": wrong}), *others]
+    (source / EPISODES).write_text("\n".join(lines))
+    with pytest.raises(UserError, match=f"^{source}[^\n]*$"):
+        convert(source, "back")
 
 
 @pytest.mark.parametrize("zipped", [False, True])
