@@ -20,6 +20,7 @@ from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
 from ttm_policy.parameter_sets.common_parameters import (
     Autostart,
+    BondHeartbeatPeriod,
     ContractPath,
     EStopRearm,
     EStopTimeout,
@@ -97,6 +98,7 @@ class PolicyParameters(LimitParameters):
         ),
     ] = 1
     autostart: Autostart = True
+    bond_heartbeat_period: BondHeartbeatPeriod = 0.25
     lockstep: Annotated[
         bool,
         Parameter(

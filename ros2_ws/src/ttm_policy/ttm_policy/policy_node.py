@@ -36,6 +36,7 @@ from ttm_policy.network.loading import load_policy
 from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.stop_signals import StopSignals, end_process
+from ttm_policy.supervision.bond import Bond, form_bond
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,
@@ -65,6 +66,7 @@ class PolicyNode(LifecycleNode):
         self._worker: Worker | None = None
         self._instructions: Instructions | None = None
         self._session: PolicySession | None = None
+        self._bond: Bond | None = None
         self._closing = self._in_order = False
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # On the steady clock, since simulated time may stand still.
@@ -126,6 +128,7 @@ class PolicyNode(LifecycleNode):
         assert self._session is not None
         self._session.recovery.mark(active=True)
         self._session.start()
+        self._bond = form_bond(self)
         self.get_logger().info("active")
         return SUCCESS
 
@@ -157,6 +160,9 @@ class PolicyNode(LifecycleNode):
             if not self._closing:
                 self._session.recovery.mark(active=False)
             self.get_logger().info("the policy is stopped, and then the robot")
+        if self._bond is not None:
+            self._bond.end()
+            self._bond = None
 
     def _disconnect(self) -> None:
         self._stop()

@@ -27,6 +27,7 @@ from ttm_policy.recording.keys import HELP, Keys
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
+from ttm_policy.supervision.bond import Bond, form_bond
 from ttm_policy.terminal import raw_terminal, read_key
 
 SUCCESS, FAILURE, ERROR = (
@@ -44,6 +45,7 @@ class RecorderNode(LifecycleNode):
         declare_parameters(self, RecorderParameters)
         self._problem = "not configured"
         self.recorder: Recorder | None = None
+        self._bond: Bond | None = None
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # On the steady clock, since simulated time may stand still.
         self.create_timer(
@@ -68,12 +70,14 @@ class RecorderNode(LifecycleNode):
         """Allow episodes to begin."""
         assert self.recorder is not None
         self.recorder.active = True
+        self._bond = form_bond(self)
         return SUCCESS
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Discard an episode in hand; save one that was stopped."""
         assert self.recorder is not None
         self.recorder.interrupt()
+        self._end_bond()
         return SUCCESS
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -96,6 +100,12 @@ class RecorderNode(LifecycleNode):
         recorder, self.recorder, self._problem = self.recorder, None, "not configured"
         if recorder is not None:
             recorder.close()
+        self._end_bond()
+
+    def _end_bond(self) -> None:
+        if self._bond is not None:
+            self._bond.end()
+            self._bond = None
 
     def _publish_diagnostics(self) -> None:
         name = f"{self.get_fully_qualified_name()}: recorder"

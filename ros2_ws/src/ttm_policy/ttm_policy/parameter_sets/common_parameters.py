@@ -36,6 +36,16 @@ SpecSource = Annotated[
 ControlRate = Annotated[
     float, Parameter("Ticks a second; 0 for those of the spec.", unit="Hz", minimum=0)
 ]
+BondHeartbeatPeriod = Annotated[
+    float,
+    Parameter(
+        "Time between heartbeats for Nav2; 0 for no bond. They tell its lifecycle manager that the "
+        "active node is alive, and need the ROS package bond.",
+        unit="s",
+        minimum=0,
+        maximum=2,
+    ),
+]
 EStopRearm = Annotated[
     bool,
     Parameter(

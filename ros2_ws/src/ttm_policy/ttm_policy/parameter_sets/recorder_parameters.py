@@ -8,6 +8,7 @@ from typing import Annotated
 from ttm.datasets.layout import MOST_JPEG_QUALITY
 from ttm_policy.parameter_sets.common_parameters import (
     Autostart,
+    BondHeartbeatPeriod,
     ContractPath,
     ControlRate,
     SpecSource,
@@ -67,3 +68,4 @@ class RecorderParameters(NodeParameters):
     cmd_vel_stamped: StampedBaseCommands = True
     keys: Annotated[bool, Parameter("Take keys from the terminal. ? lists them.")] = False
     autostart: Autostart = True
+    bond_heartbeat_period: BondHeartbeatPeriod = 0.25
