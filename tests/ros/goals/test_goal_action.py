@@ -22,8 +22,8 @@ KIND = SimpleNamespace(Result=SimpleNamespace, Feedback=SimpleNamespace)
 class Handle:
     """A goal as rclpy hands it over. It ends only in states that ROS allows."""
 
-    def __init__(self, text: str = CAN) -> None:
-        self.request = SimpleNamespace(instruction=text, timeout_s=0.0)
+    def __init__(self, text: str = CAN, timeout_s: float = 0.0) -> None:
+        self.request = SimpleNamespace(instruction=text, timeout_s=timeout_s)
         self.is_cancel_requested, self.state = False, "executing"
         self.feedback: list[int] = []
 
@@ -42,15 +42,15 @@ class Handle:
 
 
 class Keeper:
-    """Accepts every goal that has a text."""
+    """Accepts every goal that has a text and a time limit that can be."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[GoalReport], None]] = []
         self.goals = 0
 
-    def require_acceptable(self, instruction: str) -> str:
-        if not instruction:
-            raise UserError("no instruction yet")
+    def require_acceptable(self, instruction: str, timeout_s: float) -> str:
+        if not instruction or timeout_s < 0:
+            raise UserError("no instruction yet, or no such time limit")
         return instruction
 
     def request(self, instruction: str, timeout_s: float) -> GoalReport:
@@ -84,8 +84,9 @@ async def _executing(action: Any, handle: Handle) -> asyncio.Task[Any]:
     return task
 
 
-def test_a_goal_without_instruction_is_rejected(action: Any) -> None:
+def test_a_goal_that_cannot_be_is_rejected(action: Any) -> None:
     assert action._accept(Handle("").request) is GoalResponse.REJECT
+    assert action._accept(Handle(CAN, -1.0).request) is GoalResponse.REJECT
     assert action._accept(Handle().request) is GoalResponse.ACCEPT
 
 

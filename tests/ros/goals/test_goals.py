@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 
 import pytest
@@ -106,6 +107,15 @@ def test_a_goal_takes_the_instruction_in_force_and_needs_one(
         keeper.request("")
     policy.text = BOX
     assert keeper.request("").instruction == BOX
+
+
+@pytest.mark.parametrize("timeout_s", [math.nan, -1.0])
+def test_a_time_limit_that_cannot_be_is_refused(
+    keeper: GoalKeeper, policy: Policy, timeout_s: float
+) -> None:
+    with pytest.raises(UserError, match="timeout_s"):
+        keeper.request(CAN, timeout_s)
+    assert not policy.told
 
 
 def test_an_obstacle_refuses_a_goal_or_aborts_it_before_the_first_tick(

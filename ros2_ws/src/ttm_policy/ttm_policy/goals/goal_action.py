@@ -51,7 +51,7 @@ class GoalAction:
 
     def _accept(self, request: Any) -> GoalResponse:
         try:
-            self._keeper.require_acceptable(request.instruction)
+            self._keeper.require_acceptable(request.instruction, request.timeout_s)
         except UserError as error:
             self._node.get_logger().warning(f"a goal is rejected: {error}")
             return GoalResponse.REJECT

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ttm.policy.checks import require_at_least
 from ttm.policy.errors import UserError
 from ttm_policy.goals.goal import GoalReport, Goals, GoalState, OnReport
 from ttm_policy.parameters import PolicyParameters
@@ -68,8 +69,9 @@ class GoalKeeper:
         for listener in self.listeners:
             listener(report)
 
-    def require_acceptable(self, instruction: str) -> str:
+    def require_acceptable(self, instruction: str, timeout_s: float = 0.0) -> str:
         """Return the instruction of a goal, in its final form. Raises `UserError` to refuse the goal."""
+        require_at_least(0, {"timeout_s": timeout_s})
         if obstacle := self._obstacle():
             raise UserError(obstacle)
         self._goals.require_free(preempt=self.rules.preempt)
@@ -82,7 +84,7 @@ class GoalKeeper:
 
         instruction: an empty text for the one in force. timeout_s: 0 for that of the rules.
         """
-        text = self.require_acceptable(instruction)
+        text = self.require_acceptable(instruction, timeout_s)
         timeout_s = timeout_s or self.rules.timeout_s
         report = self._goals.begin(text, time.monotonic(), timeout_s=timeout_s)
         self._instructing.begin(text, partial(self._prepared, report.goal), goal=True)
