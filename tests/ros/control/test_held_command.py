@@ -29,6 +29,15 @@ def test_a_command_keeps_its_bits_until_its_lifespan_ends() -> None:
     assert held.in_force
 
 
+def test_a_command_may_have_a_lifespan_of_its_own() -> None:
+    held = _held(NONE, lifespan_s=0.3)
+    held.begin(STEP, 1.0, 0.5)
+    assert np.array_equal(held.at(1.49), STEP)
+    assert held.at(1.51) is None
+    held.begin(STEP, 2.0)
+    assert held.at(2.31) is None, "the next one has the usual lifespan"
+
+
 def test_a_stop_is_at_once_even_if_the_command_is_smooth() -> None:
     held = _held(ALL)
     held.begin(STEP, 1.0)

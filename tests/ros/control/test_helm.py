@@ -36,12 +36,14 @@ class Commands:
 
     def __init__(self) -> None:
         self.sent: list[float] = []
+        self.lifespans_s: list[float | None] = []
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         self.send(tick.command, stamp)
 
-    def send(self, command: np.ndarray, stamp: Time) -> None:
+    def send(self, command: np.ndarray, stamp: Time, lifespan_s: float | None = None) -> None:
         self.sent.append(float(command[BASE]))
+        self.lifespans_s.append(lifespan_s)
 
     def tell(self, action: np.ndarray) -> None: ...
 
@@ -52,13 +54,13 @@ class Commands:
 class Robot:
     """A helm whose person is seen, or is not."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: float) -> None:
         self.commands, self.seen = Commands(), True
         self.node = rclpy.create_node("policy_node")
         codec = CommandCodec(load_contract(), SPEC)
         loaded: Any = SimpleNamespace(codec=codec, runner=SimpleNamespace(spec=SPEC))
         commands: Any = self.commands
-        self.helm = Helm(self.node, loaded, PolicyParameters(), commands, self._look)
+        self.helm = Helm(self.node, loaded, PolicyParameters(**limits), commands, self._look)
         self.helm.is_open = True
 
     def _look(self) -> dict[str, np.ndarray]:
@@ -77,9 +79,10 @@ class Robot:
 
 
 @pytest.fixture
-def robot() -> Iterator[Robot]:
+def robot(request: pytest.FixtureRequest) -> Iterator[Robot]:
+    """With the limits that a test names."""
     rclpy.init()
-    made = Robot()
+    made = Robot(**getattr(request, "param", {}))
     yield made
     made.node.destroy_node()
     rclpy.shutdown()
@@ -118,6 +121,22 @@ def test_a_stop_of_the_policy_leaves_a_person_who_may_drive(robot: Robot) -> Non
     assert robot.commands.sent[-1] == 0.0
     robot.hear(0.3)
     assert (robot.commands.sent[-1], robot.helm.problem) == (0.0, "nothing is seen")
+
+
+def test_a_command_of_a_person_lives_until_he_counts_as_silent(robot: Robot) -> None:
+    """Whatever the rate of the policy, whose own commands live for its ticks."""
+    robot.tick()
+    robot.hear(0.3)
+    assert robot.commands.lifespans_s == [None, TIMEOUT_S]
+
+
+@pytest.mark.parametrize("robot", [{"max_forward_accel_m_s2": 1.0}], indirect=True)
+def test_a_person_who_was_silent_begins_at_rest(robot: Robot) -> None:
+    for _ in range(5):
+        robot.hear(0.3)
+    robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
+    robot.hear(0.3)
+    assert robot.commands.sent == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.02])
 
 
 def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) -> None:

@@ -81,10 +81,10 @@ class CommandPublishers:
         self.send(tick.command, stamp)
         self.tell(tick.action)
 
-    def send(self, command: Vector, stamp: Time) -> None:
-        """Send a limited command (A,) to the robot."""
+    def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
+        """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`."""
         if self._timer is not None:
-            self._held.begin(command, self._now_s())
+            self._held.begin(command, self._now_s(), lifespan_s)
         if self._again:  # a part that is smooth begins with its old value
             begun = self._held.at(self._now_s())
             command = command if begun is None else begun
