@@ -7,15 +7,13 @@ import pytest
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.parameters import LIMITS, TeleopParameters
+from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop.cockpit import Cockpit, Goals
 
 
 @pytest.fixture
 def cockpit() -> Cockpit:
-    defaults = TeleopParameters()
-    limits = {name: getattr(defaults, name) for name in LIMITS}
-    return Cockpit(load_contract(), SPEC, limits, Goals(SPEC.action_size))
+    return Cockpit(load_contract(), SPEC, TeleopParameters().limits, Goals(SPEC.action_size))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.parameters import LIMITS, WebParameters
+from ttm_policy.parameters import WebParameters
 from ttm_policy.teleop.cockpit import Goals
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.default_controls import default_keyboard
@@ -16,7 +16,7 @@ from ttm_policy.web.layout import page_controls, page_layout
 from ttm_policy.web.web_source import WebSource
 from ttm_policy.web.wheel import Wheel
 
-DEFAULT_LIMITS = {name: getattr(WebParameters(), name) for name in LIMITS}
+DEFAULT_LIMITS = WebParameters().limits
 
 
 def test_the_wheel_is_one_pages_until_it_lets_go_or_falls_silent() -> None:

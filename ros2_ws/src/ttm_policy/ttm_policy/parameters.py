@@ -4,7 +4,7 @@ The nodes (`ttm_policy.declare`), the launch arguments (`ttm_policy.launching`),
 of `ttm robot` and the tables in `ros2_ws/docs/parameters.md` are made from these dataclasses. This module
 imports no ROS, so that programs can read it where ROS is not installed.
 
-    python -m ttm_policy.parameters        (print the tables of the README)
+    python -m ttm_policy.parameters        (print the tables of that page)
 """
 
 from __future__ import annotations

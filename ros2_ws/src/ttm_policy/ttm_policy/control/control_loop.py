@@ -21,7 +21,7 @@ the last command after its limits, or to stand still after a stop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -192,7 +192,7 @@ class ControlLoop:
     def take_parameters(self, parameters: PolicyParameters) -> None:
         """Take other limits and ages from the next tick on."""
         self.max_age_s, self.stop_after_s = parameters.max_age_s, parameters.stop_after_s
-        self.limits.set_limits(asdict(parameters))
+        self.limits.set_limits(parameters.limits)
 
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""

@@ -36,7 +36,7 @@ from ttm_policy.inputs.person_command import (
 )
 from ttm_policy.inputs.stamped_observation import StampedObservation, Vector
 from ttm_policy.network.loading import LoadedPolicy
-from ttm_policy.parameters import LIMITS, PolicyParameters
+from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
 
 Seen = Mapping[str, npt.NDArray[Any]]
@@ -60,7 +60,7 @@ class Helm:
         self._limits = SafetyLimits(
             self._contract,
             self._spec,
-            {name: getattr(parameters, name) for name in LIMITS},
+            parameters.limits,
             period_s=self._spec.control_dt_s if self._lockstep else PERIOD_S,
         )
         self.is_open = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import partial
 
 from builtin_interfaces.msg import Time
@@ -181,7 +180,7 @@ class PolicySession:
     def take_parameters(self, parameters: PolicyParameters) -> None:
         """Take those parameters that a running node can change, from the next tick on."""
         self._loop.take_parameters(parameters)
-        self._commands.take_limits(asdict(parameters))
+        self._commands.take_limits(parameters.limits)
         self._goals.rules = GoalRules.of(parameters, self._loop.runner.spec.control_dt_s)
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.network.instructions import Instructions
-from ttm_policy.parameters import LIMITS, PolicyParameters
+from ttm_policy.parameters import PolicyParameters
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
         execution=parameters.execution,
     )
     contract.check(runner.spec)
-    limits = SafetyLimits(
-        contract, runner.spec, {name: getattr(parameters, name) for name in LIMITS}
-    )
+    limits = SafetyLimits(contract, runner.spec, parameters.limits)
     if parameters.instruction:
         instructions.reset(runner, parameters.instruction)
     codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)

@@ -79,7 +79,7 @@ class DeclaredParameter:
 
 
 class NodeParameters:
-    """The base of both dataclasses.
+    """The base of the dataclasses, one for each node.
 
     Construction raises `UserError` for values that are out of range.
     """

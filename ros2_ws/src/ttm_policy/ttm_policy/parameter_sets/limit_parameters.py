@@ -1,4 +1,4 @@
-"""The parameters of `policy_node` that limit what it sends to the robot.
+"""The parameters that limit what a node sends to the robot.
 
 All of them bound the numbers in the messages, after `scale` and `per_second` of the contract.
 """
@@ -61,6 +61,11 @@ class LimitParameters(NodeParameters):
     max_joint_jerk_rad_s3: Annotated[float, _limit("Limit of each joint's jerk.", "rad/s³")] = (
         math.inf
     )
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The value of each limit by its name, without the other parameters of the node."""
+        return {name: getattr(self, name) for name in LIMITS}
 
 
 LIMITS = tuple(p.name for p in parameters_of(LimitParameters))

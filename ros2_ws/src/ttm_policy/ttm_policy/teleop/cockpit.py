@@ -14,7 +14,7 @@ from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.measured_goals import goal_sources
 from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
-from ttm_policy.parameters import LIMITS, DrivingParameters
+from ttm_policy.parameters import DrivingParameters
 from ttm_policy.recording.spec import read_given_spec
 from ttm_policy.teleop.controls import ControlMap, Controls, Vector
 
@@ -64,5 +64,4 @@ def load_cockpit(parameters: DrivingParameters) -> Cockpit:
     like = parameters.spec or ("" if parameters.contract else SHIPPED)
     unknown = {source.name: (1, 1) for source in contract.images}
     spec = read_given_spec(like, parameters.rate_hz).complete(contract, unknown)
-    limits = {name: getattr(parameters, name) for name in LIMITS}
-    return Cockpit(contract, spec, limits, Goals(spec.action_size))
+    return Cockpit(contract, spec, parameters.limits, Goals(spec.action_size))

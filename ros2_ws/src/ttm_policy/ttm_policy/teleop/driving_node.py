@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock
@@ -55,7 +54,7 @@ class DrivingNode(Node):
 
     def _on_parameters(self) -> None:
         if self.session is not None:
-            self.session.take_limits(asdict(read_parameters(self, self._kind)))
+            self.session.take_limits(read_parameters(self, self._kind).limits)
 
     def _publish_diagnostics(self) -> None:
         if self.session is None:
