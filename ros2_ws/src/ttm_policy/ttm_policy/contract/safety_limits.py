@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,7 +23,7 @@ class SafetyLimits:
 
     Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are
     bounded from tick to tick, except where one of the former demands more, and except for a stop,
-    which is immediate. `cut` counts the ticks in which each part was changed.
+    which is immediate.
     """
 
     def __init__(
@@ -42,14 +41,13 @@ class SafetyLimits:
         period_s = spec.control_dt_s if period_s is None else period_s
         self._contract = contract
         self._low, self._high = spec.action_limits
-        self._parts = {
-            sink.name: PartLimiter(sink, contract, spec, period_s)
+        self._parts = [
+            PartLimiter(sink, contract, spec, period_s)
             for sink in contract.actions
             if sink.limits or sink.type in JOINT_TYPES
-        }
+        ]
         self._motion = [spec.action_slices[name] for name in contract.motion_parts]
         self._joints: Mapping[str, JointLimit] = {}
-        self.cut: Counter[str] = Counter()
         self.set_limits(limits)
 
     def set_limits(self, limits: Mapping[str, float]) -> None:
@@ -92,14 +90,13 @@ class SafetyLimits:
             )
         limited = np.clip(values, self._low, self._high)
         limits, joints = self._limits, self._joints
-        for name, part in self._parts.items():
+        for part in self._parts:
             limited[part.where] = part.limit(limited[part.where], limits, joints, observation)
-            self.cut[name] += not np.array_equal(limited[part.where], values[part.where])
         return limited
 
     def halt(self) -> None:
         """Note that the robot was stopped: the next motion begins at rest, where the robot is then."""
-        for part in self._parts.values():
+        for part in self._parts:
             part.halt()
 
     def stopped(self, values: Vector) -> Vector:
