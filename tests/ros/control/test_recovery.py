@@ -71,6 +71,25 @@ def test_a_respawned_process_takes_the_next_action_bit_by_bit(
     assert log.lines == [f"goes on at tick 3 of: {CAN}"]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_robot_that_moved_for_a_goal_stands_still_after_a_respawn(
+    checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log, ended: bool
+) -> None:
+    """Nobody could cancel the goal any more. Another goal, or a reset, lets the robot move."""
+    parameters = _parameters(tmp_path / "memory.npz")
+    first = _loop(checkpoint)
+    first.reopen(goal=True)
+    _tick(first, Recovery(first, parameters, log), observations[0], 1.0)
+    if ended:
+        first.rest("goal 1 succeeded")
+    respawned = _loop(checkpoint, instruction="")
+    Recovery(respawned, parameters, log).restore()
+    assert (respawned.state, respawned.runner.tick) == (LoopState.RESTING, 1)
+    assert "goal" in respawned.problem
+    respawned.reopen()
+    assert respawned.state is LoopState.WAITING
+
+
 def test_the_period_counts_in_the_time_of_the_stamps(
     checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log
 ) -> None:

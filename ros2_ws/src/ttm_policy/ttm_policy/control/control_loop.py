@@ -56,6 +56,10 @@ class LoopState(Enum):
 
 WAIT_FOR_GOAL = "call the service start to begin a goal"
 """Why a policy rests that moves for goals alone."""
+GOAL_LOST = "the process that carried out its goal has ended"
+"""Why a policy rests whose memory was that of a goal of another process."""
+FOR_GOAL = "for_goal"
+"""Name under which a snapshot keeps whether its episode belongs to a goal."""
 LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
 STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP, LoopState.RESTING)
@@ -96,6 +100,7 @@ class ControlLoop:
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""
         """Why the loop rests, or an empty text."""
+        self._for_goal = False
         self.held_ticks = 0
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""
@@ -241,8 +246,12 @@ class ControlLoop:
         self.problem = problem
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the runner's snapshot with the stamp of the last observation that it has seen."""
-        return {**self.runner.snapshot(), LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64)}
+        """Return the runner's snapshot, the stamp of its last observation, and whether it has a goal."""
+        return {
+            **self.runner.snapshot(),
+            LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64),
+            FOR_GOAL: np.array(self._for_goal),
+        }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from a `snapshot`."""
@@ -250,9 +259,14 @@ class ControlLoop:
         self.reopen()
 
     def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take over the memory of a `snapshot`. This belongs to the thread of the network."""
+        """Take over the memory of a `snapshot`. This belongs to the thread of the network.
+
+        If it is that of a goal, the loop rests until `reopen`, since goals end with their process.
+        """
         self.runner.restore(snapshot)
         self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
+        if snapshot.get(FOR_GOAL, False):
+            self._rests = GOAL_LOST
 
     def resume(self) -> None:
         """Continue after a stop with the memory as it is. An emergency stop and a rest stay in force."""
@@ -274,6 +288,7 @@ class ControlLoop:
 
     def reopen(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
+        self._for_goal = goal
         self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
         self.resume()
 
