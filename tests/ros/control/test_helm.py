@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import rclpy
 from builtin_interfaces.msg import Time
+from std_msgs.msg import String
 
 from ttm.policy.errors import MissingObservation
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.control_loop import PolicyTick
 from ttm_policy.control.helm import Helm
 from ttm_policy.inputs.person_command import TIMEOUT_S, to_message
@@ -58,9 +60,13 @@ class Robot:
         self.commands, self.seen = Commands(), True
         self.node = rclpy.create_node("policy_node")
         codec = CommandCodec(load_contract(), SPEC)
-        loaded: Any = SimpleNamespace(codec=codec, runner=SimpleNamespace(spec=SPEC))
+        parameters = PolicyParameters(**limits)
+        self.limits = SafetyLimits(codec.contract, SPEC, parameters.limits)
+        loaded: Any = SimpleNamespace(
+            codec=codec, runner=SimpleNamespace(spec=SPEC), limits=self.limits
+        )
         commands: Any = self.commands
-        self.helm = Helm(self.node, loaded, PolicyParameters(**limits), commands, self._look)
+        self.helm = Helm(self.node, loaded, parameters, commands, self._look)
         self.helm.is_open = True
 
     def _look(self) -> dict[str, np.ndarray]:
@@ -137,6 +143,22 @@ def test_a_person_who_was_silent_begins_at_rest(robot: Robot) -> None:
     robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
     robot.hear(0.3)
     assert robot.commands.sent == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.02])
+
+
+def test_policy_and_person_keep_the_ranges_of_the_robots_description(robot: Robot) -> None:
+    sink = next(sink for sink in load_contract().actions if sink.name == "gripper")
+    joints = "".join(
+        f'<joint name="{field.path}" type="prismatic">'
+        f'<limit lower="0" upper="{0.5 * field.scale}" velocity="1"/></joint>'
+        for field in sink.fields
+    )
+    robot.helm._description._on_description(String(data=f"<robot>{joints}</robot>"))
+    assert robot.limits.apply(OWN)[GRIPPER] == 0.5
+    robot.tick()
+    robot.hear(0.3)  # leaves the gripper to what is in force, which is 1
+    told = robot.helm.with_executed(UNTOLD).executed
+    assert told is not None
+    assert told[GRIPPER] == 0.5
 
 
 def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) -> None:

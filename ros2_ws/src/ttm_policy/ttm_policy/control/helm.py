@@ -25,6 +25,7 @@ from ttm_policy.contract.measured_goals import measured_goals
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import PolicyTick
+from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.inputs.person_command import (
     DRIVER_TOPIC,
     PERIOD_S,
@@ -63,6 +64,7 @@ class Helm:
             parameters.limits,
             period_s=self._spec.control_dt_s if self._lockstep else PERIOD_S,
         )
+        self._description = RobotDescription(node, loaded.limits, self._limits)
         self.is_open = False
         """Whether a person may drive. The robot is stopped by `release` before this becomes False."""
         self.person = ""
@@ -129,6 +131,7 @@ class Helm:
         self._node.destroy_subscription(self._subscription)
         self._node.destroy_publisher(self._driver)
         self._node.destroy_service(self._service)
+        self._description.close()
         self._commands.close()
 
     def _receive(self, message: JointState) -> None:

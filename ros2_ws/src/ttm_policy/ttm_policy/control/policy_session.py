@@ -20,7 +20,6 @@ from ttm_policy.control.helm import Helm
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
-from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.control.thought import Question, Thought, think_about
 from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
@@ -115,7 +114,6 @@ class PolicySession:
         )
         self._commands = Helm(node, loaded, parameters, commands, self._vigilance.look_for_person)
         self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
-        self._description = RobotDescription(node, loaded.limits)
         self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
@@ -191,7 +189,6 @@ class PolicySession:
         """Destroy all topics and services. The caller closes the worker before."""
         self._vigilance.close()
         self._inputs.close()
-        self._description.close()
         self._memory.close()
         self._commands.close()
         self._instructing.close()

@@ -15,18 +15,20 @@ TOPIC = "robot_description"
 
 
 class RobotDescription:
-    """Listens to the URDF of the robot, and hands the limits of its joints on.
+    """Listens to the URDF of the robot, and hands the limits of its joints to all of `limits`.
 
     A description that cannot be used is an error in the log, and the limits before it stay in force.
     """
 
-    def __init__(self, node: Node, limits: SafetyLimits):
+    def __init__(self, node: Node, *limits: SafetyLimits):
         self._node, self._limits = node, limits
         self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
 
     def _on_description(self, message: String) -> None:
         try:
-            self._limits.set_joint_limits(read_joint_limits(message.data))
+            joints = read_joint_limits(message.data)
+            for limits in self._limits:
+                limits.set_joint_limits(joints)
         except UserError as error:
             self._node.get_logger().error(str(error))
         else:
