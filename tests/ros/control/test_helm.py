@@ -56,11 +56,11 @@ class Commands:
 class Robot:
     """A helm whose person is seen, or is not."""
 
-    def __init__(self, **limits: float) -> None:
+    def __init__(self, **given: Any) -> None:
         self.commands, self.seen = Commands(), True
         self.node = rclpy.create_node("policy_node")
         codec = CommandCodec(load_contract(), SPEC)
-        parameters = PolicyParameters(**limits)
+        parameters = PolicyParameters(**given)
         self.limits = SafetyLimits(codec.contract, SPEC, parameters.limits)
         loaded: Any = SimpleNamespace(
             codec=codec, runner=SimpleNamespace(spec=SPEC), limits=self.limits
@@ -86,7 +86,7 @@ class Robot:
 
 @pytest.fixture
 def robot(request: pytest.FixtureRequest) -> Iterator[Robot]:
-    """With the limits that a test names."""
+    """With the parameters that a test names."""
     rclpy.init()
     made = Robot(**getattr(request, "param", {}))
     yield made
@@ -143,6 +143,17 @@ def test_a_person_who_was_silent_begins_at_rest(robot: Robot) -> None:
     robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
     robot.hear(0.3)
     assert robot.commands.sent == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.02])
+
+
+@pytest.mark.parametrize(
+    "robot", [{"max_forward_accel_m_s2": 1.0, "lockstep": True}], indirect=True
+)
+def test_in_lockstep_time_passes_from_tick_to_tick_alone(robot: Robot) -> None:
+    for _ in range(2):
+        robot.hear(0.3)
+        robot.tick()
+        robot.helm._heard_s -= 2 * TIMEOUT_S  # the simulator takes its time
+    assert robot.commands.sent == pytest.approx([0.2, 0.3])
 
 
 def test_policy_and_person_keep_the_ranges_of_the_robots_description(robot: Robot) -> None:

@@ -149,10 +149,10 @@ class Helm:
         try:
             wish = from_message(self._spec, message)
             seen = self._look()
-            if not self._moves():  # the robot stands
-                self._limits.halt()
             if person != self.person:
                 self._take_over(person)
+            elif not self._lockstep and not self._moves():  # the robot stands
+                self._limits.halt()
             self._wish, self._heard_s, self.problem = wish, time.monotonic(), ""
             if not self._lockstep:
                 self._force, self._drove = self._limited(wish, seen), True
@@ -162,6 +162,7 @@ class Helm:
             self._refuse(str(error))
 
     def _take_over(self, person: str) -> None:
+        self._limits.halt()
         self.person = person
         self._driver.publish(String(data=PERSON))
         self._node.get_logger().info(f"{person} drives; call ~/give_back to let the policy drive")
