@@ -209,12 +209,12 @@ class Trainer:
 
         The errors on training episodes are evaluated only after a complete training.
         """
-        if whole and self._latest.get("step") != self.progress.step:
+        if self._latest.get("step") != self.progress.step:
             self.calibrate()
-            self._validate(log)
+            if whole:
+                self._validate(log)
         if whole and "training" in self.errors:
             self._latest["training"] = self._evaluate("training")
-        self.calibrate()
         self._save()
         if self.progress.best_error is None or not (self.out / BEST).exists():
             self._save_checkpoint(BEST)

@@ -76,6 +76,20 @@ def test_early_stopping_needs_held_out_episodes(command: Make, episodes: Path) -
         command(data=alone, early_stopping=1).run()
 
 
+def test_the_statistics_of_batch_norm_are_found_once_for_what_is_saved(
+    command: Make,
+    interrupted: Callable[[TrainCommand, int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(Trainer, "calibrate", lambda self: steps.append(self.progress.step))
+    training = command(steps=4, validations=2)
+    interrupted(training, 3)
+    assert steps == [2, 3]
+    assert replace(training, resume=True).run() == 0
+    assert steps == [2, 3, 4]
+
+
 def test_checkpoints_of_steps_are_kept_beside_best_and_last(command: Make) -> None:
     training = command(steps=7, save_every=2, keep=2)
     training.run()
