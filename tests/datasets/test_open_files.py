@@ -91,7 +91,7 @@ def test_a_copy_in_another_process_opens_its_own(paths):
 
     process = multiprocessing.get_context("fork").Process(target=read)
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == 0
     assert queue.get() == [0, 1, 2, 3]
     assert queue.get() is False

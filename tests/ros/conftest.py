@@ -27,8 +27,11 @@ import torch
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
@@ -167,21 +170,27 @@ class TestRobot(Node):
         self._clock = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
         self._e_stop = self.create_publisher(Bool, "e_stop", 10)
+        self._sent_ns: dict[str, int] = {}
         for topic, kind in self.codec.types().items():
-            self.create_subscription(
-                kind, topic, self.commands[topic].append, LATCHED if lockstep else COMMAND
-            )
-        self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 10)
-        self.create_subscription(Float32MultiArray, "policy_node/memory", self._on_memory, LATCHED)
+            qos = LATCHED if lockstep else COMMAND
+            self.create_subscription(kind, topic, self._noted(topic, self.commands[topic]), qos)
+        for topic, got, qos in (("action", self.actions, 10), ("memory", self.memories, LATCHED)):
+            noted = self._noted(topic, got, lambda m: np.array(m.data, dtype=np.float32))
+            self.create_subscription(Float32MultiArray, f"policy_node/{topic}", noted, qos)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self)
 
-    def _on_action(self, message: Float32MultiArray) -> None:
-        self.actions.append(np.array(message.data, dtype=np.float32))
+    def _noted(
+        self, topic: str, got: list[Any], read: Callable[[Any], Any] = lambda m: m
+    ) -> Callable[[Any, Any], None]:
+        """Return a callback that keeps messages, and when the newest was sent on the system's clock."""
 
-    def _on_memory(self, message: Float32MultiArray) -> None:
-        self.memories.append(np.array(message.data, dtype=np.float32))
+        def note(message: Any, info: Any) -> None:
+            got.append(read(message))
+            self._sent_ns[topic] = info["source_timestamp"]
+
+        return note
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         self.diagnosis = message.status[0].message
@@ -195,8 +204,14 @@ class TestRobot(Node):
     def settle(self) -> None:
         """Handle all messages that were caused before this call."""
         self._call(GetState, "get_state", GetState.Request())
+        self.drain()
         for _ in range(20):
             self._executor.spin_once(timeout_sec=0.01)
+
+    def drain(self) -> None:
+        """Handle all messages that have come already."""
+        for _ in range(100):
+            self._executor.spin_once(timeout_sec=0.0)
 
     def call(self, service: str) -> Trigger.Response:
         """Call one of the services of the memory."""
@@ -211,23 +226,33 @@ class TestRobot(Node):
         request.transition.id = transition_id
         return self._call(ChangeState, "change_state", request, WAIT_S).success
 
+    def set_parameters(self, **values: Any) -> list[tuple[bool, str]]:
+        """Set parameters of the policy's node; return for each whether it was taken, and why not."""
+        messages = [Parameter(name, value=v).to_parameter_msg() for name, v in values.items()]
+        request = SetParameters.Request(parameters=messages)
+        results = self._call(SetParameters, "set_parameters", request).results
+        return [(result.successful, result.reason) for result in results]
+
     def _call(self, kind: Any, name: str, request: Any, patience_s: float = 2.0) -> Any:
-        """Call a service again after a while: a killed server remains visible for some seconds."""
+        """Call a service again after a while: a killed server remains visible for some seconds.
+
+        On a busy machine a living one may get several calls, and answers them in order. The first answer
+        is the one that counts, and with the last one nothing is under way any more.
+        """
         client = self.create_client(kind, f"policy_node/{name}")
-        answers: list[Any] = []
+        calls: list[Future] = []
 
         def asked_for_a_while() -> bool:
-            future = client.call_async(request)
+            calls.append(client.call_async(request))
             until_s = time.monotonic() + patience_s
-            while not future.done() and time.monotonic() < until_s:
+            while not calls[-1].done() and time.monotonic() < until_s:
                 self._executor.spin_once(timeout_sec=0.02)
-            answers.extend([future.result()] if future.done() else [])
-            return bool(answers)
+            return calls[-1].done()
 
         self.wait(client.service_is_ready, name)
         self.wait(asked_for_a_while, name)
         self.destroy_client(client)
-        return answers[0]
+        return next(call.result() for call in calls if call.done())
 
     def instruct(self, text: str) -> None:
         self._instruction.publish(String(data=text))
@@ -272,20 +297,16 @@ class TestRobot(Node):
             self._executor.spin_once(timeout_sec=0.01)
 
     def step(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        """Publish an observation in lockstep, and return the policy's own action (A,)."""
+        """Publish an observation in lockstep, and return the policy's own action (A,).
+
+        What the policy sent before, such as the memory after a reset, is no answer, however late it comes.
+        """
         self.time_ns += TICK_NS
-        before = (
-            len(self.actions),
-            len(self.memories),
-            {topic: len(got) for topic, got in self.commands.items()},
-        )
+        begun_ns = time.time_ns()
         self.observe(observation)
+        answers = (*self.commands, "action", "memory")
         self.wait(
-            lambda: (
-                len(self.actions) > before[0]
-                and len(self.memories) > before[1]
-                and all(len(got) > before[2][topic] for topic, got in self.commands.items())
-            ),
+            lambda: all(self._sent_ns.get(topic, 0) >= begun_ns for topic in answers),
             "the policy's answer",
         )
         return self.actions[-1]

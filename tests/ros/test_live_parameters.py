@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.srv import DescribeParameters, SetParameters
-from rclpy.parameter import Parameter
+from rcl_interfaces.srv import DescribeParameters
 
 from ttm.sim.kitchen.spec import SPEC
 
 CAN = "pick up the red can"
 SLOW = 2e-4
 """A limit in m/s below what the untrained policy asks for, which moves slowly."""
-
-
-def _set(robot: Any, values: Mapping[str, Any]) -> list[tuple[bool, str]]:
-    messages: list[ParameterMessage] = [
-        Parameter(name, value=value).to_parameter_msg() for name, value in values.items()
-    ]
-    request = SetParameters.Request(parameters=messages)
-    results = robot._call(SetParameters, "set_parameters", request).results
-    return [(result.successful, result.reason) for result in results]
 
 
 def _forward(robot: Any) -> float:
@@ -44,7 +33,7 @@ def test_limits_hold_on_cmd_vel_from_the_next_tick_or_are_refused_with_the_reaso
     robot.begin_episode(CAN)
     robot.step(observations[0])
     assert _forward(robot) == _wanted(robot) > 2 * SLOW
-    assert _set(robot, {"max_forward_m_s": SLOW}) == [(True, "")]
+    assert robot.set_parameters(max_forward_m_s=SLOW) == [(True, "")]
     for observation in observations[1:4]:
         robot.step(observation)
         assert _forward(robot) == pytest.approx(min(SLOW, _wanted(robot)))
@@ -58,13 +47,13 @@ def test_limits_hold_on_cmd_vel_from_the_next_tick_or_are_refused_with_the_reaso
         "lockstep": False,
         "checkpoint": "other.safetensors",
     }
-    results = _set(robot, refused)
+    results = robot.set_parameters(**refused)
     for (name, _), (successful, reason) in zip(refused.items(), results, strict=True):
         assert not successful
         assert name in reason
     robot.step(observations[0])
     assert _forward(robot) <= SLOW
-    assert _set(robot, {"max_forward_m_s": 5}) == [(True, "")]  # an integer for a double
+    assert robot.set_parameters(max_forward_m_s=5) == [(True, "")]  # an integer for a double
     robot.step(observations[0])
     assert _forward(robot) == _wanted(robot) > SLOW
 
@@ -92,11 +81,11 @@ def test_the_accepted_age_can_be_changed_while_the_robot_is_held(
 
     until(lambda: len(robot.actions) >= 2, 0.0, "ticks")
     until(lambda: "holding" in robot.diagnosis, 1.0, "the hold")
-    assert _set(robot, {"max_age_s": 3}) == [(True, "")]
+    assert robot.set_parameters(max_age_s=3) == [(True, "")]
     acted = len(robot.actions)
     until(lambda: len(robot.actions) > acted, 1.0, "ticks")
     until(lambda: "running" in robot.diagnosis, 1.0, "the diagnosis of that")
-    assert _set(robot, {"max_age_s": 0.5}) == [(True, "")]
+    assert robot.set_parameters(max_age_s=0.5) == [(True, "")]
     until(lambda: "holding" in robot.diagnosis, 1.0, "the hold")
 
 

@@ -38,6 +38,7 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     robot.wait(lambda: _saved_tick(path) == 3, "the file")
     first.kill()
     first.wait()
+    robot.diagnosis = ""
     second = start_node("policy_node", **parameters)
     robot.wait(lambda: robot.diagnosis == "waiting for the first observation", "the second process")
     robot.executed = expected[2]  # the robot stood still afterwards, for want of commands
@@ -52,7 +53,7 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     robot.wait(lambda: robot.diagnosis.startswith("inactive"), "the third process, inactive")
     assert robot.transition(Transition.TRANSITION_ACTIVATE)
     third.terminate()
-    assert third.wait(timeout=60) == 0
+    assert third.wait(timeout=180) == 0
     assert not list(tmp_path.glob("memory*")), "an orderly end leaves nothing to go on with"
 
 

@@ -279,7 +279,7 @@ def test_other_processes_use_the_same_index(folder, opened):
     queue = context.SimpleQueue()
     process = context.Process(target=lambda: queue.put((episodes[1].actions.tolist(), opened)))
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == 0
     assert queue.get() == (episodes[1].actions.tolist(), [])
 

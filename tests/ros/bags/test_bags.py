@@ -267,7 +267,7 @@ def test_recording_live_gives_the_same_episode(tmp_path, contract):
             session.start("drive", 0.0)
     session.stop(None, 10.0)
     session.update(10.2)
-    assert isinstance(results.get(timeout=60), Written)
+    assert isinstance(results.get(timeout=180), Written)
     sink.close()
     (live,) = open_dataset(tmp_path / "live")
     assert (live.spec, live.num_samples) == (converted.spec, converted.num_samples)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +17,10 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.control import helm
 from ttm_policy.control.control_loop import PolicyTick
 from ttm_policy.control.helm import Helm
-from ttm_policy.inputs.person_command import TIMEOUT_S, to_message
+from ttm_policy.inputs.person_command import PERIOD_S, TIMEOUT_S, to_message
 from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.parameters import PolicyParameters
 
@@ -54,10 +54,10 @@ class Commands:
 
 
 class Robot:
-    """A helm whose person is seen, or is not."""
+    """A helm whose person is seen, or is not, at times that the test sets."""
 
     def __init__(self, **given: Any) -> None:
-        self.commands, self.seen = Commands(), True
+        self.commands, self.seen, self.now_s = Commands(), True, 100.0
         self.node = rclpy.create_node("policy_node")
         codec = CommandCodec(load_contract(), SPEC)
         parameters = PolicyParameters(**given)
@@ -80,15 +80,16 @@ class Robot:
     def hear(self, speed: float, person: str = "anna") -> None:
         wish = np.zeros(SPEC.action_size, np.float32)
         wish[BASE], wish[GRIPPER] = speed, np.nan
-        self.helm._heard_s -= 0.02  # since its last message
+        self.now_s += PERIOD_S
         self.helm._receive(to_message(SPEC, wish, Time(), person))
 
 
 @pytest.fixture
-def robot(request: pytest.FixtureRequest) -> Iterator[Robot]:
+def robot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
     """With the parameters that a test names."""
     rclpy.init()
     made = Robot(**getattr(request, "param", {}))
+    monkeypatch.setattr(helm, "time", SimpleNamespace(monotonic=lambda: made.now_s))
     yield made
     made.node.destroy_node()
     rclpy.shutdown()
@@ -176,7 +177,7 @@ def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) ->
     robot.hear(0.3)
     robot.hear(-0.3, "ben")
     assert robot.helm.person == "anna"
-    robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
+    robot.now_s += 2 * TIMEOUT_S
     robot.helm.watch()
     assert "anna has been silent" in robot.helm.problem
     robot.hear(-0.3, "ben")

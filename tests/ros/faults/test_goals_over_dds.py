@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from lifecycle_msgs.msg import Transition
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Bool, String
 
-from ttm_policy.qos import LATCHED
-
 CAN = "pick up the red can"
+PATIENT = {"use_sim_time": True, "stop_after_s": 600.0}  # a busy machine is no fault here
+EVERY = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 Robot = Any
 
 
@@ -22,7 +25,7 @@ def reports(robot: Robot) -> Iterator[list[dict[str, Any]]]:
     robot.repair()
     heard: list[dict[str, Any]] = []
     subscription = robot.create_subscription(
-        String, "policy_node/goal", lambda message: heard.append(json.loads(message.data)), LATCHED
+        String, "policy_node/goal", lambda message: heard.append(json.loads(message.data)), EVERY
     )
     yield heard
     robot.destroy_subscription(subscription)
@@ -38,6 +41,20 @@ def _press(robot: Robot) -> None:
     robot.destroy_publisher(publisher)
 
 
+def _stop_after(robot: Robot, seconds: float) -> None:
+    message = Parameter("stop_after_s", value=seconds).to_parameter_msg()
+    request = SetParameters.Request(parameters=[message])
+    (result,) = robot._call(SetParameters, "set_parameters", request).results
+    assert result.successful
+
+
+def _fall_silent(robot: Robot) -> None:
+    _stop_after(robot, 1.0)
+    robot.silent.update(robot.names)
+    robot.wait(lambda: robot.message.startswith("standing still"), "the end of the goal")
+    _stop_after(robot, PATIENT["stop_after_s"])
+
+
 def _deactivate(robot: Robot) -> None:
     assert robot.transition(Transition.TRANSITION_DEACTIVATE)
     refusal = robot.call("start")
@@ -48,7 +65,7 @@ def _deactivate(robot: Robot) -> None:
 ENDS: dict[str, tuple[Callable[[Robot], object], str, str]] = {
     "cancel": (lambda robot: robot.call("cancel"), "canceled", ""),
     "e-stop": (_press, "aborted", "emergency stop: "),
-    "silence": (lambda robot: robot.silent.update(robot.names), "aborted", "is accepted"),
+    "silence": (_fall_silent, "aborted", "is accepted"),
     "deactivation": (_deactivate, "aborted", "the node was deactivated"),
     "reset": (lambda robot: robot.call("reset_memory"), "aborted", "the memory was reset"),
 }
@@ -59,11 +76,7 @@ def test_the_robot_moves_for_goals_alone_and_stands_after_each(
     robot: Robot, start_policy: Any, reports: list[dict[str, Any]]
 ) -> None:
     process = start_policy(
-        instruction=CAN,
-        use_sim_time=True,
-        start_on_instruction=False,
-        stop_after_s=1.0,
-        e_stop_rearm=False,
+        instruction=CAN, start_on_instruction=False, e_stop_rearm=False, **PATIENT
     )
     for number, (end, state, reason) in enumerate(ENDS.values(), start=1):
         robot.wait(lambda: robot.message.startswith("standing still"), "the rest")
@@ -86,7 +99,7 @@ def test_the_robot_moves_for_goals_alone_and_stands_after_each(
 def test_a_policy_that_says_it_is_done_ends_its_goal_and_then_the_robot_stands(
     robot: Robot, start_policy: Any, reports: list[dict[str, Any]]
 ) -> None:
-    process = start_policy("terminate", instruction=CAN, use_sim_time=True)
+    process = start_policy("terminate", instruction=CAN, **PATIENT)
     robot.wait_for_motion()
     robot.call("start")
     robot.wait(lambda: reports and reports[-1]["state"] == "succeeded", "the end")

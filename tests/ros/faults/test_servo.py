@@ -80,7 +80,9 @@ def test_a_servo_travels_what_the_policy_commands(
     """Also if the network takes longer than a tick, and no new frame is there when it has answered."""
     robot.repair()
     robot.every.update(dict.fromkeys(("head", "wrist"), every))
-    process = start_policy(fault, instruction=CAN, use_sim_time=True, max_age_s=2.0)
+    process = start_policy(
+        fault, instruction=CAN, use_sim_time=True, max_age_s=2.0, stop_after_s=600.0
+    )
     since_s = time.time()
     robot.wait(lambda: robot.moved_at_s > since_s, "motion")
     robot.wait(lambda: servo.share() >= 0.95, "the commanded displacement")

@@ -35,7 +35,7 @@ def nodes() -> Iterator[Callable[[str], Node]]:
 
 def _finding(node: Node, topic: str, endpoints: int, kind: str = TWIST) -> Finding:
     """What is found once all `endpoints` of the topic are known."""
-    deadline_s = time.monotonic() + 60.0
+    deadline_s = time.monotonic() + 180.0
     while node.count_publishers(topic) + node.count_subscribers(topic) < endpoints:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)

@@ -69,7 +69,7 @@ def test_closing_ends_a_model_that_is_at_work(runner: PolicyRunner, language_mod
     thread = threading.Thread(target=reset)
     thread.start()
     instructions.close()
-    thread.join(60.0)
+    thread.join(180.0)
     assert not thread.is_alive()
     assert len(errors) == 1
     assert runner.instruction is None

@@ -101,5 +101,5 @@ def test_closing_while_the_thread_takes_the_last_call_comes_to_an_end(node: Node
     worker._calls = TakenMeanwhile()
     closing = threading.Thread(target=worker.close, daemon=True)
     closing.start()
-    closing.join(5.0)
+    closing.join(WAIT_S)
     assert not closing.is_alive()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from queue import Queue
@@ -89,7 +90,7 @@ def test_ticks_become_episodes_that_number_on(sink, values, results, tmp_path):
         for number in range(5):
             sink.put(tick_at(number))
         sink.finish(length, "wave", True)
-        assert results.get(timeout=60).num_samples == length
+        assert results.get(timeout=180).num_samples == length
     sink.close()
     first, second = open_dataset(tmp_path / "out")
     assert [first.path.name, second.path.name] == ["episode_00000.hdf5", "episode_00001.hdf5"]
@@ -111,7 +112,7 @@ def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, values,
     for number in range(2):
         sink.put(tick_at(number))
     sink.finish(2, "wave", None)
-    failed, written = results.get(timeout=60), results.get(timeout=60)
+    failed, written = results.get(timeout=180), results.get(timeout=180)
     assert "action 'base'[0] is 3.0; the spec wants -1 to 1" in failed.reason
     assert failed.number == 1
     assert written.path.name == "episode_00000.hdf5"
@@ -128,12 +129,14 @@ def test_what_is_in_hand_at_the_end_is_deleted(sink, values, tmp_path):
 
 def test_a_machine_that_is_too_slow_is_told(sink, values, monkeypatch):
     monkeypatch.setattr(episode_sink, "MOST_WAITING", 3)
-    monkeypatch.setattr(EpisodeSink, "_write", lambda self, tick: time.sleep(0.2))
+    released = threading.Event()
+    monkeypatch.setattr(EpisodeSink, "_write", lambda self, tick: released.wait(180))
     sink.begin(values)
     for number in range(3):
         sink.put(tick_at(number))
     with pytest.raises(UserError, match="3 ticks wait to be written"):
         [sink.put(tick_at(number)) for number in range(3, 12)]
+    released.set()
     sink.close()
 
 

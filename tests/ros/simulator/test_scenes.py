@@ -15,6 +15,7 @@ import rclpy
 from geometry_msgs.msg import TwistStamped
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -48,7 +49,8 @@ class Person(Node):
         self.scene = self.create_publisher(String, "sim_node/scene", COMMAND)
         self.next_scene = self.create_client(Trigger, "sim_node/next_scene")
         self.create_subscription(String, "sim_node/episode", self._tell, LATCHED)
-        self.create_subscription(Image, "head/image_raw", self._see, LATCHED)
+        every = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self.create_subscription(Image, "head/image_raw", self._see, every)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self)
 

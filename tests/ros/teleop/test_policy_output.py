@@ -72,7 +72,7 @@ def nodes() -> Iterator[tuple[Node, Policy, Callable[[Callable[[], bool]], None]
     executor.add_node(policy)
 
     def until(done: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 180
         while not done():
             assert time.monotonic() < deadline_s
             executor.spin_once(timeout_sec=0.02)

@@ -46,7 +46,7 @@ class Person:
             robot._executor.spin_once(timeout_sec=0.01)
 
     def until(self, done: Callable[[], bool], what: str, **controls: Any) -> None:
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 180
         while not done():
             assert time.monotonic() < deadline_s, f"{what}: {self.speeds()[-3:]}, {self.diagnosis}"
             self.live(**controls)
@@ -65,6 +65,8 @@ class Person:
     def require_stop(self, words: str, **controls: Any) -> None:
         self.until(lambda: self.speeds()[-1] == 0.0, f"stopped by {words}", **controls)
         self.until(lambda: words in self.diagnosis, words, **controls)
+        self.robot.drain()  # what was sent before the diagnosis may be handled after it
+        assert self.speeds()[-1] == 0.0
         count = len(self.speeds())
         for _ in range(5):
             self.live(**controls)
@@ -129,7 +131,7 @@ def _is_refused_beside_another_driver(person: Person) -> None:
         return words in person.diagnosis
 
     person.until(refused, words)
-    assert person.speeds()[-1] == 0.0
+    person.until(lambda: person.speeds()[-1] == 0.0, "zero beside another")
     person.robot.destroy_publisher(other)
 
 

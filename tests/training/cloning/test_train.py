@@ -18,6 +18,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.loop.run_folder import step_checkpoints
 
 Make = Callable[..., TrainCommand]
 
@@ -249,15 +250,17 @@ def wait_for_line(process: subprocess.Popen[str], text: str) -> Sequence[str]:
 def test_ctrl_c_saves_and_leaves(command: Make) -> None:
     training = command()
     arguments = ["train", "--data", *training.data, "--out", str(training.out), "--minutes", "10"]
-    arguments += ["--window", "2", "--batch-size", "2", "--threads", "1"]
+    arguments += ["--window", "2", "--batch-size", "2", "--threads", "1", "--save-every", "1"]
     script = "import sys; from ttm.training.cli import main; sys.exit(main())"
     with subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True
     ) as process:
         wait_for_line(process, "episodes")
-        time.sleep(1)
+        while not step_checkpoints(training.out):
+            assert process.poll() is None
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130
+        assert process.wait(timeout=300) == 130
     assert (training.out / "last.safetensors").exists()
     assert (training.out / "resume" / "state.safetensors").exists()
     assert json.loads((training.out / "result.json").read_text())["finished"] is False

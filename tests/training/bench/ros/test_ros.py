@@ -64,7 +64,16 @@ def test_options_are_checked() -> None:
 def test_both_nodes_run_and_the_figures_are_written(tmp_path: Path) -> None:
     """Only that ticks are counted; how regular they are depends on the machine."""
     out = tmp_path / "ros.json"
-    assert BenchRosCommand(minutes=0.2, rate_hz=5.0, sensors_hz=15.0, json=out).run() == 0
+    minutes = 0.1
+    while not out.exists():  # a busy machine needs longer for as many ticks
+        try:
+            assert (
+                BenchRosCommand(minutes=minutes, rate_hz=5.0, sensors_hz=15.0, json=out).run() == 0
+            )
+        except UserError as error:
+            if "count for longer" not in str(error) or minutes > 1.0:
+                raise
+            minutes *= 3
     figures = json.loads(out.read_text())
     assert figures["ticks"] >= 10
     assert 0 < figures["rate_hz"] <= 10
