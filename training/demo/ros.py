@@ -11,6 +11,9 @@ from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.pages.media import video_path
 from ttm.sim.evaluation.result import Evaluation, load_evaluation
 
+PATIENCE_S = "600"
+"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
+
 
 def drive_over_ros(
     checkpoint: str,
@@ -32,6 +35,7 @@ def drive_over_ros(
     arguments += ["--episodes", str(episodes), "--out", str(folder)]
     arguments += ["--video", str(video_path(videos, task, 0))]
     arguments += ["--max-ticks", str(max_ticks or 0)]
+    arguments += ["--startup-timeout-s", PATIENCE_S, "--command-timeout-s", PATIENCE_S]
     command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
     print("  ttm robot " + " ".join(arguments), flush=True)
     require_success(subprocess.run(command, check=False).returncode, "robot")

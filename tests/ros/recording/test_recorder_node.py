@@ -141,7 +141,10 @@ def start_both(start_node: Any, folder: Path, **parameters: Any) -> None:
         "recorder_node", folder=str(folder), spec="shipped", use_sim_time=True, countdown_s=0.0,
         preroll_s=0.1, **parameters,
     )  # fmt: skip
-    start_node("sim_node", task=TASK, first_seed=SEED, episodes=2, max_ticks=TICKS, lockstep=True)
+    start_node(
+        "sim_node", task=TASK, first_seed=SEED, episodes=2, max_ticks=TICKS, lockstep=True,
+        command_timeout_s=WAIT_S,
+    )  # fmt: skip
 
 
 def test_recorded_over_ros_is_what_ttm_collect_records_bit_by_bit(
