@@ -208,9 +208,9 @@ class TestRobot(Node):
         for _ in range(20):
             self._executor.spin_once(timeout_sec=0.01)
 
-    def drain(self) -> None:
-        """Handle all messages that have come already."""
-        for _ in range(100):
+    def drain(self, most: int = 100) -> None:
+        """Handle the messages that have come already, at most so many."""
+        for _ in range(most):
             self._executor.spin_once(timeout_sec=0.0)
 
     def call(self, service: str) -> Trigger.Response:
@@ -309,6 +309,7 @@ class TestRobot(Node):
             lambda: all(self._sent_ns.get(topic, 0) >= begun_ns for topic in answers),
             "the policy's answer",
         )
+        self.drain(10)  # the memory is sent before the action, and may be handled after it
         return self.actions[-1]
 
     def commanded(self) -> np.ndarray:

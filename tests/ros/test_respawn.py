@@ -66,6 +66,7 @@ def test_an_instruction_is_heard_from_ros2_topic_pub(
 ) -> None:
     """`ros2 topic pub` keeps nothing for late subscribers, unlike planners."""
     start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    robot.wait(lambda: bool(robot.memories), "the policy")
     for reliability, text in (
         (ReliabilityPolicy.RELIABLE, CAN),
         (ReliabilityPolicy.BEST_EFFORT, BOX),

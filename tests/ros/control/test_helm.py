@@ -141,7 +141,7 @@ def test_a_command_of_a_person_lives_until_he_counts_as_silent(robot: Robot) -> 
 def test_a_person_who_was_silent_begins_at_rest(robot: Robot) -> None:
     for _ in range(5):
         robot.hear(0.3)
-    robot.helm._heard_s = time.monotonic() - 2 * TIMEOUT_S
+    robot.now_s += 2 * TIMEOUT_S
     robot.hear(0.3)
     assert robot.commands.sent == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.02])
 
@@ -153,7 +153,7 @@ def test_in_lockstep_time_passes_from_tick_to_tick_alone(robot: Robot) -> None:
     for _ in range(2):
         robot.hear(0.3)
         robot.tick()
-        robot.helm._heard_s -= 2 * TIMEOUT_S  # the simulator takes its time
+        robot.now_s += 2 * TIMEOUT_S  # the simulator takes its time
     assert robot.commands.sent == pytest.approx([0.2, 0.3])
 
 
