@@ -38,12 +38,15 @@ class NotedRobot:
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.recorder: dict[str, Any] | None = None
-
-    def facts(self) -> Mapping[str, Any]:
+        self.known = ["wave"]
+        self.answers = asyncio.Event()
+        self.answers.set()
         contract = load_contract()
         drives = default_keyboard(contract, KITCHEN, dict.fromkeys(LIMITS, 1.0))
-        layout = page_layout(contract, KITCHEN, drives)
-        return {"robot": "tiny", "rate_hz": 10.0, "instructions": ["wave"], **layout}
+        self._layout = page_layout(contract, KITCHEN, drives)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"robot": "tiny", "rate_hz": 10.0, "instructions": self.known, **self._layout}
 
     def state(self) -> Mapping[str, Any]:
         return {"recorder": self.recorder, "scene": None, "reasons": [], "rearm": False}
@@ -56,6 +59,7 @@ class NotedRobot:
         return "countdown"
 
     async def stop(self, success: bool | None) -> str:
+        await self.answers.wait()
         self.done.append(("stop", success))
         return "saving"
 

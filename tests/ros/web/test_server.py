@@ -13,6 +13,7 @@ import pytest
 
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm_policy.web.album import draw
+from ttm_policy.web.page_socket import MOST_WAITING
 
 
 def get(served: Any, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
@@ -135,6 +136,41 @@ def test_requests_reach_the_robot_and_refusals_come_back(served: Any) -> None:
     assert served.robot.done == [
         ("start",), ("stop", True), ("instruct", "wave"), ("scene", False), ("rearm",),
     ]  # fmt: skip
+
+
+def test_a_page_steers_and_lets_go_while_the_robot_keeps_it_waiting(served: Any) -> None:
+    served.robot.answers.clear()
+
+    async def talk(session: aiohttp.ClientSession) -> list[int]:
+        async with session.ws_connect(f"{served.address}socket") as socket:
+            await socket.send_json({"do": "take"})
+            for number in range(1, MOST_WAITING + 2):
+                await socket.send_json({"do": "stop", "success": number == 1, "id": number})
+            await socket.send_json({"do": "steer", "axes": {"base.0": 0.5}})
+            while (served.wheel.held(time.monotonic()) or [{}])[0] != {"base.0": 0.5}:
+                await asyncio.sleep(0.01)
+            await socket.send_json({"do": "release", "back": False})
+            while served.wheel.driver(time.monotonic()) is not None:
+                await asyncio.sleep(0.01)
+            assert (await served.answer(socket))["text"] == "you drive"
+            refused = await served.answer(socket)
+            assert (refused["id"], refused["ok"]) == (MOST_WAITING + 1, False)
+            assert served.robot.done == []
+            served.server._loop.call_soon_threadsafe(served.robot.answers.set)
+            return [(await served.answer(socket))["id"] for _ in range(MOST_WAITING)]
+
+    assert served.run(talk) == list(range(1, MOST_WAITING + 1))
+    assert served.robot.done[:2] == [("stop", True), ("stop", False)]
+
+
+def test_instructions_that_become_known_later_reach_the_page(served: Any) -> None:
+    async def talk(session: aiohttp.ClientSession) -> None:
+        async with session.ws_connect(f"{served.address}socket") as socket:
+            assert (await served.answer(socket, "facts"))["instructions"] == ["wave"]
+            served.robot.known = ["wave", "nod"]
+            assert (await served.answer(socket, "facts"))["instructions"] == ["wave", "nod"]
+
+    served.run(talk)
 
 
 def test_frames_come_once_each_and_episodes_when_they_change(

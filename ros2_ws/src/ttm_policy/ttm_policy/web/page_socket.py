@@ -26,6 +26,12 @@ MOST_UNSEEN = 2
 """So many frames of each camera may be on their way: a slow network shows fewer frames, not late ones."""
 MOST_REFUSED = 50
 """A page is closed after so many requests that were none."""
+AT_ONCE = ("take", "release", "steer", "seen")
+"""The actions that wait for nothing, and never for the others: a page drives on while these are done."""
+MOST_WAITING = 16
+"""So many requests of a page may wait for the robot or for a file."""
+LIST_S = 1.0
+"""The time between two looks for new episodes."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +57,17 @@ class PageSocket:
         self._unseen, self._refused = 0, 0
         self._shown: dict[str, Any] = {}
         self._calls = self._actions()
+        self._turn, self._waiting = asyncio.Lock(), set[asyncio.Task[None]]()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve the page."""
         with suppress(ConnectionError):  # the page went away
             await self._socket.prepare(request)
-            await self._send("facts", {**self._robot.facts(), "cameras": list(self._robot.cameras)})
             await self._talk()
         return self._socket if self._socket.prepared else web.Response(status=400)
 
     async def _talk(self) -> None:
-        sender = asyncio.create_task(self._keep_sending())
+        senders = [asyncio.create_task(s()) for s in (self._keep_sending, self._keep_listing)]
         try:
             async for message in self._socket:
                 if message.type is not WSMsgType.TEXT or self._refused > MOST_REFUSED:
@@ -69,8 +75,10 @@ class PageSocket:
                 await self._take(message.data)
         finally:
             self.let_go()
-            sender.cancel()
+            for sender in senders:
+                sender.cancel()
             await self._socket.close()
+            await asyncio.gather(*self._waiting)
 
     async def close(self) -> None:
         """End the connection."""
@@ -90,14 +98,29 @@ class PageSocket:
             self._refused += 1
             await self._send("answer", {"id": number, "ok": False, "text": str(error)})
             return
-        try:
-            said = await self._calls[request.do](request)
-        except UserError as error:
-            said, ok = " ".join(str(error).split()), False
+        if request.do in AT_ONCE:
+            await self._do(request)
+        elif len(self._waiting) < MOST_WAITING:
+            waiting = asyncio.create_task(self._do_in_turn(request))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
         else:
-            ok = True
+            text = f"{MOST_WAITING} requests wait for their answers; wait, too"
+            await self._send("answer", {"id": number, "ok": False, "text": text})
+
+    async def _do_in_turn(self, request: PageRequest) -> None:
+        """Do what may take its time after all before it, while the page steers on."""
+        async with self._turn:
+            with suppress(ConnectionError):  # the page went away
+                await self._do(request)
+
+    async def _do(self, request: PageRequest) -> None:
+        try:
+            said, ok = await self._calls[request.do](request), True
+        except (UserError, OSError) as error:
+            said, ok = " ".join(str(error).split()), False
         if said or not ok:
-            await self._send("answer", {"id": number, "ok": ok, "text": said})
+            await self._send("answer", {"id": request.number, "ok": ok, "text": said})
 
     def _actions(self) -> Mapping[str, Callable[[PageRequest], Awaitable[str]]]:
         robot, album = self._robot, self._album
@@ -140,23 +163,28 @@ class PageSocket:
 
     async def _edit(self, edit: Callable[..., str], *values: Any) -> str:
         said = await asyncio.to_thread(edit, *values)
-        self._shown.pop("episodes", None)
+        await self._send_episodes()
         return said
 
     async def _keep_sending(self) -> None:
         numbers: dict[str, int] = {}
-        looked_s = 0.0
-        while not self._socket.closed:
-            try:
+        with suppress(ConnectionError):
+            while not self._socket.closed:
+                facts = {**self._robot.facts(), "cameras": list(self._robot.cameras)}
+                await self._send_new("facts", facts)
                 await self._send_frames(numbers)
                 await self._send_new("state", self._state())
-                if time.monotonic() - looked_s > 1.0 or "episodes" not in self._shown:
-                    looked_s = time.monotonic()
-                    episodes = await asyncio.to_thread(self._album.episodes)
-                    await self._send_new("episodes", {"list": episodes})
-            except ConnectionError:
-                return
-            await asyncio.sleep(SEND_S)
+                await asyncio.sleep(SEND_S)
+
+    async def _keep_listing(self) -> None:
+        with suppress(ConnectionError):
+            while not self._socket.closed:
+                await self._send_episodes()
+                await asyncio.sleep(LIST_S)
+
+    async def _send_episodes(self) -> None:
+        episodes = await asyncio.to_thread(self._album.episodes)
+        await self._send_new("episodes", {"list": episodes})
 
     def _state(self) -> dict[str, Any]:
         driver = self._wheel.driver(time.monotonic())

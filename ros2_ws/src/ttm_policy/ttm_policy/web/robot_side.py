@@ -21,7 +21,7 @@ class RobotSide(Protocol):
         """The names of the cameras, that for people first."""
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what stays the same: name of the robot, controls, and known instructions."""
+        """Return what hardly changes: name of the robot, controls, and known instructions."""
 
     def state(self) -> Mapping[str, Any]:
         """Return what changes: the recorder, why the robot does not move, and what nodes report."""
