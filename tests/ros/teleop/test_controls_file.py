@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,14 @@ def test_defaults_drive_everything_and_are_read_as_they_are_printed(
     assert read_controls(str(file), device, SPEC) == controls
     other = "gamepad" if device == "keyboard" else "keyboard"
     assert read_controls(str(file), other, SPEC) is None
+
+
+def test_every_key_is_read_as_it_is_printed(tmp_path: Path) -> None:
+    file = tmp_path / "controls.yaml"
+    drives = [Drive("base", 0, plus) for plus in ('"', "\\", "'", "y", "1", "#", "up")]
+    controls = ControlMap(tuple(drives), gives_back="enter")
+    file.write_text(print_controls(controls, "keyboard", SPEC))
+    assert read_controls(str(file), "keyboard", SPEC) == controls
 
 
 def test_speeds_are_half_of_the_strictest_limit(cockpit: Cockpit) -> None:
@@ -90,6 +99,9 @@ def test_no_topic_of_the_default_gamepad_is_driven_while_all_is_released(cockpit
         ("gamepad: {drives: [{part: base, value: 0, plus: axis 1, dead_man: axis 2}]}", "dead_man axis 2;"),
         ("gamepad: {drives: [{part: base, value: 0, plus: stick}]}", "names 'stick'; give axis, b"),
         ("gamepad: {dead_zone: 1, drives: [1]}", "dead_zone 1; give 0 to below 1"),
+        ("keyboard: {drives: [{part: [base], value: 0, plus: w}]}", "part ['base']; the action"),
+        ("keyboard: {drives: [{part: base, value: 0, plus: ''}]}", "an empty plus; name the"),
+        ("keyboard: {drives: [{part: base, value: 0, plus: w, dead_man: x}]}", "dead_man x; leave it"),
         ("[]", "holds no list of controls"),
     ],
 )  # fmt: skip
@@ -97,6 +109,6 @@ def test_mistakes_are_told_in_a_line(text: str, words: str, tmp_path: Path) -> N
     file = tmp_path / "controls.yaml"
     file.write_text(text)
     device = "gamepad" if text.startswith("gamepad") else "keyboard"
-    with pytest.raises(UserError, match=words.replace("(", "\\(")) as error:
+    with pytest.raises(UserError, match=re.escape(words)) as error:
         read_controls(str(file), device, SPEC)
     assert "\n" not in str(error.value)

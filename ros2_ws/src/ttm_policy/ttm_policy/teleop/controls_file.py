@@ -13,6 +13,7 @@ gamepad:
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ def _drive(entry: Any, device: str, spec: PolicySpec, where: str) -> Drive:
     require_keys(entry, _NEEDED, _OPTIONAL, where)
     sizes = {part.name: part.size for part in spec.actions}
     part, value = entry["part"], entry["value"]
-    if part not in sizes:
+    if not isinstance(part, str) or part not in sizes:
         raise UserError(f"{where} drives part {part!r}; the action has: {', '.join(sizes)}")
     if type(value) is not int or not 0 <= value < sizes[part]:
         raise UserError(f"{where} drives value {value!r} of '{part}'; give 0 to {sizes[part] - 1}")
@@ -88,10 +89,20 @@ def _drive(entry: Any, device: str, spec: PolicySpec, where: str) -> Drive:
         _control(entry.get(key, ""), device, f"{where} in {key},")
         for key in ("plus", "minus", "dead_man")
     )
-    if device == "gamepad" and not dead_man.startswith(("button", "trigger")):
-        given = f"dead_man {dead_man}" if dead_man else "no dead_man"
-        raise UserError(f"{where} has {given}; name the button or trigger that must be held")
+    if not plus:
+        raise UserError(f"{where} has an empty plus; name the control that moves the value")
+    _check_dead_man(dead_man, device, where)
     return Drive(part, value, plus, minus, speed, dead_man)
+
+
+def _check_dead_man(name: str, device: str, where: str) -> None:
+    if device == "keyboard" and name:
+        raise UserError(
+            f"{where} has dead_man {name}; leave it out, since a terminal repeats only the newest key"
+        )
+    if device == "gamepad" and not name.startswith(("button", "trigger")):
+        given = f"dead_man {name}" if name else "no dead_man"
+        raise UserError(f"{where} has {given}; name the button or trigger that must be held")
 
 
 def _control(name: Any, device: str, where: str) -> str:
@@ -124,4 +135,4 @@ def _known() -> str:
 
 def _quoted(name: str) -> str:
     """Return a name as YAML takes it for a text, such as the key y, which is a boolean otherwise."""
-    return name if len(name) > 1 else f'"{name}"'
+    return name if len(name) > 1 else json.dumps(name)
