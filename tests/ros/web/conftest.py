@@ -58,7 +58,7 @@ class NotedRobot:
         self.done.append(("start",))
         return "countdown"
 
-    async def stop(self, success: bool | None) -> str:
+    async def stop(self, success: bool) -> str:
         await self.answers.wait()
         self.done.append(("stop", success))
         return "saving"

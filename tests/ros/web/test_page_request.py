@@ -26,7 +26,7 @@ def test_a_request_has_the_values_of_its_action() -> None:
         '{"do": "steer", "axes": []}', '{"do": "steer", "axes": {"a": 1.5}}',
         '{"do": "steer", "axes": {"a": NaN}}', '{"do": "steer", "axes": {"a": true}}',
         '{"do": "steer", "axes": {"a": "1"}}', '{"do": "steer", "axes": {"a": 1e400}}',
-        '{"do": "stop", "success": 1}', '{"do": "instruct", "text": " "}',
+        '{"do": "stop", "success": 1}', '{"do": "stop", "success": null}', '{"do": "instruct", "text": " "}',
         '{"do": "instruct", "text": "a\\nb"}', '{"do": "instruct", "text": null}',
         '{"do": "delete", "episode": 0}', "[" * 8000,
     ],

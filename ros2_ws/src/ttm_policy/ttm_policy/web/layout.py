@@ -82,7 +82,7 @@ def page_layout(contract: RobotContract, spec: PolicySpec, drives: ControlMap) -
     driven = {(drive.part, drive.value) for drive in drives.drives}
     layout = _Layout()
     # Velocities first, so that the base and the arm get the best keys.
-    sinks = sorted(contract.actions, key=lambda sink: _rank(sink))
+    sinks = sorted(contract.actions, key=_rank)
     for sink in sinks:
         values = [value for value in _values(sink, spec) if (value.part, value.place) in driven]
         layout.add_part(sink, values, spec)

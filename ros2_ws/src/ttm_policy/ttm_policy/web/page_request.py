@@ -10,7 +10,7 @@ release    back bool                       let go of the controls, and let a pol
 steer      axes {name: -1 to 1}            positions of the controls; answered only if refused
 seen       -                               a frame was shown; never answered
 start      -                               begin an episode
-stop       success true, false or null     end it and keep it
+stop       success bool                    end it and keep it
 discard    -                               end it and drop it
 instruct   text                            what the robot is told
 scene      same bool                       in simulation: begin the same scene again, or the next
@@ -106,7 +106,7 @@ ACTIONS: Mapping[str, Mapping[str, Check]] = {
     "steer": {"axes": _axes},
     "seen": {},
     "start": {},
-    "stop": {"success": _bool_or_none},
+    "stop": {"success": _bool},
     "discard": {},
     "instruct": {"text": _text},
     "scene": {"same": _bool},

@@ -98,10 +98,8 @@ class RobotOverRos:
         """See `RobotSide`."""
         return await self._trigger("start", self._parameters.recorder)
 
-    async def stop(self, success: bool | None) -> str:
+    async def stop(self, success: bool) -> str:
         """See `RobotSide`. A simulated robot is then in the next scene."""
-        if success is None:
-            raise UserError("say whether it is a success")
         said = await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
         if self._parameters.simulator:
             await self._trigger("next_scene", self._parameters.simulator)

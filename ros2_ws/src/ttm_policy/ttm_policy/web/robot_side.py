@@ -32,7 +32,7 @@ class RobotSide(Protocol):
     async def start(self) -> str:
         """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be."""
 
-    async def stop(self, success: bool | None) -> str:
+    async def stop(self, success: bool) -> str:
         """End the episode and keep it; as `start`."""
 
     async def discard(self) -> str:
