@@ -96,6 +96,8 @@ def test_two_pages_cannot_drive_at_once_and_one_that_goes_away_lets_go(served: A
         async with session.ws_connect(address) as first, session.ws_connect(address) as second:
             await first.send_json({"do": "take", "id": 1})
             assert await served.answer(first) == {"id": 1, "ok": True, "text": "you drive"}
+            while (await served.answer(second, "state"))["driver"] != "other":
+                pass
             await first.send_json({"do": "steer", "axes": {"base.0": 0.5}})
             await second.send_json({"do": "take", "id": 2})
             refused = await served.answer(second)
@@ -105,9 +107,6 @@ def test_two_pages_cannot_drive_at_once_and_one_that_goes_away_lets_go(served: A
             held = served.wheel.held(time.monotonic())
             assert held is not None
             assert held[0] == {"base.0": 0.5}
-            states = await served.answer(second, "state")
-            while states["driver"] != "other":
-                states = await served.answer(second, "state")
         while served.wheel.driver(time.monotonic()) is not None:
             await asyncio.sleep(0.01)
 
