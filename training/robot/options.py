@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, field
 from pathlib import Path
 from types import MappingProxyType
@@ -89,6 +89,23 @@ def check_options(command: object, *kinds: type[NodeParameters]) -> None:
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
             parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+
+
+def require_started(
+    command: object,
+    started: Collection[type[NodeParameters]],
+    others: Mapping[type[NodeParameters], str],
+) -> None:
+    """Raise `UserError` if an option of `command` that no started node has is not at its default.
+
+    started: the parameters of the nodes that are started. others: those of all that need not be -> their
+    node, and what starts it.
+    """
+    known = {name for kind in started for name in _with_option(kind)}
+    for kind, remedy in others.items():
+        for name, parameter in _with_option(kind).items():
+            if name not in known and _value(command, name) != parameter.default:
+                raise UserError(f"--{name.replace('_', '-')} is one of {remedy}")
 
 
 def require_contract(path: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
@@ -11,14 +12,22 @@ from ttm.training.robot.options import (
     parameter_options,
     read_options,
     require_contract,
+    require_started,
 )
 from ttm.training.robot.record.nodes import Nodes
 from ttm_policy.parameters import (
+    NodeParameters,
     RecorderParameters,
     TeleopDevice,
     TeleopParameters,
     WebParameters,
 )
+
+OPTIONAL: Mapping[type[NodeParameters], str] = {
+    WebParameters: "the web page; add --web",
+    TeleopParameters: "the keys or the gamepad that drive; add --teleop",
+}
+"""Parameters of nodes that need not be started -> the node, and the option that starts it."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +77,11 @@ class RecordCommand(_AllOptions):
         require_contract(self.contract)
         if self.task and not self.sim:
             raise UserError("--task is one of the simulated robot; add --sim")
-        if self.controls and not self.teleop:
-            raise UserError("--controls are those of a device; add --teleop")
+        nodes = self._nodes()
+        started = [type(node) for node in (nodes.recorder, nodes.web, nodes.teleop) if node]
+        require_started(self, started, OPTIONAL)
         from ttm.training.robot.record.record import record_episodes, record_simulation
 
-        nodes = self._nodes()
         return record_simulation(nodes, self.task or "") if self.sim else record_episodes(nodes)
 
     def _nodes(self) -> Nodes:

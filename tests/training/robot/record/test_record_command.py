@@ -59,8 +59,14 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         RecordCommand(contract=tmp_path / "none.yaml").run()
     with pytest.raises(UserError, match="--port is 70000; give 65535 or less"):
         RecordCommand(web=True, port=70000).run()
-    with pytest.raises(UserError, match="--controls are those of a device; add --teleop"):
-        RecordCommand(controls=tmp_path / "mine.yaml").run()
+    with pytest.raises(
+        UserError, match="--controls is one of the keys or the gamepad that drive; add"
+    ):
+        RecordCommand(controls=tmp_path / "mine.yaml", web=True).run()
+    with pytest.raises(UserError, match="--port is one of the web page; add --web"):
+        RecordCommand(port=9000, teleop="gamepad", policy="policy_node").run()
+    with pytest.raises(UserError, match="--policy is one of the web page; add --web"):
+        RecordCommand(policy="policy_node").run()
     with pytest.raises(UserError, match="--task is one of the simulated robot; add --sim"):
         RecordCommand(task="pick").run()
     with pytest.raises(UserError, match="'fly'"):
