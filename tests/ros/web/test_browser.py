@@ -86,6 +86,11 @@ def test_keys_and_a_gamepad_drive_and_escape_lets_go(
     page.keyboard.press("Escape")
     page.wait_for_selector("#wheel:not(.driving)")
     assert served.wheel.held(time.monotonic()) is None
+    page.click("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    page.evaluate("() => { release(); take({kind: 'state', ...state}); }")  # one was on its way
+    page.wait_for_selector("#wheel:not(.driving)")
+    assert page.is_hidden("#toast"), "who lets go is not told that the page was silent"
 
 
 def test_touch_drives_on_a_phone_and_nothing_is_cut_off(

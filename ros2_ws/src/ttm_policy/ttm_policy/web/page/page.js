@@ -34,7 +34,7 @@ function take({kind, ...data}) {
   if (kind === "facts") showFacts(data);
   if (kind === "state") {
     if (state.driver === "me" && data.driver !== "me" && !letGo) toast("This page was silent for too long. Press Drive again.");
-    letGo = false;
+    letGo &&= data.driver === "me";  // a state that was on its way says so still
     state = data;
     showState();
   }
@@ -54,7 +54,7 @@ function ask(action, values = {}) {
 }
 
 function release(back = false) {  // back: a policy drives again; otherwise the robot stands still
-  letGo = true;
+  letGo = state.driver === "me";
   tell("release", {back});
 }
 
@@ -106,12 +106,13 @@ function choose(place) {
   chosen = place;
   $("main-name").textContent = facts.cameras[place] ?? "no camera";
   $("main-view").alt = `What the camera ${facts.cameras[place]} sees`;
-  $("views").replaceChildren(...facts.cameras.flatMap((name, other) => other === place ? [] : [
-    Object.assign(element("button", {title: `show ${name}`, onclick: () => choose(other)},
-      element("img", {alt: ""}), element("span", {textContent: name})), {}),
-  ]));
-  const others = facts.cameras.map((_, other) => other).filter(other => other !== place);
-  [...$("views").children].forEach((small, index) => { small.dataset.place = others[index]; });
+  $("views").replaceChildren(...facts.cameras.flatMap((name, other) => {
+    if (other === place) return [];
+    const small = element("button", {title: `show ${name}`, onclick: () => choose(other)},
+      element("img", {alt: ""}), element("span", {textContent: name}));
+    small.dataset.place = other;
+    return [small];
+  }));
   placeFrames();
 }
 
