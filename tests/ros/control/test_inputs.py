@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import rclpy
 from rclpy.node import Node
+from sensor_msgs.msg import JointState
 
 from ttm.policy.errors import MalformedObservation
 from ttm.sim.kitchen.spec import SPEC
@@ -86,3 +88,23 @@ def test_a_damaged_image_in_lockstep_is_refused_once(
     inputs.forget()
     _send(topics, observations[0])
     assert inputs.complete_stamp_ns() == STAMP_NS
+
+
+def test_joints_of_several_publishers_wait_for_each_other() -> None:
+    """On a busy computer the messages of both come before the node takes one, again and again."""
+    rclpy.init()
+    node = Node("test_inputs")
+    inputs = Inputs(node, CONTRACT, SPEC, lockstep=False, on_message=lambda: None)
+    arm, base = (node.create_publisher(JointState, "joint_states", 10) for _ in range(2))
+    for number in range(3):
+        for publisher, name in ((arm, "elbow"), (base, "wheel")):
+            message = JointState(name=[name], position=[float(number)])
+            message.header.stamp = ns_to_stamp(STAMP_NS + number)
+            publisher.publish(message)
+    deadline_s = time.monotonic() + 60.0
+    merged = inputs._joints["joint_positions"].merged
+    while sorted(merged().name) != ["elbow", "wheel"] or list(merged().position) != [2.0, 2.0]:
+        assert time.monotonic() < deadline_s, merged()
+        rclpy.spin_once(node, timeout_sec=0.05)
+    node.destroy_node()
+    rclpy.shutdown()

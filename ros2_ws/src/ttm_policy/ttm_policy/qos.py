@@ -13,6 +13,10 @@ from rclpy.subscription import Subscription
 SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives from reliable and from best-effort publishers, and keeps only the newest message."""
 
+MERGED = QoSProfile(depth=20, reliability=ReliabilityPolicy.BEST_EFFORT)
+"""Receives messages of which each tells a part, such as the joints of an arm or of a base: on a busy
+computer the part that comes last must not take the place of one that still waits."""
+
 COMMAND = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 """Not kept for late subscribers: a restarted base controller must not receive old velocities."""
 

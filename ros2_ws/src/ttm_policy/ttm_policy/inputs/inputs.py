@@ -30,7 +30,7 @@ from ttm_policy.contract.robot_contract import (
 from ttm_policy.guards.arrivals import Arrivals
 from ttm_policy.guards.plausibility import require_contrast, require_frame_id, require_plausible
 from ttm_policy.inputs.stamped_observation import StampedObservation
-from ttm_policy.qos import LATCHED, SENSOR
+from ttm_policy.qos import LATCHED, MERGED, SENSOR
 
 
 class JointStates:
@@ -97,7 +97,9 @@ class Inputs:
             self._arrivals.add(self._labels[source.name], self._stamp_ns(source), time.monotonic())
             self._on_message()
 
-        qos = LATCHED if self._lockstep else SENSOR
+        qos = MERGED if source.name in self._joints else SENSOR
+        if self._lockstep:
+            qos = LATCHED
         return self._node.create_subscription(
             MESSAGE_TYPES[source.type], source.topic, receive, qos
         )

@@ -25,7 +25,9 @@ CLOCK_PERIOD_S = 0.02
 """Wall time between two clock messages while time runs on, in seconds."""
 
 ANSWER_TIMEOUT_S = 5.0
-"""Wall time after which a service is called again, in seconds."""
+"""Wall time after which a service is called again, in seconds. It is doubled each time, since a policy on a
+busy computer may take longer for every answer."""
+LONGEST_ANSWER_S = 80.0
 
 
 class PolicyIsSilent(RuntimeError):
@@ -43,7 +45,7 @@ class RosActor:
         self.node, self._signals = node, signals
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(node)
-        self._e_stop = False
+        self._e_stop, self._answer_timeout_s = False, ANSWER_TIMEOUT_S
         self._executed = np.zeros(node.spec.action_size, np.float32)
         policy_node = node.parameters.policy_node
         self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
@@ -92,11 +94,13 @@ class RosActor:
         the policy executes them in order. No memory is therefore reset in the middle of an episode.
         """
         future = service.call_async(Trigger.Request())
-        until_s = time.monotonic() + ANSWER_TIMEOUT_S
+        until_s = time.monotonic() + self._answer_timeout_s
         while not future.done() and time.monotonic() < until_s:
             self.spin(0.02)
         if future.done():
+            self._answer_timeout_s = ANSWER_TIMEOUT_S
             return read_reset_reply(future.result())
+        self._answer_timeout_s = min(2 * self._answer_timeout_s, LONGEST_ANSWER_S)
         service.remove_pending_request(future)
         return None
 
