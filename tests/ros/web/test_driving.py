@@ -9,8 +9,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.parameters import WebParameters
-from ttm_policy.teleop.cockpit import Goals
-from ttm_policy.teleop.controls import Controls
+from ttm_policy.teleop.controls import Controls, Goals
 from ttm_policy.teleop.default_controls import default_keyboard
 from ttm_policy.web.layout import page_controls, page_layout
 from ttm_policy.web.web_source import WebSource

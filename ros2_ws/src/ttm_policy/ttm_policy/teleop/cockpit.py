@@ -16,14 +16,7 @@ from ttm_policy.contract.measured_goals import goal_sources
 from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.recording.spec import read_given_spec
-from ttm_policy.teleop.controls import ControlMap, Controls, Vector
-
-
-class Goals:
-    """Where joints and gripper were sent last, (A,), or NaN."""
-
-    def __init__(self, action_size: int) -> None:
-        self.values: Vector = np.full(action_size, np.nan, np.float32)
+from ttm_policy.teleop.controls import ControlMap, Controls, Goals
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +27,11 @@ LONGEST_STEP_S = 0.1
 """A goal goes on for at most so long at once, however late it is asked for."""
 
 
-class Goals(Protocol):
-    """Where joints and gripper are, or are sent to."""
+class Goals:
+    """Where joints and gripper are, or were sent last: `values`, (A,) in the spec's units, NaN if unknown."""
 
-    @property
-    def values(self) -> Vector:
-        """(A,) in the spec's units; NaN where that is not known."""
+    def __init__(self, action_size: int) -> None:
+        self.values: Vector = np.full(action_size, np.nan, np.float32)
 
 
 @dataclass(frozen=True)
