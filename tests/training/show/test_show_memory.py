@@ -22,6 +22,7 @@ from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
+from ttm.sim.memory_picture.charts import source_colours
 from ttm.sim.memory_picture.strip import draw_strip
 from ttm.sim.memory_picture.trace import MemoryTrace
 from ttm.training.cli import parse
@@ -127,6 +128,7 @@ def test_the_sight_memory_is_one_of_the_sources(spec: PolicySpec, episodes: Path
         shares = trace.shares[which]
         np.testing.assert_allclose(sum(shares.values()), np.ones(TICKS), atol=1e-5)
         assert shares["sight memory"].min() > 0
+        assert shares.keys() <= source_colours(trace).keys()
 
 
 def test_pictures_with_erase_and_add_leave_writing_out(trace: Callable[..., MemoryTrace]) -> None:
