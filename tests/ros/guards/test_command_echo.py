@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,8 @@ import rclpy
 from rclpy.node import Node
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from ttm_policy.guards.command_echo import CommandEcho, ForeignCommand
+from ttm_policy.guards import command_echo
+from ttm_policy.guards.command_echo import CALM_S, CommandEcho, ForeignCommand
 from ttm_policy.qos import COMMAND
 
 TOPIC = "gripper_controller/joint_trajectory"
@@ -45,7 +47,10 @@ def _use_the_heap() -> None:
     junk.clear()
 
 
-def test_own_commands_are_known_and_others_are_not(node: Node) -> None:
+def test_own_commands_are_known_and_others_are_not(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_echo, "time", SimpleNamespace(monotonic=lambda: 100.0))
     publisher = node.create_publisher(JointTrajectory, TOPIC, COMMAND)
     received: list[JointTrajectory] = []
     node.create_subscription(JointTrajectory, TOPIC, received.append, COMMAND)
@@ -64,7 +69,8 @@ def test_own_commands_are_known_and_others_are_not(node: Node) -> None:
         echo.sent(TOPIC, own)
         _use_the_heap()
         send(own)
-    echo.require_alone(time.monotonic())
+    echo.require_alone(100.0)
     send(_command(7.0))
     with pytest.raises(ForeignCommand, match="gets commands from another publisher"):
-        echo.require_alone(time.monotonic())
+        echo.require_alone(100.0)
+    echo.require_alone(100.0 + CALM_S)
