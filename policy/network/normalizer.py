@@ -75,18 +75,30 @@ class Normalizer(nn.Module):
     """The scalings of all vectors of a spec.
 
     Binary dimensions of the action are scaled so that their two commands become 0 and 1.
+
+    relative: (A,) bool, True where the network predicts actions in another form than the robot's (see
+    `RelativeActions`). Those that were executed are then scaled by statistics of their own.
     """
 
-    def __init__(self, spec: PolicySpec) -> None:
+    def __init__(self, spec: PolicySpec, relative: npt.NDArray[np.bool_] | None = None) -> None:
         super().__init__()
         self._spec = spec
+        self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
         self.actions = Scaling(spec.action_size)
-        self._set_actions(np.zeros(spec.action_size), np.ones(spec.action_size))
+        self.executed = Scaling(spec.action_size) if self._relative.any() else None
+        for scaling in filter(None, (self.actions, self.executed)):
+            self._set_actions(scaling, np.zeros(spec.action_size), np.ones(spec.action_size))
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
 
-    def set_statistics(self, statistics: DatasetStatistics) -> None:
-        """Take mean and deviation of every vector; small deviations are raised to a minimum."""
+    def set_statistics(
+        self, statistics: DatasetStatistics, predicted: VectorStatistics | None = None
+    ) -> None:
+        """Take mean and deviation of every vector; small deviations are raised to a minimum.
+
+        predicted: of the actions in the form that the network predicts; None if it is the robot's.
+        """
+        assert (predicted is None) == (self.executed is None), "relative actions have their own"
         for name, scaling in self._vectors():
             if name not in statistics.proprioception:
                 have = ", ".join(sorted(statistics.proprioception)) or "none"
@@ -95,8 +107,12 @@ class Normalizer(nn.Module):
                 )
             given = statistics.proprioception[name]
             scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
-        std = np.maximum(statistics.actions.std, self._action_floor())
-        self._set_actions(statistics.actions.mean, std)
+        floor, robots = self._action_floor(), statistics.actions
+        if predicted is not None and self.executed is not None:
+            self._set_actions(self.executed, robots.mean, np.maximum(robots.std, floor))
+            floor = np.where(self._relative, ABSOLUTE_FLOOR, floor)
+        network = robots if predicted is None else predicted
+        self._set_actions(self.actions, network.mean, np.maximum(network.std, floor))
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the vectors in the order of the spec, normalised and clipped.
@@ -109,16 +125,20 @@ class Normalizer(nn.Module):
         ]
 
     def normalize_actions(self, actions: Tensor) -> Tensor:
-        """Map actions in units, (..., A), to normalised ones."""
+        """Map actions in units, (..., A), in the form that the network predicts, to normalised ones."""
         return self.actions.normalize(actions)
 
     def denormalize_actions(self, normalized: Tensor) -> Tensor:
         """Map normalised actions, (..., A), to units."""
         return self.actions.denormalize(normalized)
 
-    def _set_actions(self, mean: Floats, std: Floats) -> None:
+    def normalize_executed(self, actions: Tensor) -> Tensor:
+        """Map actions in units, (..., A), in the robot's form, to normalised ones."""
+        return (self.actions if self.executed is None else self.executed).normalize(actions)
+
+    def _set_actions(self, scaling: Scaling, mean: Floats, std: Floats) -> None:
         binary, (low, high) = self._spec.binary_mask, self._spec.action_limits
-        self.actions.set(np.where(binary, low, mean), np.where(binary, high - low, std))
+        scaling.set(np.where(binary, low, mean), np.where(binary, high - low, std))
 
     def _vectors(self) -> Iterator[tuple[str, Scaling]]:
         for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):

@@ -17,6 +17,7 @@ from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.network.sight import SightMemory, without_sight
 from ttm.policy.network.vision import build_vision
@@ -68,7 +69,8 @@ class Policy(nn.Module):
         """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
         the language model."""
         width = config.width
-        self.normalizer = Normalizer(spec)
+        self.relative = RelativeActions(spec, config.relative)
+        self.normalizer = Normalizer(spec, self.relative.mask)
         self.language = nn.Sequential(
             Mlp(config.embedding_size, 2 * config.language_size, config.language_size),
             nn.LayerNorm(config.language_size),
@@ -147,7 +149,7 @@ class Policy(nn.Module):
                 for module, vector in zip(self.proprioception_tokens, vectors, strict=True)
             ),
             self.action_token(
-                self.normalizer.normalize_actions(inputs.previous_action),
+                self.normalizer.normalize_executed(inputs.previous_action),
                 inputs.previous_action_valid,
             ),
         ]
@@ -199,34 +201,40 @@ class Policy(nn.Module):
         raw: Tensor = self.action_head(outputs.unsqueeze(1))
         return raw, of_core | sight
 
-    def decode(self, raw: Tensor) -> Tensor:
+    def decode(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the action of each tick, (B, T, A), the first of its chunk; see `decode_chunk`."""
-        return self.decode_chunk(raw)[..., 0, :]
+        return self.decode_chunk(raw, measured)[..., 0, :]
 
-    def decode_chunk(self, raw: Tensor) -> Tensor:
+    def decode_chunk(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the actions, (B, T, K, A), in the units of the spec and within its limits.
 
         raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
         two commands, each weighted by its probability; where these are 0 and 1, that is the
-        probability of 1.
+        probability of 1. measured: the proprioception of the ticks, name -> (B, T, K); it may be left
+        out if no part is predicted relative to it.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
         actions = self.normalizer.denormalize_actions(decoded)
+        if self.relative:
+            actions = actions + self._reference(measured)
         return actions.clamp(self.lowest_action, self.highest_action)
 
     def loss(
         self,
         raw: Tensor,
         actions: Tensor,
+        measured: Mapping[str, Tensor] | None = None,
         *,
         valid: Tensor | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
-        raw: (B, T, K * F); actions: (B, T, K, A) in the units of the spec. For the other arguments
-        see `ActionHead.losses`.
+        raw: (B, T, K * F); actions: (B, T, K, A) in the units of the spec. measured: see
+        `decode_chunk`. For the other arguments see `ActionHead.losses`.
         """
+        if self.relative:
+            actions = actions - self._reference(measured)
         targets = self.normalizer.normalize_actions(actions)
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
@@ -240,6 +248,11 @@ class Policy(nn.Module):
         return FeatureMaps(
             SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
         )
+
+    def _reference(self, measured: Mapping[str, Tensor] | None) -> Tensor:
+        """Return what the actions of the ticks' chunks are relative to, (B, T, 1, A)."""
+        assert measured is not None, "relative actions need what is measured"
+        return self.relative.reference(measured).unsqueeze(-2)
 
     def _with_sight(
         self,

@@ -28,6 +28,8 @@ class PolicyConfig:
     chunk: int = 1
     """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
     (Zhao et al. 2023)."""
+    relative: tuple[str, ...] = ()
+    """Parts of the action that are predicted relative to what is measured; see `RelativeActions`."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64
@@ -42,7 +44,10 @@ class PolicyConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {**asdict(self), "core": core_to_dict(self.core)}
+        data = {**asdict(self), "core": core_to_dict(self.core)}
+        if not self.relative:
+            del data["relative"]  # so that other versions read the checkpoints that do without it
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
@@ -50,10 +55,11 @@ class PolicyConfig:
 
         Raises `TypeError` or `KeyError` if another version of the code wrote `data`.
         """
-        parts = {
+        parts: dict[str, Any] = {
             "vision": VisionConfig(**data["vision"]),
             "core": core_from_dict(data["core"]),
             "head": ActionHeadConfig(**data["head"]),
+            "relative": tuple(data.get("relative", ())),
         }
         return cls(**{**data, **parts})
 

@@ -50,7 +50,7 @@ class OpenVinoEngine(Engine):
         # PyTorch decodes: OpenVINO's clamp turns NaN, which must not become a command, into a limit,
         # and bfloat16 would round the limits.
         with torch.inference_mode():
-            actions = self._decode(raw)[:, 0]
+            actions = self._decode(raw, inputs.proprioception)[:, 0]
         return actions, dict(zip(self._layout.state_names, values, strict=True))
 
 

@@ -26,7 +26,7 @@ class TorchEngine(Engine):
         """See `Engine.step`."""
         with torch.inference_mode():
             raw, state = self._policy.step(inputs, state)
-            return self._policy.decode_chunk(raw)[:, 0], state
+            return self._policy.decode_chunk(raw, inputs.proprioception)[:, 0], state
 
 
 class CompiledTorchEngine(Engine):
@@ -45,7 +45,8 @@ class CompiledTorchEngine(Engine):
 
         def decoded_tick(*tensors: Tensor) -> tuple[Tensor, ...]:
             raw, *values = tick(*tensors)
-            return policy.decode_chunk(raw)[:, 0], *values
+            measured = self._layout.unflatten(tensors)[0].proprioception
+            return policy.decode_chunk(raw, measured)[:, 0], *values
 
         self._tick = torch.compile(decoded_tick, mode="reduce-overhead", dynamic=False)
         self._warm_up(policy)

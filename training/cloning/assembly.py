@@ -37,9 +37,11 @@ from ttm.training.cloning.network_choice import (
     chosen_network,
     require_same_core,
     require_same_head,
+    require_same_relative,
     with_chosen_parts,
 )
 from ttm.training.cloning.options import TrainOptions
+from ttm.training.cloning.predicted_statistics import predicted_statistics
 from ttm.training.cloning.processes.batch_norm import share_batch_norm
 from ttm.training.cloning.processes.group import Processes
 from ttm.training.cloning.processes.launch import launched, together
@@ -140,6 +142,7 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
         return None
     loaded = load_checkpoint(checkpoint_path(options.init))[0]
     require_same_head(loaded.config, options.head_options, str(options.init))
+    require_same_relative(loaded, options.relative, str(options.init))
     torch.manual_seed(options.seed)  # for the random weights of a new core
     policy = with_chosen_parts(
         loaded, options.core, options.core_options, options.sight_tokens, options.chunk
@@ -166,12 +169,15 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.chunk,
             options.vision_weights,
             options.vision_model,
+            options.relative,
         )
         policy = Policy(data.spec, network)
         if policy.vision is None:
             _require_no_vision(options)
     if checkpoint is None or (options.new_statistics and not options.resume):
-        policy.normalizer.set_statistics(dataset_statistics(data.training))
+        policy.normalizer.set_statistics(
+            dataset_statistics(data.training), predicted_statistics(policy, data.training)
+        )
     for part in (data.training, data.validation):
         if len(part):
             texts = [episode.instruction for episode in part]

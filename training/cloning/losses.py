@@ -65,7 +65,9 @@ def cloning_losses(
     raw = policy.action_head(outputs)
     weights = part_weights(policy.spec, batch.weights, batch.tick_weights)
     valid = batch.valid.unsqueeze(-1).expand_as(batch.tick_weights)
-    losses = _scaled(policy.loss(raw, batch.actions, valid=valid, weights=weights), portions)
+    measured = batch.inputs.proprioception
+    losses = policy.loss(raw, batch.actions, measured, valid=valid, weights=weights)
+    losses = _scaled(losses, portions)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
         told = _scaled(recall(outputs, batch.recall_targets, batch.valid), portions)

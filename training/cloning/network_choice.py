@@ -18,6 +18,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, VisionConfig, VisionModel
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
+from ttm.policy.network.relative.reference import references_of
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.cloning.settings.groups import NO_WEIGHTS
 from ttm.training.common.core_names import AUTO
@@ -37,6 +38,7 @@ def chosen_network(
     chunk: int | None = None,
     vision_weights: str = NO_WEIGHTS,
     vision_model: VisionModel | None = None,
+    relative: Sequence[str] = (),
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -47,6 +49,7 @@ def chosen_network(
         head=with_head_options(config.head, head_options),
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
         chunk=config.chunk if chunk is None else chunk,
+        relative=tuple(relative),
         vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
     )
 
@@ -141,6 +144,17 @@ def require_same_head(config: PolicyConfig, options: Sequence[str], source: str)
     _require_same_fields(
         "--head-options", config.head, options, with_head_options, HEAD, source, advice
     )
+
+
+def require_same_relative(policy: Policy, relative: Sequence[str], source: str) -> None:
+    """Raise `UserError` if other parts are to be relative than those of the checkpoint `source`."""
+    given, config = references_of(policy.spec, relative), policy.config
+    if relative and given != references_of(policy.spec, config.relative):
+        raise UserError(
+            f"--relative is {' '.join(relative)}, but {source} was trained with "
+            f"{' '.join(config.relative) or 'none'}; leave it out to keep that, or train a new policy "
+            "without --init"
+        )
 
 
 def _require_same_fields(

@@ -13,6 +13,7 @@ from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.spec_file import write_spec_file
 from ttm.datasets.show.contact_sheet import contact_sheet, evenly_chosen
+from ttm.datasets.show.nearness import nearness_lines
 from ttm.datasets.show.summary import (
     instruction_table,
     member_table,
@@ -47,6 +48,8 @@ def show_dataset(
     tables = (overview_table, member_table, vector_table, instruction_table)
     for table in tables:
         console.print(table(episodes))
+    for line in nearness_lines(episodes):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     if new_spec is not None:
         write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
         console.print(f"spec: {new_spec}", soft_wrap=True, highlight=False, markup=False)

@@ -20,7 +20,7 @@ from ttm.policy.run.execution.choice import NEWEST, make_execution
 from ttm.policy.run.execution.execution import PLAN
 from ttm.policy.run.runner import STATE, PolicyRunner
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
-from ttm.policy.spec import Observation, PolicySpec
+from ttm.policy.spec import ActionPart, Observation, PolicySpec
 
 Observe = Callable[[int], Observation]
 Runners = dict[tuple[EngineName, str, int, str], PolicyRunner]
@@ -65,8 +65,11 @@ def runner(
     if kind not in made:
         engine, core, chunk, execution = kind
         chosen = with_options(sized_like(core, config.core), OPTIONS[core])
-        policy = stirred(Policy(spec, replace(config, core=chosen, chunk=chunk)))
-        made[kind] = PolicyRunner(policy, engine=engine, execution=execution)
+        config = replace(config, core=chosen, chunk=chunk)
+        if chunk > 1:  # with a part that is predicted relative to what is measured
+            spec = replace(spec, actions=(*spec.actions, ActionPart("joints", 2, "rad")))
+            config = replace(config, relative=("joints=joints.left",))
+        made[kind] = PolicyRunner(stirred(Policy(spec, config)), engine=engine, execution=execution)
     made[kind].reset("open the drawer", embedding=embedding)
     return made[kind]
 
@@ -117,7 +120,7 @@ def test_streaming_equals_the_parallel_forward_pass(
         language=torch.from_numpy(embedding)[None],
     )
     with torch.no_grad():
-        chunks = policy.decode_chunk(policy(inputs)[0])[0].numpy()
+        chunks = policy.decode_chunk(policy(inputs)[0], inputs.proprioception)[0].numpy()
     execution = make_execution(kind[3], kind[2], policy.spec.action_size)
     plan, parallel = execution.initial_plan(), []
     for chunk in chunks:

@@ -71,9 +71,18 @@ def measure(
         [_carry_actions(policy, c, t, seen) for c, t in zip(chains, separate, strict=True)]
     )
     colours = _colours(chains, seen)
+    measured = {
+        vector.name: torch.stack(
+            [
+                torch.cat([seen[s.episode].measured[vector.name][s.first : s.stop] for s in c])
+                for c in chains
+            ]
+        )
+        for vector in policy.spec.proprioception
+    }
 
     def run(tokens: Tensor, reset: Bools) -> ChainRun:
-        norms, predicted = run_core(policy, tokens, colours, torch.from_numpy(reset))
+        norms, predicted = run_core(policy, tokens, colours, torch.from_numpy(reset), measured)
         return ChainRun(norms, squared_errors(predicted, actions, statistics.std))
 
     return DriftRuns(run(joined, np.zeros_like(reset)), run(separate, reset), reset)
@@ -81,13 +90,17 @@ def measure(
 
 @torch.no_grad()
 def run_core(
-    policy: Policy, tokens: Tensor, colours: Tensor | None, reset: Tensor
+    policy: Policy,
+    tokens: Tensor,
+    colours: Tensor | None,
+    reset: Tensor,
+    measured: Mapping[str, Tensor] | None = None,
 ) -> tuple[Floats, Floats]:
     """Run the sight memory, the core and the action head over C chains of T ticks.
 
     tokens: (C, T, N, D) without those of the sight memory. colours: (C, T, 3, cells, cells), what that
     sees; None where there is none. reset: (C, T) bool, whether the state is reset
-    before the tick.
+    before the tick. measured: the proprioception, name -> (C, T, K), for actions relative to it.
 
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
     """
@@ -100,7 +113,8 @@ def run_core(
         seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
         raw, state = policy.step_encoded(tokens[:, tick, None], seen, state)
         norms.append(policy.core.memory_norms(state).mean(dim=1))
-        actions.append(policy.decode(raw))
+        now = {name: values[:, tick, None] for name, values in (measured or {}).items()}
+        actions.append(policy.decode(raw, now))
     return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu().numpy()
 
 
@@ -111,6 +125,8 @@ class _EncodedEpisode(NamedTuple):
     """(T, N, D), without those of the sight memory."""
     colours: Tensor | None
     """(T, 3, cells, cells): what the sight memory sees; None where there is none."""
+    measured: dict[str, Tensor]
+    """The proprioception, name -> (T, K)."""
     actions: Floats
     """(T, A)."""
     last_action: Floats
@@ -129,7 +145,8 @@ def _encode(policy: Policy, episodes: WindowDataset, number: int) -> _EncodedEpi
     last = episodes.episodes[number].executed_actions[-1]
     actions = batch["actions"][0, :length].cpu().numpy()
     sighted = None if colours is None else colours.maps[:length]
-    return _EncodedEpisode(tokens, sighted, actions, last)
+    measured = {n: v[0, :length].to(device) for n, v in inputs.proprioception.items()}
+    return _EncodedEpisode(tokens, sighted, measured, actions, last)
 
 
 def _colours(chains: list[Chain], seen: Mapping[int, _EncodedEpisode]) -> Tensor | None:
@@ -156,6 +173,6 @@ def _carry_actions(
     for before in chain[:-1]:
         tick += before.num_ticks
         last = torch.from_numpy(seen[before.episode].last_action).to(tokens)
-        normalized = policy.normalizer.normalize_actions(last[None, None])
+        normalized = policy.normalizer.normalize_executed(last[None, None])
         tokens[tick, where] = policy.action_token(normalized, None)[0, 0]  # of (1, 1, 1, D)
     return tokens

@@ -148,5 +148,5 @@ def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool
     for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
         some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
         raw, state = policy(some, state)
-        decoded.append(policy.decode(raw).float().cpu())
+        decoded.append(policy.decode(raw, some.proprioception).float().cpu())
     return torch.cat(decoded, dim=1).numpy()

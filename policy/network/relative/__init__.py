@@ -1,0 +1,1 @@
+"""Action parts that the network predicts relative to what is measured."""

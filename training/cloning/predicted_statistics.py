@@ -1,0 +1,49 @@
+"""Statistics of actions in the form in which a policy predicts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ttm.datasets.episode_reader import EpisodeReader, Floats
+from ttm.policy.network.policy import Policy
+
+
+@dataclass(frozen=True)
+class PredictedStatistics:
+    """Mean and standard deviation of each dimension, (A,) each, in the units of the spec."""
+
+    mean: Floats
+    std: Floats
+
+
+def predicted_statistics(
+    policy: Policy, episodes: Iterable[EpisodeReader]
+) -> PredictedStatistics | None:
+    """Return the statistics of all actions of the chunks that begin at each tick of `episodes`.
+
+    None for a policy that predicts actions in the robot's form, whose statistics are those of the data.
+    """
+    if not policy.relative:
+        return None
+    count, sums, squares = 0, np.zeros(()), np.zeros(())
+    for actions in _predicted(policy, episodes):
+        count += len(actions)
+        sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
+    mean = sums / count
+    std = np.sqrt(np.maximum(squares / count - np.square(mean), 0))
+    return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
+
+
+def _predicted(policy: Policy, episodes: Iterable[EpisodeReader]) -> Iterator[Floats]:
+    """Yield the k-th actions of the chunks of each episode, (n, A) float64, for each k."""
+    for episode in episodes:
+        vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
+        measured = {name: torch.from_numpy(values) for name, values in vectors.items()}
+        reference = policy.relative.reference(measured).double().numpy()
+        actions, ticks = episode.actions.astype(np.float64), episode.num_samples
+        for ahead in range(min(policy.config.chunk, ticks)):
+            yield actions[ahead:] - reference[: ticks - ahead]
