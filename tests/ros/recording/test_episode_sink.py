@@ -175,7 +175,7 @@ for _ in itertools.count():
 
 def test_kills_at_random_moments_cost_only_the_episode_in_hand(values, tmp_path):
     random, told = np.random.default_rng(0), 0
-    for _ in range(3):
+    for _ in range(2):
         program = [sys.executable, "-c", PROGRAM, str(tmp_path), str(Path(__file__).parent)]
         recorder = subprocess.Popen(program, stdout=subprocess.PIPE, env=os.environ)
         assert recorder.stdout is not None
@@ -189,6 +189,6 @@ def test_kills_at_random_moments_cost_only_the_episode_in_hand(values, tmp_path)
         assert names[-1].decode().strip() in [path.name for path in whole[-2:]]
         assert told <= len(whole) <= told + 1, "one may be complete that was not told"
         told = len(whole)
-        assert len(list((tmp_path / "out").glob(".*.partial"))) <= 3
+        assert len(list((tmp_path / "out").glob(".*.partial"))) <= 2
     assert len(open_dataset(tmp_path / "out")) == told
     assert all(fault.is_warning for fault in check_dataset(tmp_path / "out").faults)

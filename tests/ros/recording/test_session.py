@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,10 @@ class ListSink:
 class World:
     """A session at 10 Hz with sensors that tick 2 ms after each 100 ms; time is in ms."""
 
-    def __init__(self, **timing: float) -> None:
+    def __init__(self, topics: Topics = TOPICS, **timing: float) -> None:
         self.sink = ListSink()
         self.session = RecordingSession(
-            TOPICS, Timing(10.0, **timing), self.sink, lambda: self.sink.begin()
+            topics, Timing(10.0, **timing), self.sink, lambda: self.sink.begin()
         )
         self.now_ms = 0
 
@@ -115,6 +116,26 @@ def test_what_is_made_after_the_stop_is_not_recorded() -> None:
     world.see(250, "arm", "base")
     world.wait(300)
     assert world.sink.finished[0][0] == [({"eye": 100, "hand": 100}, {"arm": 150, "base": 149})]
+
+
+def test_measured_actions_need_no_command_but_a_tick_after_the_last_one() -> None:
+    world = World(replace(TOPICS, measured=True))
+    world.see(0)
+    world.start()
+    for ms in (100, 200, 300):
+        world.see(ms)
+    world.see(390, "eye")  # not whole
+    assert world.session.num_ticks == 2
+    world.stop()
+    world.wait(300)
+    assert [rows["eye"] for rows, _ in world.sink.finished[0][0]] == [100, 200]
+    assert len(world.sink.ticks) == 3, "the third one measures what the second one did"
+    world.session.written(Path("episode_00000.hdf5"))
+    world.start()
+    world.see(500)
+    world.stop()
+    world.wait(300)
+    assert world.session.problem.startswith("no whole observation after another came")
 
 
 def test_a_countdown_ends_in_recording() -> None:
@@ -266,7 +287,8 @@ def test_a_failed_write_and_a_full_disk_leave_it_ready() -> None:
         State.READY, "cannot write: No space left on device",
     )  # fmt: skip
     world.sink.full = True
-    world.start()
+    with pytest.raises(UserError, match="only 3 MiB are free"):
+        world.start()
     assert (world.session.state, world.session.problem) == (State.READY, "only 3 MiB are free")
     world.sink.full = False
     world.start()

@@ -88,7 +88,7 @@ def test_no_topic_of_the_default_gamepad_is_driven_while_all_is_released(cockpit
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mouse: {drives: []}", "unknown mouse; it takes keyboard and gamepad"),
+        ("mouse: {drives: []}", "unknown mouse; it takes keyboard, gamepad, pose, leader"),
         ("keyboard: {drives: []}", "no list of drives"),
         ("keyboard: {drives: [{part: arm, value: 0, plus: w}]}", "part 'arm'; the action has: arm_"),
         ("keyboard: {drives: [{part: base, value: 2, plus: w}]}", "value 2 of 'base'; give 0 to 1"),

@@ -1,9 +1,10 @@
-"""Measure, and report what was kept and what it cost."""
+"""Measure, and report what was kept and what it cost, or what a kill and a full disk leave."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
+from ttm.training.bench.record.crashes import run_fill, run_kills
 from ttm.training.bench.record.measure import CameraFigures, RecordRun, record_once
 from ttm.training.bench.record.options import BenchRecordOptions
 from ttm.training.bench.report import Report, rows_table
@@ -18,8 +19,17 @@ slow or busy, and the recorder's processor time contains that of its waiting.
 
 
 def run_bench(options: BenchRecordOptions) -> int:
-    """Record once, print a table, and write the figures; return 1 if the recorder lost a frame."""
+    """Run what the options say, print it, and write the figures; return 1 if anything was lost."""
     report = Report(options.json)
+    if options.kills:
+        return run_kills(options, report)
+    if options.fill:
+        return run_fill(options, report)
+    return run_measurement(options, report)
+
+
+def run_measurement(options: BenchRecordOptions, report: Report) -> int:
+    """Record once, and return 1 if the recorder lost a frame."""
     run = record_once(options)
     columns = {
         "camera": lambda camera: camera.name,
@@ -28,15 +38,17 @@ def run_bench(options: BenchRecordOptions) -> int:
         "in the file": lambda camera: str(camera.in_file),
         "lost": lambda camera: str(camera.lost),
     }
-    title = f"{options.width}x{options.height} at {options.rate_hz:g} Hz for {options.seconds:g} s"
+    title = (
+        f"{options.width}x{options.height} at {options.rate_hz:g} Hz for {options.episode_s:g} s"
+    )
     report.table(rows_table(title, columns, run.cameras), NOTES)
     report.text(f"the recorder says: {run.cadence}")
-    report.text(cost(run, options.seconds))
-    report.text(f"the cameras ran at {options.seconds / run.streamed_s:.0%} of their rate")
+    report.text(cost(run, options.episode_s))
+    report.text(f"the cameras ran at {options.episode_s / run.streamed_s:.0%} of their rate")
     report.figures |= {
         "cameras": [{**asdict(camera), "lost": camera.lost} for camera in run.cameras],
         "processor_s": run.processor_s,
-        "seconds": options.seconds,
+        "seconds": options.episode_s,
         "streamed_s": run.streamed_s,
         "frames_per_core_second": frames_per_core_second(run),
         "cadence": run.cadence,

@@ -38,8 +38,8 @@ class _CommandOptions:
     """Start the simulated robot too, and without --teleop the web page to drive it by. After each episode
     it is in another initial state, none of which `ttm evaluate` uses by itself."""
     teleop: TeleopDevice | None = None
-    """Start teleop_node too, by which a person drives the robot: by the keys of this terminal, or by a
-    gamepad whose state joy_node of ROS publishes."""
+    """Start teleop_node too, by which a person drives the robot: by the keys of this terminal, by a gamepad
+    whose state joy_node of ROS publishes, by the pose of a tracked hand, or by a leader arm."""
     web: bool = False
     """Serve a web page on this machine by which a person drives the robot and records."""
     task: str | None = None
@@ -60,7 +60,8 @@ class RecordCommand(_AllOptions):
 
     The contract says which topics are what, as for ttm robot, so that a policy will see what is recorded.
     With --web, a page in the browser shows the cameras, drives, records, and lists what was recorded; its
-    address is printed. With --teleop, keys or a gamepad drive. Otherwise the robot is driven by other means.
+    address is printed. With --teleop, keys, a gamepad, a hand or a leader arm drive. Otherwise the robot is
+    driven by other means.
     In the terminal, space starts and stops an episode, f stops it as a failure, d discards it, u deletes
     the last one, and q or Ctrl-C ends the command. The services of recorder_node do the same.
 

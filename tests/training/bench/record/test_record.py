@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from ttm.policy.errors import UserError
 from ttm.training.bench.processor_time import processor_s, used_between
 from ttm.training.bench.record.bench import cost, frames_per_core_second
 from ttm.training.bench.record.command import BenchRecordCommand
+from ttm.training.bench.record.crashes import Run
 from ttm.training.bench.record.measure import CameraFigures, RecordRun
 
 
@@ -42,11 +44,14 @@ def test_processor_time_is_interpolated_and_unknown_for_a_process_that_is_gone()
         ({"cameras": 0}, "cameras"),
         ({"width": 100}, "width"),
         ({"jpeg_quality": 96}, "jpeg-quality"),
+        ({"kills": -1}, "kills"),
+        ({"fill": True}, "--fill needs --out"),
+        ({"fill": True, "out": Path("full"), "kills": 1}, "no --kills"),
     ],
 )
-def test_options_are_checked(options: dict[str, float], message: str) -> None:
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        BenchRecordCommand(**options).run()  # type: ignore[arg-type]
+        BenchRecordCommand(**options).run()
 
 
 @pytest.mark.skipif(find_spec("rclpy") is None, reason="ROS 2 is not here")
@@ -61,3 +66,26 @@ def test_every_frame_that_arrives_is_in_the_file(tmp_path: Path) -> None:
     assert camera["in_file"] >= 10
     assert (camera["sent"], camera["lost"]) == (camera["in_file"], 0)
     assert figures["processor_s"] > 0
+
+
+def test_what_was_told_and_is_gone_is_lost(tmp_path: Path) -> None:
+    run = Run(tmp_path, tmp_path / "journal", None, None, {})  # type: ignore[arg-type]
+    assert run.told("saved") == []
+    lines = [{"saved": f"{tmp_path}/{name}.hdf5"} for name in "ab"]
+    lines.insert(1, {"problem": "No space left on device"})
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"sav')
+    (tmp_path / "b.hdf5").touch()
+    assert (run.told("problem"), run.lost) == (["No space left on device"], {"a.hdf5"})
+
+
+@pytest.mark.skipif(find_spec("rclpy") is None, reason="ROS 2 is not here")
+def test_a_kill_costs_no_more_than_the_episode_in_hand(tmp_path: Path) -> None:
+    out = tmp_path / "kills.json"
+    command = BenchRecordCommand(
+        kills=1, seconds=0.5, rate_hz=10.0, cameras=1, width=320, height=16, json=out
+    )
+    assert command.run() == 0
+    figures = json.loads(out.read_text())
+    assert figures["whole"] >= 1
+    assert figures["partial"] == figures["most_at_once"] <= 1
+    assert (figures["damaged"], figures["lost"]) == (0, 0)

@@ -75,7 +75,7 @@ def find_bags(path: Path) -> list[Path]:
 
 def _open(path: Path, contract: RobotContract) -> BagFile:
     types: dict[str, tuple[str, ...]] = {source.topic: (source.type,) for source in contract.inputs}
-    for sink in contract.actions:
+    for sink in (each for each in contract.actions if not each.measured):
         plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
         types[sink.topic] = (sink.type, "geometry_msgs/Twist") if plain else (sink.type,)
     return BagFile(path, types)
@@ -84,19 +84,23 @@ def _open(path: Path, contract: RobotContract) -> BagFile:
 def _write_episode(
     bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
 ) -> None:
-    sinks = {sink.topic: bag.types[sink.topic] for sink in contract.actions}
+    commanded = {sink.topic for sink in contract.actions}
+    sinks = {topic: kind for topic, kind in bag.types.items() if topic in commanded}
     stamped = "geometry_msgs/Twist" not in sinks.values()
     values = TickValues(contract, spec, cmd_vel_stamped=stamped)
     stamps = bag.stamps()
     observed = {source.topic for source in contract.inputs}
-    ticks = find_ticks(stamps, observed, sinks, values.moving, spec.rate_hz, bag.path)
+    measured = values.measured.is_needed
+    ticks = find_ticks(
+        stamps, observed, sinks, values.moving, spec.rate_hz, bag.path, measured=measured
+    )
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
         joints = JointTopics(contract)
         everything = {topic: set(range(len(stamps[topic]))) for topic in joints.topics}
         for tick in _with_messages(bag, ticks, joints, everything):
             rows.add(tick)
-        rows.end(len(ticks))
+        rows.end(len(ticks) - measured)
         writer.finish(instruction=instruction, split=None)
 
 

@@ -18,26 +18,32 @@ def find_ticks(
     moving: Collection[str],
     rate_hz: float,
     path: Path,
+    *,
+    measured: bool = False,
 ) -> list[Tick[int]]:
     """Match messages to ticks; return the numbers of the messages of each tick.
 
     stamps: topic -> stamps in ns, in the order of recording. moving: the commands that move the
-    robot by velocity. Raises `UserError` if a topic has no message, or there is no whole tick.
+    robot by velocity. measured: whether actions are measured, and need no command; the last tick then only
+    measures the one before. Raises `UserError` if a topic has no message, or there is no whole tick.
     """
-    matcher = TickMatcher[int](observed, commands, moving, rate_hz)
+    matcher = TickMatcher[int](observed, commands, moving, rate_hz, measured=measured)
     for topic, values in stamps.items():
         for number, stamp_ns in enumerate(values.tolist()):
             matcher.add(topic, stamp_ns, number)
     for topic in matcher.unseen:
         raise UserError(f"{path}: topic '{topic}' has no message; record it with the others")
-    if not any(len(stamps[topic]) for topic in commands):
+    if not measured and not any(len(stamps[topic]) for topic in commands):
         raise UserError(f"{path} has no command of the contract; nothing can be learned from it")
     try:
         ticks = list(matcher.finish())
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     if not ticks:
-        raise UserError(f"{path}: the last command is older than the first whole observation")
+        what = (
+            "there is no whole observation after" if measured else "the last command is older than"
+        )
+        raise UserError(f"{path}: {what} the first whole observation")
     return ticks
 
 

@@ -17,7 +17,7 @@ from ttm_policy.contract.robot_contract import (
 )
 from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
 
-_OPTIONAL = frozenset({"per_second", "limit", "smooth"})
+_OPTIONAL = frozenset({"per_second", "limit", "smooth", "measured"})
 
 
 def read_action(name: str, entry: Any, where: str) -> ActionSink:
@@ -35,7 +35,12 @@ def read_action(name: str, entry: Any, where: str) -> ActionSink:
     limits = _limits(entry, kind, len(found), where)
     _require_units(limits, kind, found, where)
     _require_fields(kind, found, limits, where)
-    return ActionSink(name, entry["topic"], kind, found, limits=limits, **options)
+    measured = entry.get("measured", "")
+    if not isinstance(measured, str):
+        raise UserError(f"{where} has measured {measured!r}; give the name of an observation")
+    return ActionSink(
+        name, entry["topic"], kind, found, limits=limits, measured=measured, **options
+    )
 
 
 def _limits(entry: Mapping[str, Any], kind: str, size: int, where: str) -> tuple[str, ...]:

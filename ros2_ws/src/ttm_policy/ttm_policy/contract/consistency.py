@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ttm.policy.errors import UserError
+from ttm_policy.contract.measured_goals import measured_places
 from ttm_policy.contract.robot_contract import (
     JOINT_TYPES,
     MOTION_TYPES,
+    ActionSink,
     RobotContract,
     Workspace,
 )
@@ -17,6 +19,9 @@ def require_consistent(contract: RobotContract) -> None:
     _require_one_direction(contract)
     _require_one_value_per_field(contract)
     _require_measured_joints(contract)
+    for sink in contract.actions:
+        if sink.measured:
+            _require_measured(contract, sink)
     if contract.workspace is not None:
         _require_workspace(contract, contract.workspace)
 
@@ -63,6 +68,29 @@ def _require_measured_joints(contract: RobotContract) -> None:
                     f"'{field.path}', which no observation measures; add the joint to one of type "
                     "sensor_msgs/JointState, or give it min: and max: in place of limit:"
                 )
+
+
+def _require_measured(contract: RobotContract, sink: ActionSink) -> None:
+    """Raise `UserError` unless an observation tells what a part did that is computed from it."""
+    where = f"{contract.path}: action '{sink.name}' has measured '{sink.measured}'"
+    source = next((each for each in contract.vectors if each.name == sink.measured), None)
+    if source is None:
+        known = ", ".join(each.name for each in contract.vectors) or "none"
+        raise UserError(f"{where}; name an observation of numbers: {known}")
+    if sink.type not in (*MOTION_TYPES, *JOINT_TYPES):
+        raise UserError(f"{where}, but {sink.type} is no motion; leave measured out")
+    for field in sink.fields:
+        measured = contract.measurement_of(field.path)
+        told = (
+            bool(measured_places(source, field.path))
+            if sink.type in MOTION_TYPES
+            else measured is not None and measured[0] == source
+        )
+        if not told:
+            raise UserError(
+                f"{where}, which does not tell '{field.path}'; a velocity needs itself or its position "
+                "there, a turn all four values of the orientation, and a joint its position"
+            )
 
 
 def _require_workspace(contract: RobotContract, box: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""Says where a robot stands as an action: what would keep it there."""
+"""Says where a robot stands as an action, what would keep it there, and what tells its motion."""
 
 from __future__ import annotations
 
@@ -49,3 +49,19 @@ def _goal(
         return float("nan")
     source, place = measured
     return float(observation[source.name][place]) / source.fields[place].scale / field.scale
+
+
+def measured_places(source: VectorSource, path: str) -> tuple[int, ...]:
+    """Return the places of an observation that tell the velocity for a command's field.
+
+    path: such as `twist.linear.x`. One place measures that velocity or the position along it, four are
+    the orientation x, y, z, w. Empty if nothing in the observation tells it.
+    """
+    kind, axis = path.split(".")[-2:]
+    turn = [f"orientation.{each}" for each in "xyzw"]
+    paths = [f".{field.path}" for field in source.fields]
+    for names in ([f"{kind}.{axis}"], [f"position.{axis}"] if kind == "linear" else turn):
+        found = [i for name in names for i, each in enumerate(paths) if each.endswith(f".{name}")]
+        if len(found) == len(names):
+            return tuple(found)
+    return ()

@@ -105,6 +105,8 @@ class ActionSink:
     limits: tuple[str, ...] = ()
     smooth: bool = False
     """Whether a velocity goes over to its next value linearly between two ticks, and not at once."""
+    measured: str = ""
+    """The observation from which recordings compute this part; empty if they take the command."""
 
 
 @dataclass(frozen=True)

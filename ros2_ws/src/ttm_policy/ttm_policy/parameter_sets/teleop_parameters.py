@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from ttm_policy.parameter_sets.declared_parameter import Parameter
 from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
 
-TeleopDevice = Literal["keyboard", "gamepad"]
+TeleopDevice = Literal["keyboard", "gamepad", "pose", "leader"]
 """What a person may hold in his hands."""
 
 
@@ -19,8 +19,8 @@ class TeleopParameters(DrivingParameters):
     source: Annotated[
         TeleopDevice,
         Parameter(
-            "What the person drives with. That is the keys of the terminal, or a gamepad whose state "
-            "`joy_node` publishes on the topic `joy`."
+            "What the person drives with. That is the keys of the terminal, a gamepad whose state "
+            "`joy_node` publishes on the topic `joy`, the pose of a tracked hand, or a leader arm."
         ),
     ] = "keyboard"
     controls: Annotated[

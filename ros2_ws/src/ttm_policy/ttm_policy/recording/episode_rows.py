@@ -15,9 +15,9 @@ Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float, bool | 
 
 
 class EpisodeRows:
-    """Appends ticks to an `EpisodeWriter`, one behind: what was executed is reported at the next one.
+    """Appends ticks to an `EpisodeWriter`, one behind: the next one tells what was done and measured.
 
-    What counts is the newest report at that tick, as it does for `policy_node`. If the robot is late with
+    What was executed is the newest report at that tick, as it is for `policy_node`. If the robot is late with
     it, the report of the tick before stands in both: in the episode, and in what a policy is told.
     """
 
@@ -38,20 +38,29 @@ class EpisodeRows:
         if observation is None and self._waiting is None:
             self.skipped += 1
             return
-        self._write(self._values.executed(tick))
+        self._write(self._values.executed(tick), observation or {})
         action = self._values.action(tick)
         intervention = self._values.intervention(tick)
         self._waiting = observation or {}, action, tick.captured_ns / 1e9, intervention
 
     def end(self, num_ticks: int) -> int:
-        """Write the last tick, keep the first `num_ticks` that were added, and return how many are left."""
-        self._write(None)
+        """Write the last tick, keep the first `num_ticks` that were added, and return how many are left.
+
+        After the last tick nothing is measured, so that it is left out if any part of the action is.
+        """
+        if not self._values.measured.is_needed:
+            self._write(None, {})
         self._writer.end_at(max(num_ticks - self.skipped, 0))
         return self._writer.num_samples
 
-    def _write(self, executed: npt.NDArray[np.float32] | None) -> None:
+    def _write(
+        self, executed: npt.NDArray[np.float32] | None, after: dict[str, npt.NDArray[Any]]
+    ) -> None:
+        """Write the waiting tick. after: the observation of the next one."""
         if self._waiting is not None:
             observation, action, timestamp_s, intervention = self._waiting
+            if self._values.measured.is_needed:
+                action = self._values.measured.action(action, observation, after)
             self._writer.append(
                 observation,
                 action,

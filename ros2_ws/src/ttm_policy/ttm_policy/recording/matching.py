@@ -4,6 +4,8 @@ The first tick is when every observation has been seen once; the others follow a
 until the last command. A tick's observation is the newest message of each topic that was made until
 then. Its action are the newest commands that were made from then until the next tick. If there is
 none, a robot that moves by velocity stands still, and others hold their last command.
+
+Where actions are measured, ticks need no command: the last one is that before the newest observation.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class TickMatcher(Generic[Message]):
         The control rate.
     start_ns
         Observations that were made before are not used. Commands are, since they are still in force.
+    measured
+        Whether actions are measured from one tick to the next.
     """
 
     def __init__(
@@ -63,12 +67,14 @@ class TickMatcher(Generic[Message]):
         moving: Collection[str],
         rate_hz: float,
         start_ns: int | None = None,
+        *,
+        measured: bool = False,
     ) -> None:
         self._observed = {topic: Track[Message]() for topic in observed}
         self._commands = {topic: Track[Message]() for topic in commands}
         self._moving = frozenset(moving)
         self._period_ns = 1e9 / rate_hz
-        self._earliest_ns = start_ns
+        self._earliest_ns, self._measured = start_ns, measured
         self._first_ns: int | None = None
         self._given = 0
         self._last_command_ns: int | None = None
@@ -99,10 +105,17 @@ class TickMatcher(Generic[Message]):
 
     @property
     def num_ticks(self) -> int:
-        """The number of ticks until the last command that is known now."""
-        if self.start_ns is None or self._last_command_ns is None:
+        """The number of ticks until the last command that is known now, or that can be measured."""
+        if self.start_ns is None or self._last_ns is None:
             return 0
-        return max(int((self._last_command_ns - self.start_ns) // self._period_ns) + 1, 0)
+        whole = int((self._last_ns - self.start_ns) // self._period_ns) + 1
+        return max(whole - self._measured, 0)
+
+    @property
+    def _last_ns(self) -> int | None:
+        if not self._measured:
+            return self._last_command_ns
+        return None if self.unseen else min(t.newest_ns for t in self._observed.values())
 
     def ticks(self, until_ns: int) -> Iterator[Tick[Message]]:
         """Yield the ticks that end until then, also those after the last command.
@@ -113,10 +126,10 @@ class TickMatcher(Generic[Message]):
             yield self._next(until_ns)
 
     def finish(self) -> Iterator[Tick[Message]]:
-        """Yield the ticks that are left, until the last command."""
-        while self._given < self.num_ticks:
-            assert self._last_command_ns is not None
-            yield self._next(self._last_command_ns)
+        """Yield the ticks that are left, until the last command, or the one that measures the last tick."""
+        while self.num_ticks and self._given < self.num_ticks + self._measured:
+            assert self._last_ns is not None
+            yield self._next(self._last_ns)
 
     def _next(self, until_ns: int) -> Tick[Message]:
         self._first_ns = self.start_ns
@@ -161,13 +174,14 @@ class Track(Generic[Message]):
 
     def __init__(self) -> None:
         self.total = 0
-        self.first_ns = 0
+        self.first_ns = self.newest_ns = 0
         self.messages: list[tuple[int, Message]] = []
         """Those that were not forgotten, each after its stamp."""
 
     def add(self, stamp_ns: int, message: Message) -> None:
         """Take a message in place of one with the same stamp."""
         self.first_ns = min(stamp_ns, self.first_ns) if self.total else stamp_ns
+        self.newest_ns = max(stamp_ns, self.newest_ns) if self.total else stamp_ns
         self.total += 1
         place = bisect_left(self.messages, stamp_ns, key=itemgetter(0))
         same = place < len(self.messages) and self.messages[place][0] == stamp_ns

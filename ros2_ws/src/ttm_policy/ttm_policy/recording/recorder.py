@@ -54,6 +54,7 @@ class Recorder:
             observed,
             frozenset((DRIVER_TOPIC, *(sink.topic for sink in self._contract.actions))),
             frozenset(values.moving),
+            values.measured.is_needed,
         )
         self._results: SimpleQueue[Written | Failed] = SimpleQueue()
         self._sink = EpisodeSink(

@@ -52,6 +52,8 @@ class Topics:
     observed: frozenset[str]
     commands: frozenset[str]
     moving: frozenset[str]
+    measured: bool = False
+    """Whether parts of the action are measured, so that an episode needs no command."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,8 @@ class RecordingSession:
     def start(self, instruction: str, now_s: float) -> str:
         """Begin the countdown of an episode; return what happens, in words.
 
-        Raises `UserError` in the middle of another, without an instruction, and while inputs are missing.
+        Raises `UserError` in the middle of another, without an instruction, while inputs are missing, and
+        if the folder cannot take an episode.
         """
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
@@ -170,6 +173,8 @@ class RecordingSession:
         self.instruction, self.problem, self.report = instruction.strip(), "", ""
         self.state, self._begins_s = State.COUNTDOWN, now_s + self.timing.countdown_s
         self.update(now_s)
+        if self.problem:
+            raise UserError(self.problem)
         return f"{self.state.value}: {self.instruction}"
 
     def stop(self, success: bool | None, now_s: float) -> str:
@@ -241,6 +246,7 @@ class RecordingSession:
             topics.moving,
             self.timing.rate_hz,
             None if newest_ns is None else newest_ns + 1 - preroll_ns,
+            measured=topics.measured,
         )
         self._cadence = Cadence(topics.observed, self.timing.rate_hz)
         for topic, track in self._recent.items():
@@ -277,7 +283,8 @@ class RecordingSession:
         self._cadence.end_at(count)
         self.report = self._cadence.describe()
         if not count:
-            self._drop("no command came while it was recorded; nothing can be learned from it")
+            what = "whole observation after another" if self.topics.measured else "command"
+            self._drop(f"no {what} came while it was recorded; nothing can be learned from it")
         elif refusal := self._cadence.refusal(self.timing.min_fresh):
             self._drop(f"the episode is refused: {refusal}")
         else:

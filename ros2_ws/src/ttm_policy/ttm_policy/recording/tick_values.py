@@ -18,6 +18,7 @@ from ttm_policy.contract.robot_contract import MOTION_TYPES, RobotContract
 from ttm_policy.inputs.inputs import JointStates
 from ttm_policy.inputs.person_command import DRIVER_TOPIC, PERSON
 from ttm_policy.recording.matching import Tick
+from ttm_policy.recording.measured_motion import MeasuredMotion
 
 
 def image_size(message: Any) -> tuple[int, int]:
@@ -68,6 +69,7 @@ class TickValues:
     ) -> None:
         self.contract, self.spec = contract, spec
         self._codec = CommandCodec(contract, spec, cmd_vel_stamped=cmd_vel_stamped)
+        self.measured = MeasuredMotion(contract, spec)
 
     @property
     def types(self) -> dict[str, str]:
@@ -102,7 +104,7 @@ class TickValues:
         return found
 
     def action(self, tick: Tick[Any]) -> npt.NDArray[np.float32]:
-        """Return the action (A,) that the commands of the tick say."""
+        """Return the action (A,) that the commands of the tick say, without its measured parts."""
         commands = {t: m for t, m in tick.command.items() if t in self._codec.sinks}
         return self._codec.decode(commands)
 

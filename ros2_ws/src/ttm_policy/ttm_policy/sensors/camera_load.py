@@ -69,10 +69,12 @@ class CameraLoadParameters(NodeParameters):
 class CameraLoad(Node):
     """Publishes numbered frames, joints and zero commands, and tells the recorder what to do."""
 
-    def __init__(self, signals: StopSignals) -> None:
+    def __init__(
+        self, signals: StopSignals, kind: type[CameraLoadParameters] = CameraLoadParameters
+    ) -> None:
         super().__init__("camera_load")
-        declare_parameters(self, CameraLoadParameters)
-        self.parameters = given = read_parameters(self, CameraLoadParameters)
+        declare_parameters(self, kind)
+        self.parameters = given = read_parameters(self, kind)
         self._signals, self._contract = signals, load_contract(given.contract)
         names = [source.name for source in self._contract.images]
         self._frames = {n: picture(given.height, given.width, k) for k, n in enumerate(names)}

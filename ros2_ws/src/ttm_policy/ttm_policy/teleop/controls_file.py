@@ -29,6 +29,7 @@ from ttm_policy.teleop.controls import ControlMap, Drive
 NAMED_KEYS = ("up", "down", "left", "right", "enter", "tab", "backspace")
 RESERVED_KEYS = (" ", "f", "d", "u", "q", "?", "+", "-")
 """What the recorder takes, and what changes the speed."""
+_SECTION = {"drives", "gives_back", "dead_zone"}
 _NEEDED, _OPTIONAL = {"part", "value", "plus"}, {"minus", "speed", "dead_man"}
 
 
@@ -38,10 +39,17 @@ def read_controls(path: str, device: str, spec: PolicySpec) -> ControlMap | None
     Raises `UserError` that names the faulty entry.
     """
     file = Path(path)
-    data = read_yaml(file, "list of controls", " and ".join(_RULES))
-    if unknown := sorted(str(key) for key in data.keys() - _RULES.keys()):
-        raise UserError(f"{file.name} has unknown {', '.join(unknown)}; it takes {_known()}")
-    return _device(data[device], device, spec, file.name) if device in data else None
+    data = read_yaml(file, "list of controls", "the name of a device")
+    require_devices(data, file.name)
+    if device not in data:
+        return None
+    return controls_of(data[device], device, spec, f"{file.name}: {device}")
+
+
+def require_devices(data: Mapping[str, Any], file: str) -> None:
+    """Raise `UserError` for a section of an unknown device."""
+    if unknown := sorted(str(key) for key in data.keys() - set(DEVICES)):
+        raise UserError(f"{file} has unknown {', '.join(unknown)}; it takes {', '.join(DEVICES)}")
 
 
 def print_controls(controls: ControlMap, device: str, spec: PolicySpec) -> str:
@@ -58,15 +66,26 @@ def print_controls(controls: ControlMap, device: str, spec: PolicySpec) -> str:
     return "\n".join(lines)
 
 
-def _device(entry: Any, device: str, spec: PolicySpec, file: str) -> ControlMap:
-    where = f"{file}: {device}"
-    require_keys(entry, {"drives"}, {"gives_back", "dead_zone"}, where)
-    if not isinstance(entry["drives"], list) or not entry["drives"]:
-        raise UserError(f"{where} has no list of drives; give part, value, plus and speed of each")
-    dead_zone = number(entry.get("dead_zone", 0.0), f"{where} has dead_zone")
+def controls_of(
+    entry: Any, device: str, spec: PolicySpec, where: str, default: ControlMap | None = None
+) -> ControlMap:
+    """Return the controls of a section.
+
+    device: `keyboard` or `gamepad`, whose names it takes. default: what is not named; without it, drives
+    must be.
+    """
+    known = default or ControlMap(())
+    require_keys(entry, set() if default else {"drives"}, _SECTION, where)
+    dead_zone = number(entry.get("dead_zone", known.dead_zone), f"{where} has dead_zone")
     if not 0 <= dead_zone < 1:
         raise UserError(f"{where} has dead_zone {dead_zone:g}; give 0 to below 1")
-    gives_back = _control(entry.get("gives_back", ""), device, f"{where}, gives_back,")
+    gives_back = _control(
+        entry.get("gives_back", known.gives_back), device, f"{where}, gives_back,"
+    )
+    if "drives" not in entry:
+        return ControlMap(known.drives, gives_back, dead_zone)
+    if not isinstance(entry["drives"], list) or not (entry["drives"] or default):
+        raise UserError(f"{where} has no list of drives; give part, value, plus and speed of each")
     drives = tuple(
         _drive(drive, device, spec, f"{where}, drive {place},")
         for place, drive in enumerate(entry["drives"])
@@ -121,16 +140,15 @@ def _is_key(text: str) -> bool:
     return text in NAMED_KEYS or (len(text) == 1 and text not in RESERVED_KEYS)
 
 
-def _is_joy(text: str) -> bool:
+def is_joy(text: str) -> bool:
+    """Return whether a text names an axis, a button or a trigger of a `sensor_msgs/Joy`."""
     return re.fullmatch(r"(axis|button|trigger) \d{1,3}", text) is not None
 
 
-_RULES: Mapping[str, Callable[[str], bool]] = {"keyboard": _is_key, "gamepad": _is_joy}
+_RULES: Mapping[str, Callable[[str], bool]] = {"keyboard": _is_key, "gamepad": is_joy}
 """Device -> whether a text names one of its controls."""
-
-
-def _known() -> str:
-    return " and ".join(_RULES)
+DEVICES = (*_RULES, "pose", "leader")
+"""The sections that a file may have; those of hands are read by `ttm_policy.teleop.hands.hand_map`."""
 
 
 def _quoted(name: str) -> str:

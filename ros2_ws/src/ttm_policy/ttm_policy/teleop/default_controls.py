@@ -106,6 +106,14 @@ def _speed(
     sink: ActionSink, value: int, field: Field, spec: PolicySpec, limits: Mapping[str, float]
 ) -> float:
     """Return a speed at full deflection, as `Drive` has it, with three digits."""
+    most = most_speed(sink, value, field, spec, limits)
+    return float(f"{SHARE * (most if math.isfinite(most) else 1.0 / SHARE):.3g}")
+
+
+def most_speed(
+    sink: ActionSink, value: int, field: Field, spec: PolicySpec, limits: Mapping[str, float]
+) -> float:
+    """Return the largest speed that spec and limits allow, in the units of `Drive`; inf for any."""
     place = spec.action_slices[sink.name].start + value
     most = [float(spec.action_limits[1][place])] if sink.type in MOTION_TYPES else []
     if limit := _limit(sink, value):
@@ -114,5 +122,4 @@ def _speed(
         most.append(limits[kind.speed] * seconds / abs(field.scale))
     elif sink.type in JOINT_TYPES:
         most.append((field.maximum - field.minimum) / abs(field.scale) / RANGE_S / SHARE)
-    finite = [each for each in most if math.isfinite(each)]
-    return float(f"{SHARE * min(finite, default=1.0 / SHARE):.3g}")
+    return min((each for each in most if math.isfinite(each)), default=math.inf)

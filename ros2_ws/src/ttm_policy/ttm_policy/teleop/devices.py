@@ -12,12 +12,13 @@ from ttm_policy.teleop.controls import ControlMap
 from ttm_policy.teleop.controls_file import print_controls, read_controls
 from ttm_policy.teleop.default_controls import default_gamepad, default_keyboard
 from ttm_policy.teleop.gamepad import Gamepad
+from ttm_policy.teleop.hands.hand_map import Hand, HandMap, print_hand, read_hand
+from ttm_policy.teleop.hands.hand_source import JOY
+from ttm_policy.teleop.hands.leader_arm import LeaderArm, default_leader
+from ttm_policy.teleop.hands.pose_hand import PoseHand, default_pose
 from ttm_policy.teleop.keyboard import Keyboard
 from ttm_policy.teleop.source import Source
 from ttm_policy.terminal import read_key
-
-JOY = "joy"
-"""The topic of the gamepad."""
 
 OnKey = Callable[[str], None]
 
@@ -43,10 +44,30 @@ def _gamepad(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -
     return Gamepad(cockpit.controls(chosen), node, JOY)
 
 
+def _pose(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
+    return PoseHand(node, cockpit, _hand(cockpit, controls, "pose", default_pose))
+
+
+def _leader(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
+    return LeaderArm(node, cockpit, _hand(cockpit, controls, "leader", default_leader))
+
+
 _MAKERS: Mapping[str, Callable[[Node, Cockpit, str, OnKey], Source]] = {
     "keyboard": _keyboard,
     "gamepad": _gamepad,
+    "pose": _pose,
+    "leader": _leader,
 }
+
+
+def _hand(
+    cockpit: Cockpit, path: str, device: Hand, default: Callable[[Cockpit], HandMap]
+) -> HandMap:
+    """Return what the file says of the hand, completed by what follows from the contract."""
+    known = default(cockpit)
+    chosen = read_hand(path, device, known, cockpit.spec) if path else known
+    print(print_hand(chosen, device, cockpit.spec), flush=True)
+    return chosen
 
 
 def _controls(

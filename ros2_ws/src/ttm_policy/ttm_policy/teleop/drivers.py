@@ -35,7 +35,8 @@ class Drivers:
             if now_s - wish.stamp_s <= source.timeout_s
         }
         silent = [source for source, _ in touched if source.name not in alive]
-        self.problem = _silence(silent[0]) if silent else ""
+        refused = [source.problem for source in self._sources if source.problem]
+        self.problem = _silence(silent[0]) if silent else next(iter(refused), "")
         if self._driver is not None and self._driver.name not in alive:
             self._driver = None
             return None

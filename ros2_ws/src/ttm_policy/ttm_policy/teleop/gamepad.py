@@ -44,23 +44,24 @@ class Gamepad:
 
     name = "gamepad"
     timeout_s = TIMEOUT_S
+    problem = ""
 
     def __init__(self, controls: Controls, node: Node, topic: str) -> None:
-        self._controls, self._node, self._state = controls, node, JoyState()
+        self._controls, self._node, self.state = controls, node, JoyState()
         self._gives_back = self._was_pressed = False
         self._subscription = node.create_subscription(Joy, topic, self._receive, SENSOR)
 
     def _receive(self, message: Joy) -> None:
-        self._state.take(message, time.monotonic())
+        self.state.take(message, time.monotonic())
         button = self._controls.map.gives_back
-        pressed = bool(button) and self._state(button) > 0.5
+        pressed = bool(button) and self.state(button) > 0.5
         self._gives_back |= pressed and not self._was_pressed
         self._was_pressed = pressed
 
     def wish(self, now_s: float) -> Wish | None:
         """Return what buttons and sticks ask for; None while no dead-man button is held."""
-        values = self._controls.wish(self._state, now_s)
-        return None if values is None else Wish(values, self._state.heard_s)
+        values = self._controls.wish(self.state, now_s)
+        return None if values is None else Wish(values, self.state.heard_s)
 
     def gives_back(self) -> bool:
         """Return whether its button was pressed since the last call."""

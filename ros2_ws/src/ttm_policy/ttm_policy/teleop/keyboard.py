@@ -32,6 +32,7 @@ class Keyboard:
 
     name = "keyboard"
     timeout_s = HOLD_S
+    problem = ""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The interface of everything by which a person can drive: `ttm_policy.teleop.source.Source`.
 
-Keyboard, gamepad, leader arm and web page each are one. A `TeleopSession` asks all its sources some
-fifty times a second, lets one of them drive, and takes care of limits, time-outs and the emergency
-stop; a source only says what the person wants. It uses no ROS, so that tests can set the time.
+Keyboard, gamepad, tracked hand, leader arm and web page each are one. A `TeleopSession` asks all its
+sources some fifty times a second, lets one of them drive, and takes care of limits, time-outs and the
+emergency stop; a source only says what the person wants. It uses no ROS, so that tests can set the time.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class Source(Protocol):
     @property
     def timeout_s(self) -> float:
         """The longest silence of the device, in seconds, after which the robot stops."""
+
+    @property
+    def problem(self) -> str:
+        """Why what the person touches moves nothing; empty if it does, or if silence is the reason."""
 
     def wish(self, now_s: float) -> Wish | None:
         """Return what the person wants at a time on the steady clock, in seconds.

@@ -16,6 +16,7 @@ class WebSource:
     """
 
     name = "web page"
+    problem = ""
 
     def __init__(self, wheel: Wheel, controls: Controls) -> None:
         self._wheel, self._controls = wheel, controls
