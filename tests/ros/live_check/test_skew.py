@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.live_check.check_contract import _skew
+from ttm_policy.live_check.check_contract import _hear, _skew
 
 CONTRACT = replace(load_contract(), max_skew_s=0.2)
 SECOND_NS = 1_000_000_000
@@ -43,3 +43,10 @@ def test_inputs_that_are_near_each_other_fit() -> None:
 def test_without_a_limit_or_with_an_input_missing_nothing_is_said() -> None:
     assert _skew(_inputs(odom=5.0, head=9.0), load_contract()) == []
     assert _skew(_inputs(odom=5.0, head=None), CONTRACT) == []
+
+
+def test_what_waits_at_the_end_is_heard_before_it_is_judged() -> None:
+    waiting = list(range(50))
+    executor: Any = SimpleNamespace(spin_once=lambda timeout_sec: waiting and waiting.pop())
+    _hear(executor, seconds=0.0)
+    assert not waiting
