@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.layers.mlp import Mlp
+from ttm.policy.layers.optional_vector import OptionalVector
 from ttm.policy.network.action_head import build_action_head
 from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
@@ -28,23 +29,7 @@ PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 
 
-class OptionalVector(nn.Module):
-    """Map a vector to one token by an MLP. A learned token replaces it where it is not valid."""
-
-    def __init__(self, size: int, width: int) -> None:
-        super().__init__()
-        self.mlp = Mlp(size, width, width)
-        self.none = nn.Parameter(torch.randn(width) * 0.02)
-
-    def forward(self, vector: Tensor, valid: Tensor | None) -> Tensor:
-        """Return the token, (B, T, 1, D).
-
-        vector: (B, T, K); valid: (B, T) bool, or None for True everywhere.
-        """
-        token: Tensor = self.mlp(vector)
-        if valid is not None:
-            token = torch.where(valid.unsqueeze(-1), token, self.none)
-        return token.unsqueeze(2)
+NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
 
 
 class Policy(nn.Module):
@@ -56,6 +41,8 @@ class Policy(nn.Module):
 
     lowest_action: Tensor
     highest_action: Tensor
+    lowest_plan: Tensor
+    highest_plan: Tensor
 
     def __init__(self, spec: PolicySpec, config: PolicyConfig) -> None:
         super().__init__()
@@ -69,7 +56,7 @@ class Policy(nn.Module):
         """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
         the language model."""
         width = config.width
-        self.relative = RelativeActions(spec, config.relative)
+        self.relative = RelativeActions(spec, config.relative, config.absolute)
         self.normalizer = Normalizer(spec, self.relative.mask)
         self.language = nn.Sequential(
             Mlp(config.embedding_size, 2 * config.language_size, config.language_size),
@@ -90,6 +77,9 @@ class Policy(nn.Module):
         lowest, highest = spec.action_limits
         self.register_buffer("lowest_action", torch.from_numpy(lowest), persistent=False)
         self.register_buffer("highest_action", torch.from_numpy(highest), persistent=False)
+        free = torch.from_numpy(np.where(self.relative.absolute_mask, np.inf, 0).astype(np.float32))
+        self.register_buffer("lowest_plan", self.lowest_action - free, persistent=False)
+        self.register_buffer("highest_plan", self.highest_action + free, persistent=False)
 
     @property
     def num_encoded(self) -> int:
@@ -203,21 +193,34 @@ class Policy(nn.Module):
 
     def decode(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the action of each tick, (B, T, A), the first of its chunk; see `decode_chunk`."""
-        return self.decode_chunk(raw, measured)[..., 0, :]
+        return self.command(self.decode_chunk(raw, measured)[..., 0, :], measured)
+
+    def command(self, planned: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Return the command of a tick, (..., A), given what was planned for it.
+
+        planned: one of the actions of `decode_chunk`. measured: the proprioception of the tick at which it
+        is carried out, name -> (..., K).
+        """
+        if not self.relative.absolute_mask.any():
+            return planned
+        assert measured is not None, NEEDS_MEASURED
+        command = planned - self.relative.present(measured)
+        return command.clamp(self.lowest_action, self.highest_action)
 
     def decode_chunk(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the actions, (B, T, K, A), in the units of the spec and within its limits.
+        """Return the planned actions, (B, T, K, A), in the units of the spec and within its limits.
 
         raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
         two commands, each weighted by its probability; where these are 0 and 1, that is the
-        probability of 1. measured: the proprioception of the ticks, name -> (B, T, K); it may be left
-        out if no part is predicted relative to it.
+        probability of 1. They are commands, except for parts that are predicted as positions, of which
+        `command` makes some. measured: the proprioception of the ticks, name -> (B, T, K); it may be
+        left out if all parts are predicted as the robot takes them.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
         actions = self.normalizer.denormalize_actions(decoded)
         if self.relative:
-            actions = actions + self._reference(measured)
-        return actions.clamp(self.lowest_action, self.highest_action)
+            actions = actions + self._start(measured)
+        return actions.clamp(self.lowest_plan, self.highest_plan)
 
     def loss(
         self,
@@ -230,11 +233,11 @@ class Policy(nn.Module):
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
-        raw: (B, T, K * F); actions: (B, T, K, A) in the units of the spec. measured: see
+        raw: (B, T, K * F); actions: (B, T, K, A) as `decode_chunk` returns them. measured: see
         `decode_chunk`. For the other arguments see `ActionHead.losses`.
         """
         if self.relative:
-            actions = actions - self._reference(measured)
+            actions = actions - self._start(measured)
         targets = self.normalizer.normalize_actions(actions)
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
@@ -249,10 +252,10 @@ class Policy(nn.Module):
             SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
         )
 
-    def _reference(self, measured: Mapping[str, Tensor] | None) -> Tensor:
+    def _start(self, measured: Mapping[str, Tensor] | None) -> Tensor:
         """Return what the actions of the ticks' chunks are relative to, (B, T, 1, A)."""
-        assert measured is not None, "relative actions need what is measured"
-        return self.relative.reference(measured).unsqueeze(-2)
+        assert measured is not None, NEEDS_MEASURED
+        return self.relative.start(measured).unsqueeze(-2)
 
     def _with_sight(
         self,

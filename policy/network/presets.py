@@ -30,6 +30,8 @@ class PolicyConfig:
     (Zhao et al. 2023)."""
     relative: tuple[str, ...] = ()
     """Parts of the action that are predicted relative to what is measured; see `RelativeActions`."""
+    absolute: tuple[str, ...] = ()
+    """Displacements that are predicted as positions; see `RelativeActions`."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64
@@ -45,9 +47,8 @@ class PolicyConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         data = {**asdict(self), "core": core_to_dict(self.core)}
-        if not self.relative:
-            del data["relative"]  # so that other versions read the checkpoints that do without it
-        return data
+        # So that other versions read the checkpoints that do without these:
+        return {n: v for n, v in data.items() if v or n not in ("relative", "absolute")}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
@@ -60,6 +61,7 @@ class PolicyConfig:
             "core": core_from_dict(data["core"]),
             "head": ActionHeadConfig(**data["head"]),
             "relative": tuple(data.get("relative", ())),
+            "absolute": tuple(data.get("absolute", ())),
         }
         return cls(**{**data, **parts})
 

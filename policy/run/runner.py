@@ -169,13 +169,15 @@ class PolicyRunner:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
-        actions, state = self.engine.step(self._inputs(observation), self._state)
+        inputs = self._inputs(observation)
+        actions, state = self.engine.step(inputs, self._state)
         chunk = _to_numpy(actions[0])  # (K, A)
         if not np.isfinite(chunk).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
-        decoded, plan = self._execution.next(chunk, self._plan)
+        planned, plan = self._execution.next(chunk, self._plan)
+        decoded = self._command(planned, inputs)
         values, probabilities = self._chosen(decoded)
         self._state, self._plan, self._previous_action = state, plan, values
         self.tick += 1
@@ -241,6 +243,13 @@ class PolicyRunner:
         self._previous_action = np.array(snapshot["previous_action"], np.float32)
         self.tick = int(snapshot["tick"])
         self.instruction = array_to_text(snapshot["instruction"])
+
+    def _command(self, planned: Array, inputs: PolicyInputs) -> Array:
+        """Return the command that a plan for this tick means now, (A,), with decoded binary parts."""
+        if not self.policy.relative:
+            return planned
+        on_device = torch.from_numpy(planned)[None, None].to(self.device)
+        return _to_numpy(self.policy.command(on_device, inputs.proprioception)[0, 0])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
         """Return the commands and the probabilities of an `Action`, (A,) each."""

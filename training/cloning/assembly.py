@@ -36,8 +36,8 @@ from ttm.training.cloning.loop.validation import EpisodeErrors
 from ttm.training.cloning.network_choice import (
     chosen_network,
     require_same_core,
+    require_same_form,
     require_same_head,
-    require_same_relative,
     with_chosen_parts,
 )
 from ttm.training.cloning.options import TrainOptions
@@ -142,7 +142,7 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
         return None
     loaded = load_checkpoint(checkpoint_path(options.init))[0]
     require_same_head(loaded.config, options.head_options, str(options.init))
-    require_same_relative(loaded, options.relative, str(options.init))
+    require_same_form(loaded, options.relative, options.absolute, str(options.init))
     torch.manual_seed(options.seed)  # for the random weights of a new core
     policy = with_chosen_parts(
         loaded, options.core, options.core_options, options.sight_tokens, options.chunk
@@ -170,6 +170,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.vision_weights,
             options.vision_model,
             options.relative,
+            options.absolute,
         )
         policy = Policy(data.spec, network)
         if policy.vision is None:
@@ -222,7 +223,8 @@ def _trainer(
     """Return the trainer with its data in memory, at the first step."""
     processes = Processes.of(fabric)
     with processes.agreeing():
-        source = batch_source(options, data, cache, policy.config.chunk, processes, fabric.device)
+        chunk, form = policy.config.chunk, policy.relative
+        source = batch_source(options, data, cache, chunk, form, processes, fabric.device)
         errors = _errors(options, data, cache, processes)
         config = trainer_config(options, data, source, errors)
         recall = _recall_loss(options, policy, source)

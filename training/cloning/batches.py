@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows.window_dataset import Chunks, WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
+from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.training.cloning.augmentation import ImageChanges
 from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures
 from ttm.training.cloning.input_dropout import drop_inputs
@@ -31,7 +32,7 @@ class TrainingBatch:
     inputs: PolicyInputs
     actions: Tensor
     """(B, T, K, A) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
-    in the spec's units."""
+    in the spec's units, as `Policy.decode_chunk` returns them."""
     valid: Tensor
     """(B, T) bool: False at padding."""
     weights: Tensor
@@ -115,6 +116,7 @@ class BatchSource:
         features: EpisodeFeatures | None = None,
         recall: RecallTargets | None = None,
         chunk: int = 1,
+        form: RelativeActions | None = None,
         workers: int = 0,
         processes: Processes | None = None,
         device: torch.device | None = None,
@@ -124,7 +126,8 @@ class BatchSource:
         dropout, loss: None for their defaults. augmentation: None for none. memory: None for
         `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
         the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
-        chunk: K, the actions that the policy predicts at each tick.
+        chunk: K, the actions that the policy predicts at each tick. form: in which it predicts them; None
+        for that of the robot.
         workers: processes that make batches; 0 for a thread of this process. processes: those that
         share each batch, so that this source makes the windows of its own; None for all windows.
         device: where they are trained on; a GPU augments the images itself. None for the CPU.
@@ -141,6 +144,7 @@ class BatchSource:
         self.features = features
         self.recall = recall
         self.chunk = chunk
+        self._form = form
         self.workers = workers
         self.processes = Processes() if processes is None else processes
         self._on_gpu = device is not None and device.type == "cuda"
@@ -201,7 +205,7 @@ class BatchSource:
         coming = self.windows.chunks(gathered, self.chunk)
         batch = TrainingBatch(
             inputs,
-            coming.actions,
+            self._planned(coming),
             gathered["valid"],
             self._weights[coming.dataset_tick],
             self.tick_weights[coming.dataset_tick] * coming.inside,
@@ -213,6 +217,12 @@ class BatchSource:
         if not self._on_gpu:
             return batch.to(torch.device("cpu"))
         return batch if self.workers else batch.pin_memory()
+
+    def _planned(self, coming: Chunks) -> Tensor:
+        """Return the demonstrated actions, (B, T, K, A), as `Policy.decode_chunk` returns them."""
+        if not self._form:
+            return coming.actions
+        return coming.actions + self._form.present(self.windows.measured(coming.dataset_tick))
 
     def _changes(
         self, images: Mapping[str, Tensor], total: int, rows: slice, rng: np.random.Generator

@@ -18,7 +18,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, VisionConfig, VisionModel
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS, PolicyConfig
-from ttm.policy.network.relative.reference import references_of
+from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.run.checkpoint import build_empty
 from ttm.training.cloning.settings.groups import NO_WEIGHTS
 from ttm.training.common.core_names import AUTO
@@ -39,6 +39,7 @@ def chosen_network(
     vision_weights: str = NO_WEIGHTS,
     vision_model: VisionModel | None = None,
     relative: Sequence[str] = (),
+    absolute: Sequence[str] = (),
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -50,6 +51,7 @@ def chosen_network(
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
         chunk=config.chunk if chunk is None else chunk,
         relative=tuple(relative),
+        absolute=tuple(absolute),
         vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
     )
 
@@ -146,13 +148,18 @@ def require_same_head(config: PolicyConfig, options: Sequence[str], source: str)
     )
 
 
-def require_same_relative(policy: Policy, relative: Sequence[str], source: str) -> None:
-    """Raise `UserError` if other parts are to be relative than those of the checkpoint `source`."""
-    given, config = references_of(policy.spec, relative), policy.config
-    if relative and given != references_of(policy.spec, config.relative):
+def require_same_form(
+    policy: Policy, relative: Sequence[str], absolute: Sequence[str], source: str
+) -> None:
+    """Raise `UserError` if parts are to be predicted in another form than by the checkpoint `source`."""
+    if (relative or absolute) and RelativeActions(
+        policy.spec, relative, absolute
+    ) != policy.relative:
+        given, config = [*relative, *absolute], policy.config
+        known = [*config.relative, *config.absolute]
         raise UserError(
-            f"--relative is {' '.join(relative)}, but {source} was trained with "
-            f"{' '.join(config.relative) or 'none'}; leave it out to keep that, or train a new policy "
+            f"--relative and --absolute say {' '.join(given)}, but {source} was trained with "
+            f"{' '.join(known) or 'none'}; leave them out to keep that, or train a new policy "
             "without --init"
         )
 

@@ -18,7 +18,7 @@ from ttm.datasets.observations.choices import Choices
 from ttm.policy.checks import require_above_0, require_at_least, require_portion
 from ttm.policy.errors import UserError
 from ttm.policy.network.config import ActionHeadConfig, PresetName, VisionModel
-from ttm.policy.network.relative.reference import Reference, require_each_once
+from ttm.policy.network.relative.reference import parsed_once
 from ttm.training.cloning.settings.groups import (
     NO_WEIGHTS,
     AugmentationConfig,
@@ -102,6 +102,9 @@ class TrainOptions:
     """Parts of the action that the network predicts relative to what is measured, each PART=VECTOR, or
     with some of the vector's values PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]. The robot still
     gets absolute commands. With --init the checkpoint's stay."""
+    absolute: tuple[str, ...] = ()
+    """The other way round: displacements that the network predicts as positions, written as for
+    --relative, such as arm=tip_position. The robot still gets displacements."""
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""
@@ -205,7 +208,7 @@ class TrainOptions:
         require_at_least(
             0, given("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
         )
-        require_each_once([Reference.parsed(text) for text in self.relative])
+        parsed_once(self.relative, self.absolute)
         self._check_optimizer()
         self._check_together()
 

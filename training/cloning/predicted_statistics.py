@@ -43,7 +43,8 @@ def _predicted(policy: Policy, episodes: Iterable[EpisodeReader]) -> Iterator[Fl
     for episode in episodes:
         vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
         measured = {name: torch.from_numpy(values) for name, values in vectors.items()}
-        reference = policy.relative.reference(measured).double().numpy()
-        actions, ticks = episode.actions.astype(np.float64), episode.num_samples
+        start = policy.relative.start(measured).double().numpy()
+        present = policy.relative.present(measured).double().numpy()
+        actions, ticks = episode.actions + present, episode.num_samples
         for ahead in range(min(policy.config.chunk, ticks)):
-            yield actions[ahead:] - reference[: ticks - ahead]
+            yield actions[ahead:] - start[: ticks - ahead]

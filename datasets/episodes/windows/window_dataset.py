@@ -229,7 +229,7 @@ class WindowDataset(Dataset[WindowBatch]):
         rows = self._offsets[episode][:, None] + tick
         return WindowBatch(
             images=self.frames.gather(rows),
-            proprioception={name: values[rows] for name, values in self._proprioception.items()},
+            proprioception=self.measured(rows),
             actions=self._actions[rows],
             previous_action=self._executed[(rows - 1).clamp_min(0)] * (tick > 0)[..., None],
             previous_action_valid=tick > 0,
@@ -240,6 +240,10 @@ class WindowDataset(Dataset[WindowBatch]):
             tick=tick,
             dataset_tick=rows,
         )
+
+    def measured(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return the proprioception of some ticks: name -> (..., K). rows: as `dataset_tick`."""
+        return {name: values[rows] for name, values in self._proprioception.items()}
 
     def chunks(self, batch: WindowBatch, size: int) -> Chunks:
         """Return the actions of each tick of `batch` and of the `size` - 1 ticks after it.

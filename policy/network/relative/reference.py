@@ -20,31 +20,36 @@ ROTATION_LABELS = frozenset(
     ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
 )
 """Labels of single values that are of a rotation."""
+RELATIVE, ABSOLUTE = "--relative", "--absolute"
+"""The options of `ttm train` that take references."""
 LENGTHS = ("m", "cm", "mm")
 """Units by which a part is a position, whatever its name."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A part of the action and the values that it is relative to."""
+    """A part of the action and the values that measure the same."""
 
     part: str
     vector: str
     """The name of a proprioception vector."""
     values: tuple[int, int] | None = None
     """The first of its values and that after the last; None for all."""
+    option: str = RELATIVE
+    """The option that it was given to."""
 
     @classmethod
-    def parsed(cls, text: str) -> Reference:
+    def parsed(cls, text: str, option: str = RELATIVE) -> Reference:
         """Read PART=VECTOR or PART=VECTOR[FIRST:STOP]. Raises `UserError` for other texts."""
         found = re.fullmatch(r"([^=]+)=([^=\[\]]+)(?:\[(\d+):(\d+)\])?", text)
         if found is None:
             raise UserError(
-                f"--relative has '{text}'; give PART=VECTOR, or some of the vector's values as "
+                f"{option} has '{text}'; give PART=VECTOR, or some of the vector's values as "
                 "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]"
             )
         part, vector, first, stop = found.groups()
-        return cls(part, vector, None if first is None else (int(first), int(stop)))
+        values = None if first is None else (int(first), int(stop))
+        return cls(part, vector, values, option)
 
     def __str__(self) -> str:
         some = "" if self.values is None else f"[{self.values[0]}:{self.values[1]}]"
@@ -64,12 +69,14 @@ class Reference:
         ):
             if name not in known:
                 have = ", ".join(known) or "none"
-                raise UserError(f"--relative {self}: '{name}' is no {kind} here; there is: {have}")
+                raise UserError(
+                    f"{self.option} {self}: '{name}' is no {kind} here; there is: {have}"
+                )
         part, vector = parts[self.part], vectors[self.vector]
         first, stop = self.values or (0, vector.size)
         if stop - first != part.size or stop > vector.size:
             raise UserError(
-                f"--relative {self}: {part.name} has {part.size} values, and {vector.name} has "
+                f"{self.option} {self}: {part.name} has {part.size} values, and {vector.name} has "
                 f"{vector.size}; name those that measure it, such as "
                 f"{part.name}={vector.name}[0:{part.size}]"
             )
@@ -81,37 +88,35 @@ class Reference:
     ) -> None:
         if part.kind == "binary":
             raise UserError(
-                f"--relative {self}: {part.name} is binary and has two commands; leave it out"
+                f"{self.option} {self}: {part.name} is binary and has two commands; leave it out"
             )
         for label in labels:
             unit = _unit(label)
-            if unit and part.unit not in ("", "unknown", unit):
+            if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
                 raise UserError(
-                    f"--relative {self}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
+                    f"{self.option} {self}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
                     "give values of one unit"
                 )
         named = bool(ROTATIONS & _words(part.name) or ROTATIONS & _words(vector.name))
         labelled = any(_base(label) in ROTATION_LABELS for label in labels)
-        if (named or labelled) and part.unit not in LENGTHS:
+        if (named or labelled) and part.unit.removesuffix("/tick") not in LENGTHS:
             raise UserError(
-                f"--relative {self}: this looks like a rotation, and a difference of rotations is none; "
+                f"{self.option} {self}: this looks like a rotation, and a difference of rotations is none; "
                 f"leave {part.name} out, or say by --spec that it is in m"
             )
 
 
-def references_of(spec: PolicySpec, texts: Sequence[str]) -> dict[str, tuple[str, slice]]:
-    """Return the part of the action -> the vector's name and its values; see `Reference.of`."""
-    references = [Reference.parsed(text) for text in texts]
-    require_each_once(references)
-    return {reference.part: reference.of(spec) for reference in references}
-
-
-def require_each_once(references: Sequence[Reference]) -> None:
-    """Raise `UserError` if two references are of one part."""
+def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Reference]:
+    """Return the references that the two options say. Raises `UserError` if two are of one part."""
+    references = [Reference.parsed(text) for text in relative]
+    references += [Reference.parsed(text, ABSOLUTE) for text in absolute]
     parts = [reference.part for reference in references]
     for part in parts:
         if parts.count(part) > 1:
-            raise UserError(f"--relative names {part} {parts.count(part)} times; give it once")
+            raise UserError(
+                f"{RELATIVE} and {ABSOLUTE} name {part} {parts.count(part)} times; give it once"
+            )
+    return references
 
 
 def _words(name: str) -> set[str]:

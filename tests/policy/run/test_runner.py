@@ -66,9 +66,10 @@ def runner(
         engine, core, chunk, execution = kind
         chosen = with_options(sized_like(core, config.core), OPTIONS[core])
         config = replace(config, core=chosen, chunk=chunk)
-        if chunk > 1:  # with a part that is predicted relative to what is measured
-            spec = replace(spec, actions=(*spec.actions, ActionPart("joints", 2, "rad")))
-            config = replace(config, relative=("joints=joints.left",))
+        if chunk > 1:  # with parts that are predicted in another form than the robot's
+            parts = (ActionPart("joints", 2, "rad"), ActionPart("turn", 1, "rad/tick"))
+            spec, wrist = replace(spec, actions=(*spec.actions, *parts)), ("turn=joints.left[1:2]",)
+            config = replace(config, relative=("joints=joints.left",), absolute=wrist)
         made[kind] = PolicyRunner(stirred(Policy(spec, config)), engine=engine, execution=execution)
     made[kind].reset("open the drawer", embedding=embedding)
     return made[kind]
@@ -104,17 +105,13 @@ def test_streaming_equals_the_parallel_forward_pass(
     taken = [runner.step(observation) for observation in observations]
     actions = torch.from_numpy(np.stack([action.values for action in taken]))[None]
     previous = torch.cat([torch.zeros_like(actions[:, :1]), actions[:, :-1]], dim=1)
+
+    def seen(name: str) -> torch.Tensor:
+        return torch.from_numpy(np.stack([o[name] for o in observations]))[None]
+
     inputs = PolicyInputs(
-        images={
-            c.name: torch.from_numpy(np.stack([o[c.name] for o in observations])).permute(
-                0, 3, 1, 2
-            )[None]
-            for c in policy.spec.cameras
-        },
-        proprioception={
-            v.name: torch.from_numpy(np.stack([o[v.name] for o in observations]))[None]
-            for v in policy.spec.proprioception
-        },
+        images={c.name: seen(c.name).permute(0, 1, 4, 2, 3) for c in policy.spec.cameras},
+        proprioception={v.name: seen(v.name) for v in policy.spec.proprioception},
         previous_action=previous,
         previous_action_valid=torch.arange(20)[None] > 0,
         language=torch.from_numpy(embedding)[None],
@@ -122,12 +119,13 @@ def test_streaming_equals_the_parallel_forward_pass(
     with torch.no_grad():
         chunks = policy.decode_chunk(policy(inputs)[0], inputs.proprioception)[0].numpy()
     execution = make_execution(kind[3], kind[2], policy.spec.action_size)
-    plan, parallel = execution.initial_plan(), []
+    plan, planned = execution.initial_plan(), []
     for chunk in chunks:
         action, plan = execution.next(chunk, plan)
-        parallel.append(action)
+        planned.append(action)
     streamed = np.stack([action.probabilities for action in taken])
-    np.testing.assert_allclose(streamed, parallel, rtol=0, atol=1e-5)
+    parallel = policy.command(torch.from_numpy(np.stack(planned))[None], inputs.proprioception)
+    np.testing.assert_allclose(streamed, parallel[0], rtol=0, atol=1e-5)
 
 
 # 1. Each tick writes to the memory exactly once.

@@ -14,14 +14,17 @@ from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.show.report import show_dataset
 from ttm.datasets.statistics import dataset_statistics
+from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.network_choice import require_same_relative, with_chosen_parts
+from ttm.training.cloning.memory_start import WholeEpisodes
+from ttm.training.cloning.network_choice import require_same_form, with_chosen_parts
 from ttm.training.cloning.predicted_statistics import predicted_statistics
 
 Make = Callable[..., TrainCommand]
@@ -98,10 +101,30 @@ def test_resume_is_exact_and_leaves_a_policy_that_goes_on_from_where_it_is(
 def test_fine_tuning_keeps_the_relative_parts(policy: Policy) -> None:
     assert with_chosen_parts(policy, "auto", (), chunk=1).config.relative == RELATIVE
     for same in ((), RELATIVE, ("arm=joints[0:2]",)):
-        require_same_relative(policy, same, "last.safetensors")
+        require_same_form(policy, same, (), "last.safetensors")
     absolute = Policy(policy.spec, PRESETS["tiny"])
-    with pytest.raises(UserError, match=r"is arm=joints, but last.* with none; leave it out"):
-        require_same_relative(absolute, RELATIVE, "last.safetensors")
+    with pytest.raises(UserError, match=r"say arm=joints, but last.* with none; leave them out"):
+        require_same_form(absolute, RELATIVE, (), "last.safetensors")
+
+
+def test_positions_are_learned_of_the_ticks_at_which_they_are_commanded(reaching: Path) -> None:
+    episodes = open_dataset(reaching).filter("train")
+    config = replace(PRESETS["tiny"], chunk=CHUNK, absolute=RELATIVE)
+    policy = Policy(episodes.spec, config)
+    windows = WindowDataset(episodes, 5, pad="none")
+    source = BatchSource(windows, 2, 0, memory=WholeEpisodes(), chunk=CHUNK, form=policy.relative)
+    batch = next(iter(source.sample(1)))
+    plain = next(iter(BatchSource(windows, 2, 0, memory=WholeEpisodes(), chunk=CHUNK).sample(1)))
+    joints = batch.inputs.proprioception["joints"]
+    for ahead in range(CHUNK):
+        moved = batch.actions[:, : 5 - ahead, ahead] - plain.actions[:, : 5 - ahead, ahead]
+        torch.testing.assert_close(moved[..., :2], joints[:, ahead:])
+        assert not moved[..., 2].any(), "the gripper"
+    found = predicted_statistics(policy, episodes)
+    assert found is not None
+    inside = batch.actions[batch.tick_weights > 0].double()
+    np.testing.assert_allclose(found.mean, inside.mean(dim=0).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(found.std, inside.std(dim=0, correction=0).numpy(), rtol=1e-3)
 
 
 def test_data_show_names_the_option(reaching: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,5 +138,5 @@ def test_data_show_names_the_option(reaching: Path, capsys: pytest.CaptureFixtur
 def test_a_spec_that_does_not_fit_is_told_before_training(command: Make, episodes: Path) -> None:
     with pytest.raises(UserError, match=r"arm is in m, but 'shoulder .rad.' in rad"):
         command(relative=RELATIVE).run()
-    with pytest.raises(UserError, match="names arm 2 times"):
+    with pytest.raises(UserError, match="name arm 2 times"):
         command(relative=RELATIVE * 2).run()

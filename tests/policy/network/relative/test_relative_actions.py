@@ -108,6 +108,46 @@ def test_a_chunk_is_relative_to_what_is_measured_at_its_first_tick(
     assert np.array_equal(runner.previous_action, done[-1].values), "in the robot's form"
 
 
+def test_displacements_are_planned_as_positions_and_commanded_from_where_the_robot_is(
+    spec: PolicySpec, config: PolicyConfig, observe: Observe, embedding: np.ndarray
+) -> None:
+    """The plan of a chunk is kept; where the robot is counts at the tick that carries it out."""
+    parts = (ActionPart("arm", 3, "rad/tick", low=-1.0, high=1.0), *spec.actions[1:])
+    spec = replace(spec, actions=parts)
+    policy = Policy(
+        spec, replace(config, chunk=2, absolute=("arm=state[1:4]",), relative=RELATIVE[1:])
+    )
+    with torch.no_grad():
+        policy.action_head.mlp.out.weight.zero_()
+        policy.action_head.mlp.out.bias.copy_(torch.arange(12) / 10)
+    runner = PolicyRunner(policy, engine="torch", execution="receding:2")
+    runner.reset("reach", embedding=embedding)
+    seen = [observe(tick) for tick in range(2)]
+    done = [runner.step(each) for each in seen]
+    for tick in range(2):
+        wanted = (np.arange(3) + 6 * tick) / 10 - seen[tick]["state"][1:]
+        np.testing.assert_allclose(done[tick].part("arm"), wanted.clip(-1, 1), atol=1e-6)
+        assert done[tick].part("lift") == pytest.approx(seen[0]["height"] + 0.4 + 0.6 * tick)
+    taken = np.abs([action.part("arm") for action in done])
+    assert {True, False} == set((taken == 1).ravel().tolist()), "limits are those of the command"
+
+
+def test_an_identity_policy_of_positions_commands_the_displacements(
+    spec: PolicySpec, config: PolicyConfig, make_inputs: Make
+) -> None:
+    parts = (ActionPart("arm", 3, "rad/tick", low=-9, high=9), *spec.actions[1:])
+    policy = Policy(replace(spec, actions=parts), replace(config, absolute=("arm=state[1:4]",)))
+    measured = make_inputs(2, 4).proprioception
+    told = torch.randn(2, 4, 1, 6)
+    told[..., 3] = (told[..., 3] > 0).float()
+    planned = told + policy.relative.present(measured).unsqueeze(-2)
+    raw = policy.normalizer.normalize_actions(planned)
+    raw[..., 3] = 40 * told[..., 3] - 20
+    assert max(policy.loss(raw.flatten(-2), planned, measured).values()) < 1e-5
+    decoded = policy.decode(raw.flatten(-2), measured)
+    torch.testing.assert_close(decoded, told[..., 0, :], rtol=0, atol=1e-5)
+
+
 def test_limits_are_those_of_the_command(policy: Policy) -> None:
     measured = {"state": torch.tensor([[[0.0, 8.5, -8.5, 0.0]]]), "height": torch.zeros(1, 1, 1)}
     decoded = policy.decode(torch.full((1, 1, 18), 5.0), measured)[0, 0]
@@ -152,8 +192,10 @@ def test_what_does_not_fit_the_robot_is_told(spec: PolicySpec, text: str, messag
 
 
 def test_a_part_has_one_reference(spec: PolicySpec) -> None:
-    with pytest.raises(UserError, match="names lift 2 times"):
+    with pytest.raises(UserError, match="name lift 2 times"):
         RelativeActions(spec, ["lift=height", "lift=state[0:1]"])
+    with pytest.raises(UserError, match="--relative and --absolute name lift 2 times"):
+        RelativeActions(spec, ["lift=height"], ["lift=height"])
 
 
 @pytest.mark.parametrize(
