@@ -131,6 +131,19 @@ def test_messages_meet_at_their_ticks(tmp_path, contract, storage):
     np.testing.assert_array_equal(first.actions, second.actions)
 
 
+def test_measured_actions_need_no_topic_of_commands(tmp_path, contract):
+    text = CONTRACT[: CONTRACT.index("  base:")] + (
+        "  lift: {topic: arm, type: trajectory_msgs/JointTrajectory, measured: joints,"
+        " fields: [{field: lift, min: 0, max: 9}]}"
+    )
+    contract.write_text(text)
+    record(tmp_path / "bags" / "one", "SQLITE3")
+    assert convert_bags(options(tmp_path, contract)) == 1
+    (episode,) = open_dataset(tmp_path / "out")
+    assert episode.actions[:, 0].tolist() == [1, 2, 3]
+    assert episode.proprioception("joints")[:, 1].tolist() == [0, 1, 2]
+
+
 def test_errors_are_one_line(tmp_path, contract, capfd):
     words = ["data", "bags", str(tmp_path / "bags"), str(tmp_path / "out")]
     words += ["--contract", str(contract), "--rate-hz", "5", "--instruction", "drive"]

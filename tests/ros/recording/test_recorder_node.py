@@ -1,13 +1,18 @@
-"""The recorder over DDS, in a process of its own, beside the simulator in lockstep."""
+"""The recorder over DDS, in a process of its own, beside the simulator in lockstep.
+
+With LOCKSTEP_EPISODES, whole episodes of so many initial states are compared with those of `ttm collect`.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import rclpy
@@ -37,6 +42,7 @@ KEPT = QoSProfile(
 )
 """What a simulator in lockstep takes commands with, and no command is ever lost."""
 TASK, SEED, TICKS = "pick", 7, 8
+EPISODES = int(os.environ.get("LOCKSTEP_EPISODES", "0"))
 
 
 class Teleoperator(Node):
@@ -108,21 +114,30 @@ def teleoperator() -> Iterator[Teleoperator]:
 
 
 @pytest.fixture
-def collected(tmp_path: Path) -> EpisodeReader:
-    """What `ttm collect` records of the initial state, without disturbance."""
+def collected(tmp_path: Path) -> list[EpisodeReader]:
+    """What `ttm collect` records of the initial states, without disturbance."""
     made_up = {text: np.zeros(384, np.float32) for text in instructions_of(TASK)}
-    recorder = Recorder("ttm/Kitchen-v0", 0.0, None, made_up)
-    assert recorder.run(RecordingJob(TASK, SEED, tmp_path / "collected"))
+    recorder, folder = Recorder("ttm/Kitchen-v0", 0.0, None, made_up), tmp_path / "collected"
+    for seed in range(SEED, SEED + max(EPISODES, 1)):
+        assert recorder.run(RecordingJob(TASK, seed, folder))
     recorder.close()
-    return open_dataset(tmp_path / "collected")[0]
+    return sorted(open_dataset(folder), key=lambda episode: episode.seed or 0)
 
 
-def drive(teleoperator: Teleoperator, ticks: int, after_ns: int) -> int:
+def ticks_of(episode: EpisodeReader) -> int:
+    """The ticks until success, at which the simulator ends; `ttm collect` goes on for some more."""
+    with h5py.File(episode.path) as file:
+        rewards = file[f"data/{episode.name}/rewards"][()]
+    return int(np.argmax(rewards > 0)) if EPISODES else TICKS
+
+
+def drive(teleoperator: Teleoperator, ticks: int, after_ns: int, seed: int = SEED) -> int:
     """Drive with the expert's actions for the first ticks; return the stamp of the last observation."""
     env = make_env("ttm/Kitchen-v0")
-    env.reset(seed=SEED, options=reset_options(TASK, None, "hidden"))
+    _, info = env.reset(seed=seed, options=reset_options(TASK, None, "hidden"))
     stamp_ns = teleoperator.see(after_ns)
-    teleoperator.wait(lambda: bool(teleoperator.status["instruction"]), "the instruction")
+    text = info["instruction"]
+    teleoperator.wait(lambda: teleoperator.status["instruction"] == text, "the instruction")
     assert teleoperator.call("start")[0]
     teleoperator.wait_for_state("recording")
     for tick in range(ticks):
@@ -136,40 +151,45 @@ def drive(teleoperator: Teleoperator, ticks: int, after_ns: int) -> int:
     return stamp_ns
 
 
-def start_both(start_node: Any, folder: Path, **parameters: Any) -> None:
+def start_both(start_node: Any, folder: Path, max_ticks: int = TICKS) -> None:
     start_node(
         "recorder_node", folder=str(folder), spec="shipped", use_sim_time=True, countdown_s=0.0,
-        preroll_s=0.1, **parameters,
+        preroll_s=0.1,
     )  # fmt: skip
     start_node(
-        "sim_node", task=TASK, first_seed=SEED, episodes=2, max_ticks=TICKS, lockstep=True,
+        "sim_node", task=TASK, first_seed=SEED, episodes=EPISODES + 2, max_ticks=max_ticks, lockstep=True,
         command_timeout_s=WAIT_S,
     )  # fmt: skip
 
 
 def test_recorded_over_ros_is_what_ttm_collect_records_bit_by_bit(
-    start_node: Any, teleoperator: Teleoperator, collected: EpisodeReader, tmp_path: Path
+    start_node: Any, teleoperator: Teleoperator, collected: list[EpisodeReader], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "recorded"
-    start_both(start_node, folder)
-    drive(teleoperator, TICKS, 0)
-    assert teleoperator.call("stop", SetBool, data=True)[0]
-    teleoperator.wait(lambda: teleoperator.status["episodes"] == 1, "the episode")
-    (episode,) = open_dataset(folder)
-    assert (episode.num_samples, episode.success) == (TICKS, True)
+    folder, stamp_ns = tmp_path / "recorded", 0
+    start_both(start_node, folder, 0 if EPISODES else TICKS)
+    for number, theirs in enumerate(collected):
+        stamp_ns = drive(teleoperator, ticks_of(theirs), stamp_ns, SEED + number)
+        assert teleoperator.call("stop", SetBool, data=True)[0]
+        teleoperator.wait(lambda n=number: teleoperator.status["episodes"] > n, "the episode")  # type: ignore[misc]
+        assert "100% with new messages of all inputs" in teleoperator.status["cadence"]
+    for episode, theirs in zip(open_dataset(folder), collected, strict=True):
+        require_equal(episode, theirs, ticks_of(theirs))
+    assert check_dataset(folder).num_errors == 0
+
+
+def require_equal(episode: EpisodeReader, collected: EpisodeReader, ticks: int) -> None:
+    assert (episode.num_samples, episode.success) == (ticks, True)
     assert (episode.instruction, episode.spec) == (collected.instruction, collected.spec)
     for camera in SPEC.cameras:
         np.testing.assert_array_equal(
-            episode.frames(camera.name), collected.frames(camera.name, 0, TICKS)
+            episode.frames(camera.name), collected.frames(camera.name, 0, ticks)
         )
     for vector in SPEC.proprioception:
         np.testing.assert_array_equal(
-            episode.proprioception(vector.name), collected.proprioception(vector.name)[:TICKS]
+            episode.proprioception(vector.name), collected.proprioception(vector.name)[:ticks]
         )
-    np.testing.assert_array_equal(episode.actions, collected.actions[:TICKS])
-    np.testing.assert_array_equal(episode.executed_actions, collected.executed_actions[:TICKS])
-    assert check_dataset(folder).num_errors == 0
-    assert "100% with new messages of all inputs" in teleoperator.status["cadence"]
+    np.testing.assert_array_equal(episode.actions, collected.actions[:ticks])
+    np.testing.assert_array_equal(episode.executed_actions, collected.executed_actions[:ticks])
 
 
 def test_discard_undo_and_the_life_cycle(

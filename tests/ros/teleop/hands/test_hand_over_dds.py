@@ -88,10 +88,10 @@ def test_a_hand_drives_while_its_clutch_is_held(person: Person) -> None:
     person.clutch = True
     person.drive()
 
-    person.x += 0.5
-    person.until(lambda: person.speed == 0.0, "stopped by the jump")
+    person.step_m = 0.5
     person.until(lambda: "hand has jumped by 0.50 m" in person.session.problem, "the reason")
-    person.clutch = False
+    person.until(lambda: person.speed == 0.0, "stopped by the jump")
+    person.step_m, person.clutch = 0.002, False
     person.until(lambda: not person.session.problem, "let go")
     person.clutch = True
     person.drive()
