@@ -21,6 +21,8 @@ VisionModel = Literal[
     "resnet34",
 ]
 """The names of the vision networks."""
+LONGEST_DELAY_S = 10.0
+"""The longest delay between observation and command that a policy can be trained or run with, in seconds."""
 PresetName = Literal["tiny", "base", "paper"]
 """tiny: about 1 million parameters, for CPUs. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
 

@@ -57,6 +57,16 @@ class PolicyInputs:
     colours: FeatureMaps | None = None
     """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
     `SightMemory.colours`."""
+    delay_s: Tensor | None = None
+    """(B, T) float32, the time from the observation until its command is in force, for a policy that is
+    told it. None stands for 0 everywhere."""
+
+    @property
+    def told_delay_s(self) -> Tensor:
+        """`delay_s` with zeros in place of None, (B, T)."""
+        if self.delay_s is not None:
+            return self.delay_s
+        return torch.zeros_like(self.previous_action[..., 0])
 
     def to(self, device: torch.device | str) -> PolicyInputs:
         """Return the inputs on `device`."""
@@ -74,6 +84,7 @@ class PolicyInputs:
             None if valid is None else change(valid),
             _each(self.features, lambda maps: maps.each_tensor(change)),
             None if self.colours is None else self.colours.each_tensor(change),
+            None if self.delay_s is None else change(self.delay_s),
         )
 
     def of_windows(self, rows: slice) -> PolicyInputs:
@@ -97,6 +108,7 @@ class PolicyInputs:
             None if valid is None else valid[:, ticks],
             _each(self.features, lambda maps: maps.at_ticks(ticks)),
             None if self.colours is None else self.colours.at_ticks(ticks),
+            None if self.delay_s is None else self.delay_s[:, ticks],
         )
 
 

@@ -13,6 +13,7 @@ from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.optional_vector import OptionalVector
+from ttm.policy.layers.scalar_code import ScalarCode
 from ttm.policy.network.action_head import build_action_head
 from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
@@ -69,6 +70,7 @@ class Policy(nn.Module):
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
         self.action_token = OptionalVector(spec.action_size, width)
+        self.delay_code = ScalarCode(width) if config.longest_delay_s else None
         self.sight = _sight(spec, config)
         self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(
@@ -144,7 +146,10 @@ class Policy(nn.Module):
             ),
         ]
         ticks = inputs.previous_action.shape[1]
-        tokens.append(self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1))
+        told = self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1)
+        if self.delay_code is not None:
+            told = told + self.delay_code(inputs.told_delay_s / self.config.longest_delay_s)
+        tokens.append(told)
         return torch.cat(tokens, dim=2)
 
     def forward(

@@ -15,6 +15,7 @@ from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.tick_module import example_tick
+from ttm.policy.spec import Array
 
 WARM_UP_TICKS = 4
 """The first ticks allocate memory and choose kernels. CUDA graphs are recorded in the second."""
@@ -36,3 +37,9 @@ class Engine(ABC):
     def _warm_up(self, policy: Policy) -> None:
         for _ in range(WARM_UP_TICKS):
             self.step(*example_tick(policy))
+
+
+def to_numpy(values: Tensor) -> Array:
+    """Return a copy as an array."""
+    copy: Array = values.detach().cpu().numpy().copy()
+    return copy

@@ -36,7 +36,7 @@ class OpenVinoEngine(Engine):
         """`policy` must be in evaluation mode, on the CPU. `threads` defaults to PyTorch's number."""
         inputs, state = example_tick(policy)
         self._decode = policy.decode_chunk
-        self._layout = TickLayout(policy.spec, tuple(state))
+        self._layout = TickLayout.of(policy, state)
         example = self._layout.flatten(inputs, state)
         tick = TickModule(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
         traced = trace(tick, example)

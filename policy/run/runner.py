@@ -24,6 +24,7 @@ from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.language import embed_instruction
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.run.engine import to_numpy
 from ttm.policy.run.engine_choice import make_engine
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.execution.choice import NEWEST, make_execution
@@ -117,7 +118,7 @@ class PolicyRunner:
         For a Token Turing Machine these are its memory tokens, (m,). They are zero after a reset,
         unless the initial memory is learned.
         """
-        return _to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
+        return to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
     def execute_by(self, execution: str) -> None:
         """Choose which actions of a policy that predicts chunks are carried out, from the next tick on.
@@ -157,11 +158,18 @@ class PolicyRunner:
         self._plan = self._execution.initial_plan()
 
     def step(
-        self, observation: Observation, *, stamp_s: float | None = None, now_s: float | None = None
+        self,
+        observation: Observation,
+        *,
+        stamp_s: float | None = None,
+        now_s: float | None = None,
+        delay_s: float = 0.0,
     ) -> Action:
         """Run one tick.
 
         stamp_s and now_s: the time of capture and the current time, in seconds of the same clock.
+        delay_s: the time from the observation until its command will be in force. A policy that was
+        trained with delays takes it into account, up to its `longest_delay_s`; others ignore it.
         Raises an `ObservationError` for an observation that must not enter the memory; the runner is
         then as it was before the call.
         """
@@ -169,9 +177,9 @@ class PolicyRunner:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
-        inputs = self._inputs(observation)
+        inputs = self._inputs(observation, delay_s)
         actions, state = self.engine.step(inputs, self._state)
-        chunk = _to_numpy(actions[0])  # (K, A)
+        chunk = to_numpy(actions[0])  # (K, A)
         if not np.isfinite(chunk).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
@@ -221,10 +229,10 @@ class PolicyRunner:
         return {
             "spec": text_to_array(self.spec.to_json()),
             "instruction": text_to_array(self.instruction),
-            "language": _to_numpy(self._language[0]),
+            "language": to_numpy(self._language[0]),
             "tick": np.array(self.tick, np.int64),
             "previous_action": self._previous_action.copy(),
-            **{STATE + name: _to_numpy(value[0]) for name, value in self._state.items()},
+            **{STATE + name: to_numpy(value[0]) for name, value in self._state.items()},
             **self._execution.to_snapshot(self._plan),
         }
 
@@ -249,7 +257,7 @@ class PolicyRunner:
         if not self.policy.relative:
             return planned
         on_device = torch.from_numpy(planned)[None, None].to(self.device)
-        return _to_numpy(self.policy.command(on_device, inputs.proprioception)[0, 0])
+        return to_numpy(self.policy.command(on_device, inputs.proprioception)[0, 0])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
         """Return the commands and the probabilities of an `Action`, (A,) each."""
@@ -291,7 +299,7 @@ class PolicyRunner:
             )
         require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
 
-    def _inputs(self, observation: Observation) -> PolicyInputs:
+    def _inputs(self, observation: Observation, delay_s: float) -> PolicyInputs:
         """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
         # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
         # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
@@ -307,19 +315,21 @@ class PolicyRunner:
         proprioception = {
             name: torch.from_numpy(values)[None, None] for name, values in vectors.items()
         }
+        longest_s = self.policy.config.longest_delay_s
         return PolicyInputs(
             images=images,
             proprioception=proprioception,
             previous_action=torch.tensor(self._previous_action)[None, None],
             previous_action_valid=torch.tensor([[self.tick > 0]]),
             language=self._language,
+            delay_s=torch.tensor([[min(max(delay_s, 0.0), longest_s)]]) if longest_s else None,
         ).to(self.device)
 
     def _require_restorable(self, snapshot: Mapping[str, Array]) -> None:
         now: dict[str, Array] = {
-            STATE + name: _to_numpy(value[0]) for name, value in self._state.items()
+            STATE + name: to_numpy(value[0]) for name, value in self._state.items()
         }
-        now |= {"language": _to_numpy(self._language[0]), "previous_action": self._previous_action}
+        now |= {"language": to_numpy(self._language[0]), "previous_action": self._previous_action}
         missing = sorted({*now, "spec", "tick", "instruction"} - set(snapshot))
         if missing:
             raise UserError(
@@ -338,9 +348,3 @@ class PolicyRunner:
     def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
         """Return a tensor (1, ...) of the type and on the device of `like`."""
         return torch.tensor(np.asarray(values)).to(like)[None]
-
-
-def _to_numpy(values: Tensor) -> Array:
-    """Return a copy as an array."""
-    copy: Array = values.detach().cpu().numpy().copy()
-    return copy

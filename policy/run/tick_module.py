@@ -19,21 +19,31 @@ from ttm.policy.spec import PolicySpec
 class TickLayout:
     """The order of the tensors of a tick.
 
-    Images, proprioception, previous action, whether it is valid, language, state.
+    Images, proprioception, previous action, whether it is valid, language, the delay for a policy that
+    is told it, state.
     """
 
     spec: PolicySpec
     state_names: tuple[str, ...]
+    told_delay: bool = False
+
+    @classmethod
+    def of(cls, policy: Policy, state: CoreState) -> TickLayout:
+        """Return the layout of the ticks of a policy with such a state."""
+        return cls(policy.spec, tuple(state), policy.delay_code is not None)
 
     def flatten(self, inputs: PolicyInputs, state: CoreState) -> list[Tensor]:
         """Return views of the tensors, with B = T = 1. Images are (1, 1, H, W, 3), as from cameras."""
         assert inputs.proprioception_valid is None, "a tick hides no proprioception"
+        told = [inputs.delay_s] if self.told_delay and inputs.delay_s is not None else []
+        assert len(told) == self.told_delay, "this policy is told the delay"
         return [
             *(inputs.images[camera.name].permute(0, 1, 3, 4, 2) for camera in self.spec.cameras),
             *(inputs.proprioception[vector.name] for vector in self.spec.proprioception),
             inputs.previous_action,
             inputs.previous_action_valid,
             inputs.language,
+            *told,
             *(state[name] for name in self.state_names),
         ]
 
@@ -46,6 +56,7 @@ class TickLayout:
             previous_action=next(rest),
             previous_action_valid=next(rest),
             language=next(rest),
+            delay_s=next(rest) if self.told_delay else None,
         )
         return inputs, dict(zip(self.state_names, rest, strict=True))
 
@@ -95,6 +106,7 @@ def example_tick(policy: Policy) -> tuple[PolicyInputs, CoreState]:
         previous_action=torch.zeros(1, 1, spec.action_size),
         previous_action_valid=torch.zeros(1, 1, dtype=torch.bool),
         language=torch.zeros(1, policy.config.embedding_size),
+        delay_s=None if policy.delay_code is None else torch.zeros(1, 1),
     )
     with torch.no_grad():
         state = policy.initial_state(1)
@@ -119,4 +131,5 @@ def random_tick(policy: Policy, seed: int) -> PolicyInputs:
         previous_action=noise(inputs.previous_action),
         previous_action_valid=torch.tensor([[True]]),
         language=F.normalize(noise(inputs.language)),
+        delay_s=None if inputs.delay_s is None else noise(inputs.delay_s),
     )

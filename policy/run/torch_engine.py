@@ -40,7 +40,7 @@ class CompiledTorchEngine(Engine):
     def __init__(self, policy: Policy) -> None:
         """`policy` must be in evaluation mode, on its device."""
         _, state = example_tick(policy)
-        self._layout = TickLayout(policy.spec, tuple(state))
+        self._layout = TickLayout.of(policy, state)
         tick = TickModule(policy, self._layout)
 
         def decoded_tick(*tensors: Tensor) -> tuple[Tensor, ...]:

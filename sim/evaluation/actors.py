@@ -29,6 +29,8 @@ class PolicyActor:
         """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
         self._runner = runner
         self._embeddings = embeddings
+        self.delay_s = 0.0
+        """What the policy is told of the time until its command is in force."""
 
     def execute_by(self, execution: str) -> None:
         """See `PolicyRunner.execute_by`."""
@@ -49,7 +51,7 @@ class PolicyActor:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `Actor.act`."""
-        return self._runner.step(observation).values
+        return self._runner.step(observation, delay_s=self.delay_s).values
 
     def executed(self, action: np.ndarray) -> None:
         """See `Actor.executed`."""

@@ -81,6 +81,9 @@ class EvaluateCommand:
     cue: CueName = "hidden"
     """Hide the cue of memory tasks, or leave it on as a control, which a policy without memory solves."""
     execution: Annotated[tuple[str, ...], EXECUTION] = (NEWEST,)
+    delay: float = 0.0
+    """Seconds from an observation until its command is in force, as on a robot that goes on while its
+    policy thinks. Policies of `ttm train --delay` are told it."""
 
     def run(self) -> int:
         require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
@@ -104,4 +107,5 @@ class EvaluateCommand:
             cue=self.cue,
             noise=self.noise,
             executions=self.execution,
+            delay_s=self.delay,
         )

@@ -11,7 +11,8 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ttm.policy.checks import require_above_0, require_at_least, require_some
+from ttm.policy.checks import require_above_0, require_at_least, require_at_most, require_some
+from ttm.policy.network.config import LONGEST_DELAY_S
 from ttm.policy.run.execution.choice import NEWEST, parse_execution
 from ttm.sim.environment import CueName
 
@@ -48,12 +49,15 @@ class Condition:
     """The share of each token's norm that is added as noise; None for other probes than "noise"."""
     execution: str = NEWEST
     """Which of the predicted actions are carried out; see `PolicyRunner.execute_by`."""
+    delay_s: float = 0.0
+    """The time from an observation until its command is in force; see `DelayedActor`."""
 
     @property
     def series(self) -> str:
         """The condition in words, without its gap: one curve over the gap is of one series."""
         words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
         words += ["cue left on"] if self.cue == "left_on" else []
+        words += [f"{self.delay_s:g} s late"] if self.delay_s else []
         return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
 
     @property
@@ -84,21 +88,24 @@ def conditions_of(
     cue: CueName,
     noise: float,
     executions: Sequence[str] = (NEWEST,),
+    delay_s: float = 0.0,
 ) -> list[Condition]:
     """Return all combinations of gaps, probes and executions, "live" first, each once.
 
-    Raises `UserError` if a gap is below 0, if there is no probe or no execution, if an execution is
-    unknown, or if `noise` is not above 0.
+    Raises `UserError` if a gap or `delay_s` is below 0, or `delay_s` above `LONGEST_DELAY_S`, if there is
+    no probe or no execution, if an execution is unknown, or if `noise` is not above 0.
     """
     require_some({"--probe": probes, "--execution": executions})
     for execution in executions:
         parse_execution(execution)
     require_above_0({"--noise": noise})
+    require_at_least(0, {"--delay": delay_s})
+    require_at_most(LONGEST_DELAY_S, {"--delay": delay_s})
     for gap in gaps:
         require_at_least(0, {"--gap": gap})
     ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
     return [
-        Condition(gap, probe, cue, noise if probe == "noise" else None, execution)
+        Condition(gap, probe, cue, noise if probe == "noise" else None, execution, delay_s)
         for gap, probe, execution in product(
             dict.fromkeys(gaps) if gaps else [None], ordered, dict.fromkeys(executions)
         )

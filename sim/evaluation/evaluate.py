@@ -76,7 +76,7 @@ def evaluate(
     label : str
         What the progress bar is called.
     condition : Condition
-        The gap of memory tasks, what is done to the memory, and which actions are carried out.
+        The gap of memory tasks, what is done to the memory, and which actions are carried out and when.
 
     Raises
     ------
@@ -175,6 +175,7 @@ def evaluate_and_report(
     cue: CueName = "hidden",
     noise: float = NOISE,
     executions: Sequence[str] = (NEWEST,),
+    delay_s: float = 0.0,
 ) -> int:
     """Evaluate, write result.json, report.html and the videos into `out`, and print the rates.
 
@@ -182,7 +183,7 @@ def evaluate_and_report(
     `evaluate` for the other arguments. With several gaps, probes or executions, each of their
     combinations has a folder of its own in `out`, and the page shows them all. Returns the exit code.
     """
-    conditions = conditions_of(gaps, probes, cue, noise, executions)
+    conditions = conditions_of(gaps, probes, cue, noise, executions, delay_s)
     other = load_evaluation(against) if against else None
     if other:
         require_same_environment(other.environment, env)

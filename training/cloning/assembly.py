@@ -145,7 +145,12 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
     require_same_form(loaded, options.relative, options.absolute, str(options.init))
     torch.manual_seed(options.seed)  # for the random weights of a new core
     policy = with_chosen_parts(
-        loaded, options.core, options.core_options, options.sight_tokens, options.chunk
+        loaded,
+        options.core,
+        options.core_options,
+        options.sight_tokens,
+        options.chunk,
+        options.delay,
     )
     if policy is not loaded:
         console.print(f"note: {NEW_PARTS.format(options.init)}", highlight=False, soft_wrap=True)
@@ -171,6 +176,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.vision_model,
             options.relative,
             options.absolute,
+            options.delay,
         )
         policy = Policy(data.spec, network)
         if policy.vision is None:
@@ -223,8 +229,8 @@ def _trainer(
     """Return the trainer with its data in memory, at the first step."""
     processes = Processes.of(fabric)
     with processes.agreeing():
-        chunk, form = policy.config.chunk, policy.relative
-        source = batch_source(options, data, cache, chunk, form, processes, fabric.device)
+        network, form = policy.config, policy.relative
+        source = batch_source(options, data, cache, network, form, processes, fabric.device)
         errors = _errors(options, data, cache, processes)
         config = trainer_config(options, data, source, errors)
         recall = _recall_loss(options, policy, source)

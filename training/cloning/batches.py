@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ttm.datasets.windows.window_dataset import Chunks, WindowDataset
+from ttm.datasets.windows.window_dataset import Chunks, WindowBatch, WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.training.cloning.augmentation import ImageChanges
@@ -22,6 +22,7 @@ from ttm.training.cloning.processes.group import Processes
 from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig, LossConfig
 from ttm.training.cloning.worker_processes import made_by_workers
+from ttm.training.common.recorded.delays import Delays
 from ttm.training.common.recorded.window_inputs import policy_inputs
 
 
@@ -117,6 +118,7 @@ class BatchSource:
         recall: RecallTargets | None = None,
         chunk: int = 1,
         form: RelativeActions | None = None,
+        longest_delay_s: float = 0.0,
         workers: int = 0,
         processes: Processes | None = None,
         device: torch.device | None = None,
@@ -127,7 +129,7 @@ class BatchSource:
         `FromZero`. tick_weights: (num_ticks,), None for 1. features: of frozen vision, in place of
         the images of `windows`; None for a vision that is trained. recall: None for no recall loss.
         chunk: K, the actions that the policy predicts at each tick. form: in which it predicts them; None
-        for that of the robot.
+        for that of the robot. longest_delay_s: see `Delays`; 0 for a policy that is not told of delays.
         workers: processes that make batches; 0 for a thread of this process. processes: those that
         share each batch, so that this source makes the windows of its own; None for all windows.
         device: where they are trained on; a GPU augments the images itself. None for the CPU.
@@ -145,6 +147,7 @@ class BatchSource:
         self.recall = recall
         self.chunk = chunk
         self._form = form
+        self._delays = Delays(windows.spec, longest_delay_s) if longest_delay_s else None
         self.workers = workers
         self.processes = Processes() if processes is None else processes
         self._on_gpu = device is not None and device.type == "cuda"
@@ -202,10 +205,14 @@ class BatchSource:
             targets = self.recall.at(ticks, versions, whole_past=whole_past)
         reset = gathered["episode_start"]
         reset[:, 0] |= pick.restart
-        coming = self.windows.chunks(gathered, self.chunk)
+        delay_s = self._delays_of(gathered, rng, total, rows)
+        ahead = 0 if self._delays is None else self._delays.ticks_ahead
+        coming = self.windows.chunks(gathered, self.chunk + ahead)
+        seen_at = coming.dataset_tick[:, :, : self.chunk]
+        coming = self._in_force(coming, delay_s)
         batch = TrainingBatch(
-            inputs,
-            self._planned(coming),
+            replace(inputs, delay_s=delay_s),
+            self._planned(coming.actions, seen_at),
             gathered["valid"],
             self._weights[coming.dataset_tick],
             self.tick_weights[coming.dataset_tick] * coming.inside,
@@ -218,11 +225,29 @@ class BatchSource:
             return batch.to(torch.device("cpu"))
         return batch if self.workers else batch.pin_memory()
 
-    def _planned(self, coming: Chunks) -> Tensor:
-        """Return the demonstrated actions, (B, T, K, A), as `Policy.decode_chunk` returns them."""
+    def _planned(self, actions: Tensor, ticks: Tensor) -> Tensor:
+        """Return the demonstrated actions, (B, T, K, A), as `Policy.decode_chunk` returns them.
+
+        ticks: (B, T, K), the ticks whose observations the commands are made of.
+        """
         if not self._form:
-            return coming.actions
-        return coming.actions + self._form.present(self.windows.measured(coming.dataset_tick))
+            return actions
+        return actions + self._form.present(self.windows.measured(ticks))
+
+    def _delays_of(
+        self, gathered: WindowBatch, rng: np.random.Generator, total: int, rows: slice
+    ) -> Tensor | None:
+        """Draw the delay of each window, (B, T) in seconds, if the policy is told of delays."""
+        if self._delays is None:
+            return None
+        delay_s = self._delays.drawn(total, rng)[rows].to(gathered["actions"].device)
+        return delay_s[:, None].expand(gathered["valid"].shape).contiguous()
+
+    def _in_force(self, coming: Chunks, delay_s: Tensor | None) -> Chunks:
+        """Return the actions to learn, where `coming` may have more than these."""
+        if self._delays is None or delay_s is None:
+            return coming
+        return self._delays.in_force(coming, delay_s[:, 0], self.chunk)
 
     def _changes(
         self, images: Mapping[str, Tensor], total: int, rows: slice, rng: np.random.Generator

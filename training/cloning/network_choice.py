@@ -40,6 +40,7 @@ def chosen_network(
     vision_model: VisionModel | None = None,
     relative: Sequence[str] = (),
     absolute: Sequence[str] = (),
+    delay_s: float | None = None,
 ) -> PolicyConfig:
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
@@ -52,6 +53,7 @@ def chosen_network(
         chunk=config.chunk if chunk is None else chunk,
         relative=tuple(relative),
         absolute=tuple(absolute),
+        longest_delay_s=config.longest_delay_s if delay_s is None else delay_s,
         vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
     )
 
@@ -95,13 +97,15 @@ def with_chosen_parts(
     options: Sequence[str],
     sight_tokens: int | None = None,
     chunk: int | None = None,
+    delay_s: float | None = None,
 ) -> Policy:
     """Return `policy` if it has the parts asked for, else a copy with new ones of random weights.
 
     A new core has the old one's sizes, changed by `options`. All other weights are kept, except
     the action head's if the new core has another number of outputs. With another number of
     `sight_tokens` the core is new, too, and so is the sight memory. With another `chunk` the action
-    head is new. None keeps what there is.
+    head is new. A policy that is told of delays for the first time begins with the actions that it had.
+    None keeps what there is.
     """
     config = (
         policy.config.core
@@ -109,7 +113,7 @@ def with_chosen_parts(
         else sized_like(core, policy.config.core)
     )
     config = with_options(config, options)
-    network = _network(policy.config, config, sight_tokens, chunk)
+    network = _network(policy.config, config, sight_tokens, chunk, delay_s)
     return policy if network == policy.config else _with_new_parts(policy, network)
 
 
@@ -188,10 +192,18 @@ def _is(config: CoreConfig, core: str) -> bool:
 
 
 def _network(
-    config: PolicyConfig, core: CoreConfig, sight_tokens: int | None, chunk: int | None = None
+    config: PolicyConfig,
+    core: CoreConfig,
+    sight_tokens: int | None,
+    chunk: int | None = None,
+    delay_s: float | None = None,
 ) -> PolicyConfig:
     """Return `config` with another core, and with other values of what is not None."""
-    given: dict[str, Any] = {"sight_tokens": sight_tokens, "chunk": chunk}
+    given: dict[str, Any] = {
+        "sight_tokens": sight_tokens,
+        "chunk": chunk,
+        "longest_delay_s": delay_s,
+    }
     changes = {name: value for name, value in given.items() if value is not None}
     return replace(config, core=core, **changes)
 

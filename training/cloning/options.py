@@ -15,9 +15,14 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from tyro.conf import OmitArgPrefixes, arg
 
 from ttm.datasets.observations.choices import Choices
-from ttm.policy.checks import require_above_0, require_at_least, require_portion
+from ttm.policy.checks import require_above_0, require_at_least, require_at_most, require_portion
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig, PresetName, VisionModel
+from ttm.policy.network.config import (
+    LONGEST_DELAY_S,
+    ActionHeadConfig,
+    PresetName,
+    VisionModel,
+)
 from ttm.policy.network.relative.reference import parsed_once
 from ttm.training.cloning.settings.groups import (
     NO_WEIGHTS,
@@ -105,6 +110,10 @@ class TrainOptions:
     absolute: tuple[str, ...] = ()
     """The other way round: displacements that the network predicts as positions, written as for
     --relative, such as arm=tip_position. The robot still gets displacements."""
+    delay: float | None = None
+    """Longest time from an observation until its command is in force, in seconds. The policy learns to
+    act for any time up to it, which is drawn for each window, and is told it when it runs. Default: the
+    checkpoint's with --init, otherwise 0."""
     budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""
@@ -121,7 +130,7 @@ class TrainOptions:
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
     that comes with the project. It must be for the robot of the data. With another --core or
     --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
-    head is."""
+    head is; with --delay, what tells the policy of it."""
     new_statistics: bool = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"
@@ -205,9 +214,9 @@ class TrainOptions:
         limits = ("brightness", "contrast", "saturation", "hue-rad")
         require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
         require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
-        require_at_least(
-            0, given("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
-        )
+        limited = ("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
+        require_at_least(0, given(*limited, "--delay"))
+        require_at_most(LONGEST_DELAY_S, given("--delay"))
         parsed_once(self.relative, self.absolute)
         self._check_optimizer()
         self._check_together()

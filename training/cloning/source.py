@@ -6,6 +6,7 @@ import torch
 
 from ttm.datasets.windows.tick_weights import tick_weights
 from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.frozen_vision.feature_cache import (
@@ -26,16 +27,16 @@ def batch_source(
     options: TrainOptions,
     data: Data,
     cache: FeatureCache | None,
-    chunk: int = 1,
+    network: PolicyConfig,
     form: RelativeActions | None = None,
     processes: Processes | None = None,
     device: torch.device | None = None,
 ) -> BatchSource:
     """Return the source of batches, with frames or with the features of frozen vision.
 
-    chunk: the actions that the policy predicts at each tick. form: in which it predicts them; None for
-    that of the robot. processes: those that share each batch;
-    None for one alone. device: where it is trained on; None for the CPU.
+    network: that of the policy. form: in which it predicts actions; None for that of the robot.
+    processes: those that share each batch; None for one alone. device: where it is trained on; None
+    for the CPU.
     """
     processes = Processes() if processes is None else processes
     features = None
@@ -60,8 +61,9 @@ def batch_source(
         ),
         features=features,
         recall=_recall_targets(options, features, windows, processes),
-        chunk=chunk,
+        chunk=network.chunk,
         form=form,
+        longest_delay_s=network.longest_delay_s,
         workers=_workers(options, windows, processes),
         processes=processes,
         device=device,

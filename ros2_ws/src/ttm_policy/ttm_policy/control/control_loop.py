@@ -160,15 +160,16 @@ class ControlLoop:
             self.problem = f"camera '{late[0]}' is slower than the {rate:g} Hz of the policy"
         return bool(late)
 
-    def think(self, observation: StampedObservation) -> Vector:
+    def think(self, observation: StampedObservation, delay_s: float = 0.0) -> Vector:
         """Write the memory once, and return the policy's own action (A,).
 
+        delay_s: see `PolicyRunner.step`.
         Raises `ObservationError` for an observation that must not enter the memory.
         """
         seen = {**observation.values, **observation.see()}
         if observation.executed is not None and self.runner.tick:
             self.runner.executed(observation.executed)
-        values = self.runner.step(seen).values
+        values = self.runner.step(seen, delay_s=delay_s).values
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
         return values
 

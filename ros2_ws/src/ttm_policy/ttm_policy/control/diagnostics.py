@@ -29,6 +29,8 @@ class PolicyFacts:
     """Time since the last memory write; infinity before the first one."""
     network_s: float
     """How long the network took at the last tick."""
+    told_delay_s: float
+    """The delay that the policy was told at the last tick; 0 for one that is not told."""
     ticks: TickStatistics
     input_ages_s: Mapping[str, float]
     """Input -> age of its newest message, or of its oldest joint."""
@@ -96,6 +98,7 @@ def _counts(loop: ControlLoop, facts: PolicyFacts) -> dict[str, str]:
 def _times(facts: PolicyFacts) -> dict[str, str]:
     times = {
         "tick_ms": f"{facts.network_s * 1e3:.1f}",
+        "told_delay_ms": f"{facts.told_delay_s * 1e3:.1f}",
         "wanted_rate_hz": f"{1 / facts.ticks.period_s:g}",
     }
     if (figures := facts.ticks.figures()) is None:

@@ -255,8 +255,8 @@ class PolicySession:
                 question = Question(observation, wall_s, reply_stamp, self._stops)
                 if self._timer is not None and self._record.statistics.is_late(wall_s):
                     self._timer.reset()  # so that the next tick is a whole period away
-                self._record.statistics.begin(wall_s)
-                think = partial(think_about, self._loop, question)
+                delay_s = self._record.begun(question, now_ns)
+                think = partial(think_about, self._loop, question, delay_s)
                 self._worker.submit(think, partial(self._answer, question))
                 return
         except ObservationError as error:

@@ -35,9 +35,9 @@ class Question:
     """How often the robot had been stopped before. A stop in between makes the answer void."""
 
 
-def think_about(loop: ControlLoop, question: Question) -> Thought:
-    """Run the network; in the thread of the network."""
+def think_about(loop: ControlLoop, question: Question, delay_s: float) -> Thought:
+    """Run the network; in the thread of the network. delay_s: see `PolicyRunner.step`."""
     started_s = time.perf_counter()
-    action = loop.think(question.observation)
+    action = loop.think(question.observation, delay_s)
     report = MemoryReport.of(loop.runner)
     return Thought(action, report, time.perf_counter() - started_s)

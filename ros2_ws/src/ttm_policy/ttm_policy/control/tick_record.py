@@ -30,8 +30,20 @@ class TickRecord:
     ):
         self._node, self._loop, self._inputs = node, loop, inputs
         self._memory, self._commands = memory, commands
-        self._network_s = 0.0
+        self._network_s = self._told_delay_s = 0.0
         self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
+
+    def begun(self, question: Question, now_ns: int) -> float:
+        """Count a tick that begins. Return how late its command will be in force, in seconds.
+
+        That is the age of its oldest input and what the last ticks took from their beginning until their
+        commands were sent. In lockstep the simulator waits, and nothing is late.
+        """
+        self.statistics.begin(question.wall_s)
+        age_s = (now_ns - question.observation.oldest_ns) * 1e-9
+        late = not self._inputs.lockstep
+        self._told_delay_s = age_s + self.statistics.recent_tick_s if late else 0.0
+        return self._told_delay_s
 
     def answered(self, tick: PolicyTick, question: Question, thought: Thought) -> None:
         """Count a tick whose command was sent just now."""
@@ -50,6 +62,7 @@ class TickRecord:
             memory=self._memory.report,
             memory_age_s=self.statistics.memory_age_s(time.monotonic()),
             network_s=self._network_s,
+            told_delay_s=min(self._told_delay_s, self._loop.runner.policy.config.longest_delay_s),
             ticks=self.statistics,
             input_ages_s=self._inputs.ages_s(self._node.get_clock().now().nanoseconds),
             expired=self._commands.expired,

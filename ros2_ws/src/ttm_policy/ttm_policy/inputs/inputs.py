@@ -71,7 +71,8 @@ class Inputs:
         lockstep: bool,
         on_message: Callable[[], None],
     ):
-        self._node, self._spec, self._lockstep, self._on_message = node, spec, lockstep, on_message
+        self._node, self._spec, self._on_message = node, spec, on_message
+        self.lockstep = lockstep
         self._max_skew_s = contract.max_skew_s
         self._arrivals = Arrivals()
         self._sources = {source.name: source for source in contract.inputs}
@@ -98,7 +99,7 @@ class Inputs:
             self._on_message()
 
         qos = MERGED if source.name in self._joints else SENSOR
-        if self._lockstep:
+        if self.lockstep:
             qos = LATCHED
         return self._node.create_subscription(
             MESSAGE_TYPES[source.type], source.topic, receive, qos
@@ -143,7 +144,7 @@ class Inputs:
 
     def frames(self) -> dict[str, int]:
         """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame."""
-        if self._lockstep:  # there, every observation has a new stamp
+        if self.lockstep:  # there, every observation has a new stamp
             return {}
         return {
             source.name: self._stamp_ns(source)

@@ -16,6 +16,8 @@ CLOSE = 0.5
 """Two ticks that are fewer periods apart than this are too close for the memory's sense of time."""
 WINDOW = 600
 """The number of ticks that the figures are taken over."""
+RECENT = 10
+"""The number of ticks from which the time of the next one is guessed."""
 FEWEST = 20
 """There are no figures before this many ticks."""
 
@@ -78,6 +80,12 @@ class TickStatistics:
     def memory_age_s(self, now_s: float) -> float:
         """Return the time since the last memory write; infinity before the first one."""
         return float("inf") if self._answered_s is None else now_s - self._answered_s
+
+    @property
+    def recent_tick_s(self) -> float:
+        """The median time from the beginning of a tick until its command, of the last few ticks."""
+        last = list(self._ticks)[-RECENT:]
+        return float(np.median(last)) if last else 0.0
 
     def figures(self) -> TickFigures | None:
         """Return the figures of the last ticks, or None if there are too few."""

@@ -1,0 +1,54 @@
+"""Commands that come into force some time after the observation that they answer, as on a robot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from ttm.policy.spec import PolicySpec
+from ttm.sim.evaluation.rollout import Actor
+
+
+class DelayedActor:
+    """Any actor whose commands come into force `delay_s` after the observation.
+
+    A tick is carried out as the mean of the two commands that are in force in it, each weighted by its
+    time; a binary part as the one with the larger share. Until the first command is in force,
+    continuous parts are 0, and binary parts are those of the first command.
+    """
+
+    def __init__(self, actor: Actor, spec: PolicySpec, delay_s: float):
+        """delay_s: in seconds; it may be longer than a tick."""
+        ticks = delay_s / spec.control_dt_s
+        self._actor, self._binary = actor, spec.binary_mask
+        self._whole = int(ticks)
+        self._share = ticks - self._whole
+        """The portion of a tick in which the older of two commands is still in force."""
+        self._commands: deque[np.ndarray] = deque(maxlen=self._whole + 2)
+
+    def reset(self, instruction: str) -> None:
+        """See `Actor.reset`."""
+        self._commands.clear()
+        self._actor.reset(instruction)
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Let the actor decide, and return what is in force in this tick, (A,) float32."""
+        self._commands.append(self._actor.act(observation))
+        new, old = self._before(self._whole), self._before(self._whole + 1)
+        mean = (1 - self._share) * new + self._share * old
+        nearest = old if self._share > 0.5 else new
+        in_force = np.where(self._binary, nearest, mean).astype(np.float32)
+        self._actor.executed(in_force)
+        return in_force
+
+    def executed(self, action: np.ndarray) -> None:
+        """See `Actor.executed`."""
+        self._actor.executed(action)
+
+    def _before(self, ticks: int) -> np.ndarray:
+        """Return the command of so many ticks ago."""
+        if ticks < len(self._commands):
+            return self._commands[-1 - ticks]
+        return np.where(self._binary, self._commands[0], 0)

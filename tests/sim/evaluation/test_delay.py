@@ -1,0 +1,66 @@
+"""Commands that come into force later than they were decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.sim.evaluation.condition import Condition, conditions_of
+from ttm.sim.evaluation.delay import DelayedActor
+
+SPEC = PolicySpec(
+    "point",
+    (),
+    (ProprioceptionSpec("position", ("x (m)",)),),
+    (ActionPart("step", 1, "m"), ActionPart("gripper", 1, "", kind="binary")),
+    rate_hz=5.0,
+)
+
+
+class Counter:
+    """Commands 10, 20, 30, … and a gripper that closes with the third command."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+
+    def reset(self, instruction: str) -> None:
+        self.ticks = 0
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        self.ticks += 1
+        return np.array([10 * self.ticks, self.ticks >= 3], np.float32)
+
+    def executed(self, action: np.ndarray) -> None:
+        self.done.append(float(action[0]))
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "steps", "gripper"),
+    [
+        (0.05, [7.5, 17.5, 27.5, 37.5], [0, 0, 1, 1]),
+        (0.15, [2.5, 12.5, 22.5, 32.5], [0, 0, 0, 1]),
+        (0.2, [0, 10, 20, 30], [0, 0, 0, 1]),
+        (0.25, [0, 7.5, 17.5, 27.5], [0, 0, 0, 1]),
+        (0.4, [0, 0, 10, 20], [0, 0, 0, 0]),
+    ],
+)
+def test_commands_are_carried_out_later_and_known_as_such(
+    delay_s: float, steps: list[float], gripper: list[float]
+) -> None:
+    counter = Counter()
+    delayed = DelayedActor(counter, SPEC, delay_s)
+    for _ in range(2):  # the second episode knows nothing of the first one
+        delayed.reset("go")
+        made = np.array([delayed.act({}) for _ in steps])
+        assert np.allclose(made, np.array([steps, gripper]).T, atol=1e-4)
+        assert np.allclose(counter.done[-len(steps) :], steps, atol=1e-4)
+
+
+def test_the_delay_is_a_part_of_the_condition() -> None:
+    (late,) = conditions_of((), ("live",), "hidden", 0.5, delay_s=0.2)
+    assert late.to_dict() == {"delay_s": 0.2}
+    assert "0.2 s late" in late.series
+    assert "delay_s" not in Condition().to_dict()
