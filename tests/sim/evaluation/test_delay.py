@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ttm.policy.errors import UserError
+from ttm.policy.run.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.sim.evaluation.condition import Condition, conditions_of
 from ttm.sim.evaluation.delay import DelayedActor
+from ttm.sim.evaluation.evaluate import evaluate
+from ttm.sim.evaluation.result import load_evaluation
+
+MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 
 SPEC = PolicySpec(
     "point",
@@ -64,3 +74,28 @@ def test_the_delay_is_a_part_of_the_condition() -> None:
     assert late.to_dict() == {"delay_s": 0.2}
     assert "0.2 s late" in late.series
     assert "delay_s" not in Condition().to_dict()
+    for wrong in (-0.1, 11.0, float("nan")):
+        with pytest.raises(UserError, match="--delay"):
+            conditions_of((), ("live",), "hidden", 0.5, delay_s=wrong)
+
+
+def test_an_evaluation_delays_commands_and_tells_the_policy(
+    points: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Condition(delay_s=0.4)
+    prompt = evaluate("expert", "touch", episodes=1, env=MEMORY_POINT)
+    delayed = evaluate("expert", "touch", episodes=1, env=MEMORY_POINT, condition=late)
+    assert delayed.tasks["touch"].outcomes[0].ticks > prompt.tasks["touch"].outcomes[0].ticks
+    assert json.loads(delayed.to_json())["delay_s"] == 0.4
+    assert load_evaluation(delayed.save(tmp_path)) == delayed
+
+    told: set[float] = set()
+    step = PolicyRunner.step
+
+    def noted(self: PolicyRunner, *args: Any, **options: Any) -> Any:
+        told.add(options["delay_s"])
+        return step(self, *args, **options)
+
+    monkeypatch.setattr(PolicyRunner, "step", noted)
+    evaluate("none", "touch", episodes=1, max_ticks=2, env=MEMORY_POINT, condition=late)
+    assert told == {0.4}
