@@ -29,9 +29,9 @@ def run_bench(options: RespawnOptions) -> int:
         killed = _drive(options, memory, out / KILLED, killer)
     if not killer.kills:
         raise UserError("no episode was long enough for a kill; lower --latest-tick")
-    test = compare(undisturbed, killed)[options.task]
-    print(f"undisturbed: {undisturbed.tasks[options.task]}")
-    print(f"killed {killer.kills} times: {killed.tasks[options.task]}")
+    [(task, test)] = compare(undisturbed, killed).items()
+    print(f"undisturbed: {undisturbed.tasks[task]}")
+    print(f"killed {killer.kills} times: {killed.tasks[task]}")
     print(describe_test(test, UNDISTURBED, KILLED))
     return int(test.only_first > test.only_second and test.p_value < SIGNIFICANT)
 

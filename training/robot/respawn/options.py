@@ -13,7 +13,7 @@ class RespawnOptions:
     """Which episodes, and when the policy is killed."""
 
     task: str = "pick"
-    """Task of the simulated kitchen."""
+    """Task of the simulated kitchen; the first one if this is empty."""
     episodes: int = 50
     """Episodes with kills, and as many without."""
     first_seed: int = 0

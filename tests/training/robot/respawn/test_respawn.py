@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
 from ttm.policy.run.snapshot import snapshot_to_bytes
+from ttm.sim.evaluation.result import Evaluation, TaskResult
+from ttm.sim.evaluation.rollout import Outcome
 from ttm.training.robot import processes
 from ttm.training.robot.processes import start_after_crash, wait_for_episodes
+from ttm.training.robot.respawn import bench
 from ttm.training.robot.respawn.command import BenchRespawnCommand
 from ttm.training.robot.respawn.killer import Killer
+from ttm.training.robot.respawn.options import RespawnOptions
+from ttm_policy.parameters import PolicyParameters, SimParameters
 
 
 def _process(code: str) -> subprocess.Popen[bytes]:
@@ -99,3 +107,21 @@ def test_the_simulator_goes_on_only_if_the_policy_comes_back() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(UserError, match="episodes"):
         BenchRespawnCommand(episodes=0).run()
+
+
+def test_without_a_task_the_rates_are_those_of_the_one_that_the_simulator_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def drive(
+        policy: PolicyParameters, sim: SimParameters, *, respawn: bool, watch: Callable[[Any], None]
+    ) -> int:
+        for tick in (0, 1):
+            Path(policy.recovery_path).write_bytes(snapshot_to_bytes({"tick": np.array(tick)}))
+            watch(SimpleNamespace(kill=lambda: None, wait=lambda: None))
+        pick = TaskResult("pick", (Outcome("pick", 0, "wave", True, 9, None),))
+        Evaluation("none", None, 0, None, {"pick": pick}).save(Path(sim.out))
+        return 0
+
+    monkeypatch.setattr(bench, "drive_simulation", drive)
+    assert bench.run_bench(RespawnOptions(task="", latest_tick=1, out=tmp_path)) == 0
+    assert "killed 1 times: " in capsys.readouterr().out
