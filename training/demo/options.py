@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from tyro.conf import arg
 from ttm.policy.checks import options, require_above_0, require_at_least, require_choice
 from ttm.policy.errors import UserError
 from ttm.sim.tasks.table import MEMORY_NAMES
+from ttm.training.common.threads import usable_cores
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DemoOptions:
     """Initial states of the memory task."""
     ros_episodes: int = 5
     """Number of the initial states to repeat over ROS 2, for each task."""
-    workers: int = os.cpu_count() or 1
+    workers: int = usable_cores()
     """Processes for the simulation."""
     max_ticks: int | None = None
     """End evaluated episodes after this many ticks; by default at the limit of the task."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import Literal, get_args
 from ttm.policy.checks import options, require_above_0, require_at_least, require_some
 from ttm.policy.errors import UserError
 from ttm.training.common.core_names import CoreName
+from ttm.training.common.threads import usable_cores
 
 INSTALL = "pip install 'minigrid>=3,<4'"
 
@@ -62,7 +62,7 @@ class MinigridOptions(ABC):
     seed: int = 0
     """Seed of weights and batches. The seeds of demonstrations and episodes stay the same."""
 
-    workers: int = os.cpu_count() or 1
+    workers: int = usable_cores()
     """Processes that record demonstrations."""
 
     threads: int = 1
