@@ -198,6 +198,21 @@ def test_a_parameter_file_stands_between_the_defaults_and_what_was_given(tmp_pat
     assert values == [None, 2.0, 0.3]
 
 
+@pytest.mark.parametrize(("name", "node"), [("robot", "policy_node"), ("record", "recorder_node")])
+def test_a_given_clock_stands_above_the_parameter_file_and_the_default_below(
+    name: str, node: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"/**": {"ros__parameters": {"use_sim_time": True}}}))
+    file = f"params_file:={path}"
+    for typed, expected in (
+        ((), [False, True]),
+        (("use_sim_time:=false",), [False, True, False]),
+    ):
+        files = _parameters(_run(name, file, *typed)[node])
+        assert [values["use_sim_time"] for values in files] == expected
+
+
 def test_a_respawned_policy_finds_its_memory_and_only_crashes_are_respawned() -> None:
     node = _run("robot", "respawn:=true", "namespace:=left")["policy_node"]
     assert node["respawn"] is True

@@ -56,7 +56,10 @@ class SimulatedLaunchParameters(LaunchParameters):
 
     sim: Annotated[bool, Parameter("Start the simulated robot too.")] = False
     use_sim_time: Annotated[
-        bool, Parameter("Take the time from /clock. By default this is the value of sim.")
+        bool,
+        Parameter(
+            "Take the time from /clock. By default this is what params_file says, or else the value of sim."
+        ),
     ] = False
 
 

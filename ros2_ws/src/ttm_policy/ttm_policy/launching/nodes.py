@@ -43,9 +43,7 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     require_started(given, kinds, {SimParameters: "the simulated robot; add sim:=true"})
     shared = {"lockstep": True} if simulated else {}
     defaults: dict[str, Any] = {**shared, "use_sim_time": simulated}
-    values = {**given[PolicyParameters.__name__]}
-    if "use_sim_time" in own:
-        values["use_sim_time"] = own["use_sim_time"]
+    values = with_time(own, given[PolicyParameters.__name__])
     respawn = bool(own.get("respawn"))
     if respawn:
         defaults["recovery_path"] = str(_folder() / f"{_file_name(own, 'policy_node')}_memory.npz")
@@ -75,6 +73,13 @@ def simulator_action(
     """Return the simulated robot, with whose end the launch ends."""
     end = Shutdown(reason="the simulator has ended")
     return node_action("sim_node", own, defaults, values, simulated=True, on_exit=end)
+
+
+def with_time(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that were given for a node, with `use_sim_time` if that was given."""
+    return (
+        {**values, "use_sim_time": own["use_sim_time"]} if "use_sim_time" in own else dict(values)
+    )
 
 
 def node_action(

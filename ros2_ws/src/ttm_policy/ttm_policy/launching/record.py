@@ -12,7 +12,13 @@ from launch.actions import Shutdown
 
 from ttm.sim.collection.person import PATIENT_MAX_AGE_S, next_seed
 from ttm_policy.launching.launch_parameters import RecordLaunchParameters
-from ttm_policy.launching.nodes import Given, node_action, require_started, simulator_action
+from ttm_policy.launching.nodes import (
+    Given,
+    node_action,
+    require_started,
+    simulator_action,
+    with_time,
+)
 from ttm_policy.parameters import (
     NodeParameters,
     RecorderParameters,
@@ -40,7 +46,7 @@ def recorder(given: Given) -> list[LaunchDescriptionEntity]:
         drivers[TeleopParameters] = "teleop_node", {"source": "gamepad"}
     kinds = (RecorderParameters, *drivers, *((SimParameters,) if simulated else ()))
     require_started(given, kinds, OPTIONAL)
-    shared = {"use_sim_time": own.get("use_sim_time", simulated)}
+    shared = {"use_sim_time": simulated}
     patience = {"max_age_s": PATIENT_MAX_AGE_S} if simulated else {}
     actions = [_node("recorder_node", RecorderParameters, given, shared)]
     for kind, (name, defaults) in drivers.items():
@@ -57,5 +63,5 @@ def _node(
 ) -> LaunchDescriptionEntity:
     own = given[RecordLaunchParameters.__name__]
     end = Shutdown(reason=f"{name} has ended")
-    values = given[kind.__name__]
+    values = with_time(own, given[kind.__name__])
     return node_action(name, own, defaults, values, simulated=bool(own.get("sim")), on_exit=end)
