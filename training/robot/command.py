@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
+from ttm.policy.errors import UserError
 from ttm.training.robot.options import (
     check_options,
     parameter_options,
     read_options,
     require_contract,
+    require_started,
 )
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
@@ -53,6 +55,10 @@ class RobotCommand(_AllOptions):
         """Start the nodes, wait for their end, and return the exit code."""
         check_options(self, PolicyParameters, SimParameters)
         require_contract(self.contract)
+        if self.free_running and not self.sim:
+            raise UserError("--free-running is one of the simulated robot; add --sim")
+        started = (PolicyParameters, SimParameters) if self.sim else (PolicyParameters,)
+        require_started(self, started, {SimParameters: "the simulated robot; add --sim"})
         from ttm.training.robot.robot import drive_robot, drive_simulation
 
         lockstep = self.sim and not self.free_running

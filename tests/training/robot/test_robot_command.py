@@ -94,6 +94,9 @@ def test_options_become_parameters_of_the_nodes() -> None:
         ({"seed": -1}, "--seed is -1; give 0 or more"),
         ({"rate": float("nan")}, "--rate is nan; give 0 or more"),
         ({"max_yaw_rad_s": 0.0}, r"--max-yaw-rad-s is 0\.0; give a number above 0"),
+        ({"sim": False, "episodes": 3}, "--episodes is one of the simulated robot; add --sim"),
+        ({"sim": False, "free_running": True}, "--free-running is one of the simulated robot; add"),
+        ({"sim": False, "task": "pick"}, "--task is one of the simulated robot; add --sim"),
         ({"contract": Path("nowhere.yaml")}, r"no contract at nowhere\.yaml"),
     ],
 )
