@@ -33,6 +33,7 @@ class LiveCameras:
         self._sources = {source.name: source for source in sources}
         self._newest: dict[str, tuple[int, bytes]] = {}
         self._made: dict[str, LiveFrame] = {}
+        self._tried: dict[str, int] = {}
         self._lock = threading.Lock()
         self.problems: dict[str, str] = {}
         """Camera -> why its newest frame cannot be shown."""
@@ -49,8 +50,9 @@ class LiveCameras:
         with self._lock:
             number, data = self._newest.get(camera, (0, b""))
             made = self._made.get(camera)
-            if not number or (made is not None and made.number == number):
+            if number == self._tried.get(camera, 0):
                 return made
+            self._tried[camera] = number
             try:
                 self._made[camera] = LiveFrame(number, _jpeg(data, self._sources[camera]))
                 self.problems.pop(camera, None)
