@@ -10,7 +10,7 @@ from ttm.policy.checks import options, require_above_0, require_at_least, requir
 from ttm.policy.errors import UserError
 
 LEAST_WIDTH, LEAST_HEIGHT = 320, 16
-"""Smaller frames have no room for their number."""
+"""As in `ttm_policy.sensors.numbered_frames`: smaller frames have no room for their number."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from ttm.training.bench.record.bench import cost, frames_per_core_second
 from ttm.training.bench.record.command import BenchRecordCommand
 from ttm.training.bench.record.crashes import Run
 from ttm.training.bench.record.measure import CameraFigures, RecordRun
+from ttm.training.bench.record.options import LEAST_HEIGHT, LEAST_WIDTH
+from ttm_policy.sensors import numbered_frames
 
 
 def test_what_never_arrived_is_not_lost_by_the_recorder() -> None:
@@ -52,6 +54,11 @@ def test_processor_time_is_interpolated_and_unknown_for_a_process_that_is_gone()
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         BenchRecordCommand(**options).run()
+
+
+def test_the_least_frames_are_those_of_the_made_up_cameras() -> None:
+    least = (numbered_frames.LEAST_WIDTH, numbered_frames.LEAST_HEIGHT)
+    assert least == (LEAST_WIDTH, LEAST_HEIGHT)
 
 
 @pytest.mark.skipif(find_spec("rclpy") is None, reason="ROS 2 is not here")

@@ -37,7 +37,13 @@ from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import LATCHED
 from ttm_policy.ros_program import run_with_ros
-from ttm_policy.sensors.numbered_frames import picture, read_numbers, write_number
+from ttm_policy.sensors.numbered_frames import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    picture,
+    read_numbers,
+    write_number,
+)
 from ttm_policy.sensors.observation_messages import input_types, observation_messages
 from ttm_policy.stop_signals import StopSignals
 
@@ -57,8 +63,12 @@ class CameraLoadParameters(NodeParameters):
     """The parameters of `camera_load`."""
 
     contract: Annotated[str, Parameter("YAML file of the topics.")] = ""
-    width: Annotated[int, Parameter("Width of the frames.", unit="pixels", minimum=320)] = 640
-    height: Annotated[int, Parameter("Height of the frames.", unit="pixels", minimum=16)] = 480
+    width: Annotated[int, Parameter("Width of the frames.", unit="pixels", minimum=LEAST_WIDTH)] = (
+        640
+    )
+    height: Annotated[
+        int, Parameter("Height of the frames.", unit="pixels", minimum=LEAST_HEIGHT)
+    ] = 480
     rate_hz: Annotated[
         float, Parameter("Frames of each camera per second.", unit="Hz", positive=True)
     ] = 30.0
@@ -75,6 +85,8 @@ class CameraLoad(Node):
         super().__init__("camera_load")
         declare_parameters(self, kind)
         self.parameters = given = read_parameters(self, kind)
+        if not given.out:
+            raise UserError("parameter out is empty; give the file to write, as in -p out:=FILE")
         self._signals, self._contract = signals, load_contract(given.contract)
         names = [source.name for source in self._contract.images]
         self._frames = {n: picture(given.height, given.width, k) for k, n in enumerate(names)}

@@ -11,6 +11,8 @@ BITS = 20
 """A camera of 30 Hz counts so far in 9 hours."""
 BLOCK = 16
 """Each bit is a block of so many pixels squared, in the upper left corner: white is 1."""
+LEAST_WIDTH, LEAST_HEIGHT = BITS * BLOCK, BLOCK
+"""Smaller frames have no room for their number."""
 
 
 def picture(height: int, width: int, seed: int) -> Frame:
@@ -23,9 +25,9 @@ def picture(height: int, width: int, seed: int) -> Frame:
 
 
 def write_number(frame: Frame, number: int) -> None:
-    """Write a number below 2**`BITS` into a frame (H, W, 3) with W of at least `BITS` * `BLOCK`."""
+    """Write a number below 2**`BITS` into a frame (H, W, 3) with room for it."""
     bits = (number >> np.arange(BITS)) & 1
-    frame[:BLOCK, : BITS * BLOCK] = (255 * bits).astype(np.uint8).repeat(BLOCK)[None, :, None]
+    frame[:BLOCK, :LEAST_WIDTH] = (255 * bits).astype(np.uint8).repeat(BLOCK)[None, :, None]
 
 
 def read_numbers(frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
