@@ -40,9 +40,13 @@ class Robot:
         self._broken_s: float | None = None
         self._stopped = False
         self.calls: list[str] = []
+        self.late_until_s = 0.0
+        """Until then the node says that a camera is late, whatever else is broken."""
+        self.begun_s: list[float] = []
 
     def break_down(self) -> None:
         self._broken_s, self._stopped = self._clock.now_s, True
+        self.begun_s.append(self._clock.now_s)
 
     def repair(self) -> None:
         self._broken_s = None
@@ -59,7 +63,13 @@ class Robot:
 
     @property
     def message(self) -> str:
+        if self._clock.now_s < self.late_until_s:
+            return "waiting: head is late"
         return STOPPED if self._stopped else RUNNING
+
+    @property
+    def runs(self) -> bool:
+        return self.message == RUNNING
 
     @property
     def moved_s(self) -> list[float]:
@@ -123,3 +133,19 @@ def test_moves_that_come_too_late_are_blind(clock: Clock) -> None:
 def test_a_dead_end_ends_the_campaign(clock: Clock) -> None:
     trials = _run(Robot(clock, comes_back=False)).trials
     assert [trial.recovered_s for trial in trials] == [None]
+
+
+def test_a_fault_waits_until_the_policy_runs(clock: Clock) -> None:
+    robot = Robot(clock)
+    robot.late_until_s = clock.now_s + 8.0
+    trials = _run(robot).trials
+    assert robot.begun_s[0] == pytest.approx(robot.late_until_s, abs=0.1)
+    assert all(trial.told for trial in trials)
+    assert len(trials) == 5
+
+
+def test_a_policy_that_does_not_run_before_a_fault_is_a_dead_end(clock: Clock) -> None:
+    robot = Robot(clock)
+    robot.late_until_s = clock.now_s + 100.0
+    assert [trial.recovered_s for trial in _run(robot).trials] == [None]
+    assert not robot.begun_s

@@ -1,9 +1,10 @@
 """Breaks the sensors of a running policy again and again, and notes how it behaves each time.
 
 Each fault is drawn from the table by a seeded generator, begins at a random moment of its period, and lasts
-for a random time. Then the robot is repaired, and the policy must move it again: by itself or, where the
-node stays stopped, after the service that its message names. `ttm bench faults` starts this program
-beside `policy_node`.
+for a random time. It waits while the policy does not run, which on a busy computer has causes of its own: the
+node would tell these in place of the fault. Then the robot is repaired, and the policy must move it again: by
+itself or, where the node stays stopped, after the service that its message names. `ttm bench faults` starts
+this program beside `policy_node`.
 
     python -m ttm_policy.faults.campaign --ros-args --params-file FILE
 """
@@ -40,7 +41,7 @@ BEGINS_S = (1.0, 3.0)
 LASTS_S = (2.0, 7.0)
 """For how long a fault lasts, at least and at most."""
 RECOVERS_S = 10.0
-"""The longest time from the repair until the robot moves again."""
+"""The longest time until the robot moves again: after the repair, or before a fault if it does not run."""
 PERIOD_S = BEGINS_S[1] + LASTS_S[1] + RECOVERS_S
 """The least period in which all of this has room."""
 START_S = 300.0
@@ -84,7 +85,7 @@ class Trial:
     stood: bool = False
     """Whether the robot was commanded to stand still at the end of the fault."""
     recovered_s: float | None = None
-    """From the repair until the robot moved again; None if it did not."""
+    """From the repair until the robot moved again; None if it did not, or if the fault waited in vain."""
 
 
 class Campaign:
@@ -121,6 +122,8 @@ class Campaign:
     def _try(self, trial: Trial, fault: Fault) -> None:
         robot = self._robot
         robot.forget()
+        if not robot.runs and self._recover() is None:
+            return
         begun_s = time.time()
         end = fault.begin(robot)
         self._watch(trial, fault, begun_s + trial.lasted_s)
@@ -145,7 +148,7 @@ class Campaign:
         robot, begun_s, begun_wall_s = self._robot, time.monotonic(), time.time()
         asked_s = begun_s
         while time.monotonic() - begun_s < RECOVERS_S:
-            if robot.moved_at_s > begun_wall_s and robot.message.startswith("running"):
+            if robot.moved_at_s > begun_wall_s and robot.runs:
                 return time.monotonic() - begun_s
             if time.monotonic() - asked_s > 1.0:  # so that a message from before is not heeded
                 asked_s = time.monotonic()

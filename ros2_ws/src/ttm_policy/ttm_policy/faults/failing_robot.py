@@ -107,6 +107,11 @@ class FailingRobot(Node):
         return set(self._sensors)
 
     @property
+    def runs(self) -> bool:
+        """Whether the policy's node says that it runs."""
+        return self.message.startswith("running")
+
+    @property
     def moved_at_s(self) -> float:
         """When the newest command was sent that moves the robot."""
         return max(self.moved_s, default=-math.inf)
@@ -197,7 +202,7 @@ class FailingRobot(Node):
         self.wait(
             lambda: self.moved_at_s > since_s and len(self.actions) > acted, "motion", limit_s
         )
-        self.wait(lambda: self.message.startswith("running"), "good diagnostics", limit_s)
+        self.wait(lambda: self.runs, "good diagnostics", limit_s)
 
     def instruct(self, text: str) -> None:
         """Publish an instruction."""
