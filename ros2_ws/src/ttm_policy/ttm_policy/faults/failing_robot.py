@@ -20,16 +20,19 @@ from std_msgs.msg import Float32MultiArray, String
 from std_srvs.srv import Trigger
 
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource, RobotContract
+from ttm_policy.contract.robot_contract import (
+    EXECUTED_ACTION,
+    MOTION_TYPES,
+    ImageSource,
+    RobotContract,
+)
 from ttm_policy.qos import COMMAND, LATCHED
 
 WAIT_S = 180.0
 """How long `FailingRobot.wait` waits, unless it is told."""
 SENSOR_HZ = 15.0
 CLOCK_HZ = 50.0
-MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")
 FOREIGN = "somebody_else"
 """The frame of commands that do not come from the policy."""
 
@@ -73,9 +76,10 @@ class FailingRobot(Node):
         }
         self._time = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
-        for topic, kind in CommandCodec(contract, spec).types().items():
-            if topic in MOTION_TOPICS:
-                self.create_subscription(kind, topic, self._recorder(topic), COMMAND)
+        sinks = [sink for sink in contract.actions if sink.type in MOTION_TYPES]
+        self._motion = {sink.topic: MESSAGE_TYPES[sink.type] for sink in sinks}
+        for topic, kind in self._motion.items():
+            self.create_subscription(kind, topic, self._recorder(topic), COMMAND)
         self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 100)
         self.create_subscription(Float32MultiArray, "policy_node/memory", self._on_memory, LATCHED)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
@@ -186,7 +190,7 @@ class FailingRobot(Node):
     @property
     def stands(self) -> bool:
         """Whether the newest command of every motion topic is zero."""
-        return set(self.still) == set(MOTION_TOPICS)
+        return set(self.still) == set(self._motion)
 
     def wait(self, done: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> None:
         """Wait until `done()`. Raises `TimeoutError` if that takes longer than `limit_s`."""
