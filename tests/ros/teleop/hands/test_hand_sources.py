@@ -230,3 +230,20 @@ def test_a_clutch_may_be_a_topic_of_its_own(node: Any, cockpit: Cockpit) -> None
     assert hand.wish(1.1) is not None
     hand._clutch._receive(Bool(data=False))
     assert hand.wish(1.1) is None
+
+
+def test_a_silent_joy_ends_what_its_buttons_drive_though_hand_and_clutch_go_on(
+    node: Any, cockpit: Cockpit
+) -> None:
+    hand = PoseHand(node, cockpit, replace(default_pose(cockpit), clutch="hand/clutch"))
+    hand._clutch._receive(Bool(data=True))
+    hand._pad.state.take(Joy(axes=[1.0] * 8, buttons=[1] * 8), 1.0)
+    hand.take(pose(), 2.0)
+    wish = hand.wish(2.0)
+    assert wish is not None
+    assert wish.values[SPEC.action_slices["base"]].any()
+    assert wish.stamp_s == 1.0  # Drivers stop the robot by this
+    hand._pad.state.take(Joy(axes=[0.0] * 8, buttons=[0] * 8), 1.0)
+    wish = hand.wish(2.0)
+    assert wish is not None
+    assert wish.stamp_s == 2.0, "no button is held, so that joy may be silent"

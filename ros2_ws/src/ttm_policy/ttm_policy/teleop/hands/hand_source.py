@@ -94,8 +94,9 @@ class HandSource(ABC):
             self.let_go()
         if not self._clutch.is_held or self.problem:
             return buttons
-        values = (self._controls.still if buttons is None else buttons.values).copy()
-        heard_s = min(self._heard_s, self._clutch.heard_s)
+        buttons = buttons or Wish(self._controls.still, now_s)
+        values = buttons.values.copy()
+        heard_s = min(self._heard_s, self._clutch.heard_s, buttons.stamp_s)
         if now_s - heard_s > self.timeout_s:
             self.let_go()
         self.move(values, step_s)
