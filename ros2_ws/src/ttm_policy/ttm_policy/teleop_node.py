@@ -1,4 +1,4 @@
-"""A person drives the robot by keys or a gamepad, within the limits of a policy.
+"""A person drives the robot by keys, gamepad, tracked hand or leader arm, within the limits of a policy.
 
 The node has no life cycle of its own: it sends nothing before somebody touches the controls, and zero as
 soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
