@@ -36,14 +36,18 @@ def require_keys(entry: Any, needed: Set[str], optional: Set[str], where: str) -
         _require_topic(entry["topic"], where)
 
 
-def _require_topic(topic: Any, where: str) -> None:
+def topic_problem(name: Any) -> str:
+    """Return why a value is no name of a topic, or an empty text."""
     try:
-        validate_topic_name(topic if isinstance(topic, str) else "")
+        validate_topic_name(name if isinstance(name, str) else "")
     except InvalidTopicNameException as error:
-        reason = str(error).splitlines()[0].removesuffix(":")
-        raise UserError(
-            f"{where} has topic {topic!r} ({reason}); give a ROS name such as cmd_vel"
-        ) from None
+        return str(error).splitlines()[0].removesuffix(":")
+    return ""
+
+
+def _require_topic(topic: Any, where: str) -> None:
+    if reason := topic_problem(topic):
+        raise UserError(f"{where} has topic {topic!r} ({reason}); give a ROS name such as cmd_vel")
 
 
 def require_type(entry: Any, known: Sequence[str], where: str) -> str:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.entry_rules import number, require_keys
+from ttm_policy.contract.entry_rules import number, require_keys, topic_problem
 from ttm_policy.contract.yaml_file import read_yaml
 from ttm_policy.teleop.controls import ControlMap
 from ttm_policy.teleop.controls_file import controls_of, is_joy, print_controls, require_devices
@@ -125,7 +125,7 @@ def _text(value: Any, where: str) -> str:
 def _clutch(value: Any, where: str) -> str:
     text = value if isinstance(value, str) else ""
     is_button = is_joy(text) and not text.startswith("axis")
-    if is_button or (text and text == "".join(text.split())):
+    if is_button or not topic_problem(text):
         return text
     raise UserError(
         f"{where} has clutch {value!r}; give a button such as button 4, or a topic of std_msgs/Bool"
