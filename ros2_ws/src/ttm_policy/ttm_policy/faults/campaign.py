@@ -43,7 +43,7 @@ LASTS_S = (2.0, 7.0)
 RECOVERS_S = 10.0
 """The longest time until the robot moves again: after the repair, or before a fault if it does not run."""
 PERIOD_S = BEGINS_S[1] + LASTS_S[1] + RECOVERS_S
-"""The least period in which all of this has room."""
+"""The least period in which all of this has room, unless the fault has to wait."""
 START_S = 300.0
 """The longest wait for the first motion."""
 REMEDIES = {"reset the memory": "reset_memory", "call the service rearm": "rearm"}
