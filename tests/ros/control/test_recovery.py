@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.control_loop import ControlLoop, LoopState
+from ttm_policy.control.instructing import Instructing
+from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
 from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.parameters import LIMITS, PolicyParameters
@@ -88,6 +92,37 @@ def test_a_robot_that_moved_for_a_goal_stands_still_after_a_respawn(
     assert "goal" in respawned.problem
     respawned.reopen()
     assert respawned.state is LoopState.WAITING
+
+
+def test_the_file_tells_a_goal_before_its_first_tick(
+    checkpoint: Path, tmp_path: Path, log: Log
+) -> None:
+    """A crash may come when the memory is reset, and the thread of the node has not heard of it."""
+    parameters = _parameters(tmp_path / "memory.npz")
+    loop = _loop(checkpoint)
+    recovery, node = Recovery(loop, parameters, log), MagicMock()
+    worker: Any = SimpleNamespace(submit=lambda job, then: job())
+    reset = {"reset": loop.runner.reset, "on_reset": MagicMock()}
+    memory = MemoryInterface(node, loop, worker, "", recovery, **reset, on_restore=MagicMock())
+    calls = dict.fromkeys(("on_heard", "on_void", "on_begun"), MagicMock())
+    instructing = Instructing(
+        node, loop, worker, recovery, memory, reset=loop.runner.reset, **calls
+    )
+
+    def respawned() -> LoopState:
+        found = _loop(checkpoint, instruction="")
+        again = Recovery(found, parameters, log)
+        again.restore()
+        again.save()  # as services do that save the memory
+        return found.state
+
+    instructing.begin(CAN, goal=True)
+    assert [respawned(), respawned()] == [LoopState.RESTING] * 2
+    memory._changing(memory._reset)
+    assert respawned() is LoopState.WAITING
+    instructing.begin(CAN, goal=True)
+    instructing.begin(CAN)
+    assert respawned() is LoopState.WAITING
 
 
 def test_the_period_counts_in_the_time_of_the_stamps(

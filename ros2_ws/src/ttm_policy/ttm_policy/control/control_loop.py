@@ -100,7 +100,8 @@ class ControlLoop:
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""
         """Why the loop rests, or an empty text."""
-        self._for_goal = False
+        self.for_goal = False
+        """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
         self.held_ticks = 0
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""
@@ -251,7 +252,7 @@ class ControlLoop:
         return {
             **self.runner.snapshot(),
             LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64),
-            FOR_GOAL: np.array(self._for_goal),
+            FOR_GOAL: np.array(self.for_goal),
         }
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -266,7 +267,8 @@ class ControlLoop:
         """
         self.runner.restore(snapshot)
         self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
-        if snapshot.get(FOR_GOAL, False):
+        self.for_goal = bool(snapshot.get(FOR_GOAL, False))
+        if self.for_goal:
             self._rests = GOAL_LOST
 
     def resume(self) -> None:
@@ -289,7 +291,7 @@ class ControlLoop:
 
     def reopen(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
-        self._for_goal = goal
+        self.for_goal = goal
         self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
         self.resume()
 

@@ -67,16 +67,17 @@ class Instructing:
         self._on_void()
         self._loop.prepare()
         self._worker.submit(
-            partial(self._instruct, text, self._turn),
+            partial(self._instruct, text, self._turn, goal),
             partial(self._on_instructed, text, self._turn, then, goal),
         )
 
-    def _instruct(self, text: str, turn: int) -> MemoryReport:
+    def _instruct(self, text: str, turn: int, goal: bool) -> MemoryReport:
         """Reset the memory under a new instruction; in the thread of the network."""
         runner = self._loop.runner
         if turn == self._turn:  # or else a newer instruction waits already
             try:
                 self._reset_runner(text)
+                self._loop.for_goal = goal
                 self._recovery.save()
             except UserError:
                 runner.instruction = None

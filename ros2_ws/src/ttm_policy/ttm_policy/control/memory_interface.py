@@ -77,6 +77,7 @@ class MemoryInterface:
         if not runner.instruction:
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
         self._reset_runner(runner.instruction)
+        self._loop.for_goal = False
         answered_ns, self._loop.last_stamp_ns = self._loop.last_stamp_ns, 0
         report = MemoryReport.of(runner)
 
@@ -111,6 +112,7 @@ class MemoryInterface:
     def _restore(self) -> Callable[[], str]:
         """Continue from the saved memory, tick count, instruction and previous action."""
         self._loop.load(load_snapshot(self._path))
+        self._loop.for_goal = False
         report = MemoryReport.of(self._loop.runner)
 
         def then() -> str:
