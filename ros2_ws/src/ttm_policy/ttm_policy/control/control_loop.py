@@ -255,11 +255,6 @@ class ControlLoop:
             FOR_GOAL: np.array(self.for_goal),
         }
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Continue from a `snapshot`."""
-        self.load(snapshot)
-        self.reopen()
-
     def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take over the memory of a `snapshot`. This belongs to the thread of the network.
 
