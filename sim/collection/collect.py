@@ -55,8 +55,8 @@ def collect(
     episodes : int
         Number of demonstrations of each task.
     workers : int, optional
-        Number of processes that share the work, None for one for each processor. It does not change
-        the files.
+        Number of processes that share the work, None for one for each core that may be used. It does
+        not change the files.
     ray : str, optional
         Address of a Ray cluster that does the work, which does not change the files either.
     first_seed : int

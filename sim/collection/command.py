@@ -39,8 +39,8 @@ class CollectCommand:
     episodes: int = 100
     """Number of demonstrations of each task."""
     workers: int | None = None
-    """Processes that share the work, by default one for each processor; the files are the same for any
-    number."""
+    """Processes that share the work, by default one for each core that may be used; the files are the
+    same for any number."""
     ray: Annotated[str | None, RAY] = None
     first_seed: int = FIRST_DEMONSTRATION_SEED
     """Initial state of the first episode; evaluation uses 0, 1, 2, …, so stay above those."""

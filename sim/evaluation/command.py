@@ -62,8 +62,8 @@ class EvaluateCommand:
     episodes: int = 50
     """Initial states for each task."""
     workers: int | None = None
-    """Processes that share the episodes, by default one for each processor; each needs about 1 GB of
-    memory."""
+    """Processes that share the episodes, by default one for each core that may be used; each needs about
+    1 GB of memory."""
     ray: Annotated[str | None, RAY] = None
     first_seed: int = 0
     """Number of the first initial state. Stay below those of `ttm collect --first-seed`."""

@@ -61,7 +61,7 @@ def evaluate(
     env : str
         The environment's Gymnasium ID.
     workers : int, optional
-        Number of processes that share the episodes, None for one for each processor. It does not
+        Number of processes that share the episodes, None for one for each core that may be used. It does not
         change the result.
     ray : str, optional
         Address of a Ray cluster that runs the episodes, which does not change the result either.

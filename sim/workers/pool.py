@@ -6,7 +6,6 @@ thread in every worker, since sums over several threads round differently.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -16,6 +15,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from ttm.policy.errors import UserError
+from ttm.sim.workers.cores import usable_cores
 from ttm.sim.workers.local import Processes, ThisProcess
 from ttm.sim.workers.worker import Job, Worker
 
@@ -54,7 +54,7 @@ class WorkerPool(Generic[AnyJob, Result]):
         What it is called with. A `Path` is that of a file, of which other machines get a copy.
     workers : int, optional
         Number of processes; a single one is this process itself. On a cluster, the largest number of
-        jobs at once. None for one for each processor of the machine or of the cluster.
+        jobs at once. None for one for each core that may be used here, or of the cluster.
     ray : str, optional
         Address of a Ray cluster whose machines run the jobs in place of this one.
     most : int, optional
@@ -73,7 +73,7 @@ class WorkerPool(Generic[AnyJob, Result]):
         most: int | None = None,
         advice: str = "",
     ):
-        count = min(workers or os.cpu_count() or 1, most or sys.maxsize)
+        count = min(workers or usable_cores(), most or sys.maxsize)
         self._workers: Workers
         if ray is not None:
             self._workers = _cluster(make_worker, arguments, ray, workers, advice)

@@ -16,6 +16,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import checkpoint_path
+from ttm.sim.workers.cores import usable_cores
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.frozen_vision.feature_cache import (
     FeatureCache,
@@ -52,7 +53,6 @@ from ttm.training.cloning.source import batch_source
 from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
 from ttm.training.common.allocator import keep_freed_memory
-from ttm.training.common.threads import usable_cores
 
 NEW_PARTS = "what the options change in the network is new, with random weights; all else begins as {} has it"
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 from ttm.policy.errors import UserError, first_line
-from ttm.training.common.threads import usable_cores
+from ttm.sim.workers.cores import usable_cores
 
 Order = TypeVar("Order")
 Made = TypeVar("Made")

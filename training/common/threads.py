@@ -1,13 +1,8 @@
-"""Threads of PyTorch, and settings that it reads when it is imported; this does not import it."""
+"""Settings of PyTorch that it reads when it is imported; this module does not import it."""
 
 from __future__ import annotations
 
 import os
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use; a container may have fewer than its machine."""
-    return len(os.sched_getaffinity(0))
 
 
 def wait_passively() -> None:

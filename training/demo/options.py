@@ -11,7 +11,7 @@ from tyro.conf import arg
 from ttm.policy.checks import options, require_above_0, require_at_least, require_choice
 from ttm.policy.errors import UserError
 from ttm.sim.tasks.table import MEMORY_NAMES
-from ttm.training.common.threads import usable_cores
+from ttm.sim.workers.cores import usable_cores
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,15 @@ def test_one_worker_is_this_process(adder: ModuleType, ten: Path) -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_the_number_of_workers_is_that_of_the_cores_that_may_be_used(
+    adder: ModuleType, ten: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3})
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with WorkerPool(adder.Adder, (ten,)) as shared:
+        assert dict(shared.run([adder.Sum(1), adder.Sum(2)]))[1][1] == os.getpid()
+
+
 def test_torch_has_its_threads_again_after_a_worker_that_cannot_be_made(
     adder: ModuleType, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.sim.workers.cores import usable_cores
 from ttm.training.bench.drift.chains import lay_chains
 from ttm.training.bench.drift.chart import draw_drift
 from ttm.training.bench.drift.measure import measure
@@ -21,7 +22,6 @@ from ttm.training.bench.drift.summary import DriftSummary, summarize
 from ttm.training.bench.drift.table import drift_notes, drift_table
 from ttm.training.bench.report import Report
 from ttm.training.common.recorded.episodes import open_all, split
-from ttm.training.common.threads import usable_cores
 
 
 def run_bench(options: DriftOptions) -> None:

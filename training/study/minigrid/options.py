@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from ttm.policy.checks import options, require_above_0, require_at_least, require_some
 from ttm.policy.errors import UserError
+from ttm.sim.workers.cores import usable_cores
 from ttm.training.common.core_names import CoreName
-from ttm.training.common.threads import usable_cores
 
 INSTALL = "pip install 'minigrid>=3,<4'"
 
