@@ -10,6 +10,8 @@ from ttm.policy.errors import UserError
 
 NUM_DOMAINS = 100
 """Domains 1 to this are tried. The ports of domains above 101 may be in use (ROS documentation)."""
+NUM_PARTICIPANTS = 120
+"""So many DDS participants of a computer have ports of their own in a domain."""
 
 
 def claim_ros_domain() -> int:
@@ -27,20 +29,29 @@ def _claimed() -> tuple[int, socket.socket]:
     """The domain and the socket that keeps it, which is held as long as the process lives."""
     for offset in range(NUM_DOMAINS):
         domain = 1 + (os.getpid() + offset) % NUM_DOMAINS
-        # Domain d has the UDP ports from 7400 + 250 d on, and its first participant listens at
-        # 7410 + 250 d (DDSI-RTPS 2.5, section 9.6.2). The TCP port of the same number is used by nobody.
-        port = 7410 + 250 * domain
-        claim = _bind(socket.SOCK_STREAM, "127.0.0.1", port)
+        # The TCP port of the same number as the first participant's UDP port is used by nobody.
+        claim = _bind(socket.SOCK_STREAM, "127.0.0.1", _port(domain, 0))
         if claim is None:
             continue
-        if (listener := _bind(socket.SOCK_DGRAM, "", port)) is not None:
-            listener.close()
+        if not any(_listens(domain, participant) for participant in range(NUM_PARTICIPANTS)):
             return domain, claim
         claim.close()
     raise UserError(
         f"ROS domains 1 to {NUM_DOMAINS} are all in use; end other simulations, or choose a domain by "
         "ROS_DOMAIN_ID"
     )
+
+
+def _port(domain: int, participant: int) -> int:
+    """Return the UDP port at which a participant listens (DDSI-RTPS 2.5, section 9.6.2)."""
+    return 7410 + 250 * domain + 2 * participant
+
+
+def _listens(domain: int, participant: int) -> bool:
+    listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
+    if listener is not None:
+        listener.close()
+    return listener is None
 
 
 def _bind(kind: socket.SocketKind, address: str, port: int) -> socket.socket | None:
