@@ -29,7 +29,7 @@ from ttm.policy.run.engine_choice import make_engine
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.execution.choice import NEWEST, make_execution
 from ttm.policy.run.freshness import require_fresh
-from ttm.policy.run.snapshot import array_to_text, text_to_array
+from ttm.policy.run.snapshot import array_to_text, require_restorable, text_to_array
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
 STATE = "state."
@@ -229,10 +229,8 @@ class PolicyRunner:
         return {
             "spec": text_to_array(self.spec.to_json()),
             "instruction": text_to_array(self.instruction),
-            "language": to_numpy(self._language[0]),
             "tick": np.array(self.tick, np.int64),
-            "previous_action": self._previous_action.copy(),
-            **{STATE + name: to_numpy(value[0]) for name, value in self._state.items()},
+            **self._numbers(),
             **self._execution.to_snapshot(self._plan),
         }
 
@@ -242,7 +240,7 @@ class PolicyRunner:
         A snapshot that a runner with another `execution` took has no plan for this one, which then
         begins with the next tick's chunk.
         """
-        self._require_restorable(snapshot)
+        require_restorable(snapshot, self.spec, self._numbers())
         self._plan = self._execution.from_snapshot(snapshot)
         self._state = {
             n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
@@ -325,25 +323,13 @@ class PolicyRunner:
             delay_s=torch.tensor([[min(max(delay_s, 0.0), longest_s)]]) if longest_s else None,
         ).to(self.device)
 
-    def _require_restorable(self, snapshot: Mapping[str, Array]) -> None:
-        now: dict[str, Array] = {
-            STATE + name: to_numpy(value[0]) for name, value in self._state.items()
+    def _numbers(self) -> dict[str, Array]:
+        """Return the entries of a snapshot whose shapes are those of the policy."""
+        return {
+            "language": to_numpy(self._language[0]),
+            "previous_action": self._previous_action.copy(),
+            **{STATE + name: to_numpy(value[0]) for name, value in self._state.items()},
         }
-        now |= {"language": to_numpy(self._language[0]), "previous_action": self._previous_action}
-        missing = sorted({*now, "spec", "tick", "instruction"} - set(snapshot))
-        if missing:
-            raise UserError(
-                f"the snapshot lacks {', '.join(missing)}; give one that snapshot() made"
-            )
-        theirs = PolicySpec.from_json(array_to_text(snapshot["spec"]))
-        self.spec.require_compatible(theirs, theirs="the snapshot", ours="this policy")
-        for name, value in now.items():
-            given = np.asarray(snapshot[name])
-            if given.shape != value.shape or not np.isfinite(given).all():
-                raise UserError(
-                    f"the snapshot's '{name}' has shape {given.shape}, or is not finite; this policy has "
-                    f"{value.shape}: restore it into the policy that it was taken from"
-                )
 
     def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
         """Return a tensor (1, ...) of the type and on the device of `like`."""

@@ -1,4 +1,4 @@
-"""Snapshots of a runner as bytes, for a file or a message."""
+"""Snapshots of a runner as bytes, for a file or a message, and whether one can be restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import Array
+from ttm.policy.spec import Array, PolicySpec
 
 
 def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
@@ -44,6 +44,27 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         raise UserError(
             f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
         ) from error
+
+
+def require_restorable(
+    snapshot: Mapping[str, Array], spec: PolicySpec, numbers: Mapping[str, Array]
+) -> None:
+    """Raise `UserError` unless a runner of a policy can continue from `snapshot`.
+
+    spec: the policy's. numbers: entries that must have the shapes that they have here, and be finite.
+    """
+    missing = sorted({*numbers, "spec", "tick", "instruction"} - set(snapshot))
+    if missing:
+        raise UserError(f"the snapshot lacks {', '.join(missing)}; give one that snapshot() made")
+    theirs = PolicySpec.from_json(array_to_text(snapshot["spec"]))
+    spec.require_compatible(theirs, theirs="the snapshot", ours="this policy")
+    for name, value in numbers.items():
+        given = np.asarray(snapshot[name])
+        if given.shape != value.shape or not np.isfinite(given).all():
+            raise UserError(
+                f"the snapshot's '{name}' has shape {given.shape}, or is not finite; this policy has "
+                f"{value.shape}: restore it into the policy that it was taken from"
+            )
 
 
 def text_to_array(text: str) -> npt.NDArray[np.uint8]:
