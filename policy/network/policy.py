@@ -15,22 +15,20 @@ from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.optional_vector import OptionalVector
 from ttm.policy.layers.scalar_code import ScalarCode
 from ttm.policy.network.action_head import build_action_head
-from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
-from ttm.policy.network.sight import SightMemory, without_sight
-from ttm.policy.network.vision import build_vision
-from ttm.policy.network.vision_tokens import CameraTokens
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.network.sight import SightMemory, build_sight, without_sight
+from ttm.policy.network.vision import shared_vision
+from ttm.policy.network.vision_tokens import build_camera_tokens
+from ttm.policy.spec import PolicySpec
 
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
-
-
 NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
+"""What a caller is told that leaves out `measured` where it is needed."""
 
 
 class Policy(nn.Module):
@@ -64,14 +62,14 @@ class Policy(nn.Module):
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        self.vision = _vision(spec, config)
-        self.camera_tokens = _camera_tokens(spec, config, self.vision)
+        self.vision = shared_vision(spec, config)
+        self.camera_tokens = build_camera_tokens(spec, config, self.vision)
         self.proprioception_tokens = nn.ModuleList(
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight = _sight(spec, config)
+        self.sight = build_sight(spec, config)
         self.core = config.core.build(width, self.num_tokens)
         self.action_head = build_action_head(
             spec, self.core.num_outputs, width, config.head, config.chunk
@@ -302,46 +300,3 @@ class Policy(nn.Module):
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens
-
-
-def _vision(spec: PolicySpec, config: PolicyConfig) -> FilmNetwork | None:
-    """Return the network that all cameras share, or None for a robot without cameras."""
-    if not spec.cameras:
-        return None
-    return build_vision(config.vision, config.language_size, _common_size(spec))
-
-
-def _camera_tokens(
-    spec: PolicySpec, config: PolicyConfig, vision: FilmNetwork | None
-) -> nn.ModuleList:
-    return nn.ModuleList(
-        CameraTokens(
-            vision.num_channels,
-            _feature_map_size(camera, config.vision.reduction),
-            config.width,
-            config.tokens_per_camera,
-        )
-        for camera in spec.cameras
-        if vision is not None
-    )
-
-
-def _sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
-    """Return the sight memory of the first camera, if the policy is to have one."""
-    if not config.sight_tokens:
-        return None
-    if not spec.cameras:
-        raise UserError(
-            "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
-        )
-    return SightMemory(config.width, config.sight_tokens)
-
-
-def _common_size(spec: PolicySpec) -> tuple[int, int] | None:
-    """Return (height, width) of the cameras, or None if they differ."""
-    sizes = {(camera.height, camera.width) for camera in spec.cameras}
-    return next(iter(sizes)) if len(sizes) == 1 else None
-
-
-def _feature_map_size(camera: CameraSpec, reduction: int) -> tuple[int, int]:
-    return -(-camera.height // reduction), -(-camera.width // reduction)

@@ -24,9 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.errors import UserError
 from ttm.policy.layers.linear import Linear
 from ttm.policy.layers.mlp import Mlp
+from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.vision_tokens import position_waves
+from ttm.policy.spec import PolicySpec
 
 MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 """The names of the two tensors of the memory, (B, J, C) and (B, J)."""
@@ -132,6 +135,20 @@ class SightMemory(nn.Module):
         cells = embedded.index_select(0, ticks)  # (B * T, P, E)
         logits = query @ cells.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
         return self._sums(logits.softmax(dim=-1), cells)
+
+
+def build_sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
+    """Return the sight memory of the first camera, if the policy is to have one.
+
+    Raises `UserError` for a robot without cameras.
+    """
+    if not config.sight_tokens:
+        return None
+    if not spec.cameras:
+        raise UserError(
+            "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
+        )
+    return SightMemory(config.width, config.sight_tokens)
 
 
 def without_sight(state: CoreState) -> CoreState:

@@ -10,6 +10,17 @@ from ttm.policy.network.film_efficientnet import FilmEfficientNet
 from ttm.policy.network.film_network import FilmNetwork
 from ttm.policy.network.film_resnet import DEPTHS as RESNETS
 from ttm.policy.network.film_resnet import FilmResNet
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.spec import PolicySpec
+
+
+def shared_vision(spec: PolicySpec, config: PolicyConfig) -> FilmNetwork | None:
+    """Return the network that all cameras of a robot share, or None for a robot without cameras."""
+    if not spec.cameras:
+        return None
+    sizes = {(camera.height, camera.width) for camera in spec.cameras}
+    common_size = next(iter(sizes)) if len(sizes) == 1 else None
+    return build_vision(config.vision, config.language_size, common_size)
 
 
 def build_vision(

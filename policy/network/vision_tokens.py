@@ -15,6 +15,9 @@ from ttm.policy.layers.linear import linear
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.norms import layer_norm
 from ttm.policy.layers.token_learner import TokenSummarizer
+from ttm.policy.network.film_network import FilmNetwork
+from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.spec import PolicySpec
 
 
 class CameraTokens(nn.Module):
@@ -94,3 +97,20 @@ def position_waves(grid: tuple[int, int], width: int) -> Tensor:
         angle = 2 * math.pi * place.flatten()[:, None] / size * cycles  # (h * w, channels / 2)
         axes.append(torch.cat([angle.sin(), angle.cos()], dim=1)[:, :channels])
     return torch.cat(axes, dim=1)
+
+
+def build_camera_tokens(
+    spec: PolicySpec, config: PolicyConfig, vision: FilmNetwork | None
+) -> nn.ModuleList:
+    """Return one `CameraTokens` for each camera of a robot, for the feature maps of `vision`."""
+    stride = config.vision.reduction
+    return nn.ModuleList(
+        CameraTokens(
+            vision.num_channels,
+            (-(-camera.height // stride), -(-camera.width // stride)),
+            config.width,
+            config.tokens_per_camera,
+        )
+        for camera in spec.cameras
+        if vision is not None
+    )
