@@ -51,7 +51,8 @@ class PolicyConfig:
         """Return plain data for JSON."""
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
-        return {n: v for n, v in data.items() if v or n not in ("relative", "absolute")}
+        later = ("relative", "absolute", "longest_delay_s")
+        return {name: value for name, value in data.items() if value or name not in later}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:

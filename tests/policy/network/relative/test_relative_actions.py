@@ -168,7 +168,8 @@ def test_checkpoints_carry_it_and_are_as_before_without(
     assert torch.equal(loaded.normalizer.executed.std, policy.normalizer.executed.std)
     save_checkpoint(tmp_path / "absolute.safetensors", Policy(spec, config), {})
     with safe_open(tmp_path / "absolute.safetensors", framework="pt") as file:
-        assert "relative" not in file.metadata()["config"]
+        for later in ("relative", "absolute", "longest_delay_s"):
+            assert later not in file.metadata()["config"]
         assert not [name for name in file.keys() if "executed" in name]  # noqa: SIM118
 
 
