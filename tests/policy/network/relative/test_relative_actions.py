@@ -19,7 +19,9 @@ from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.relative.reference import Reference
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy.run.engine_options import EngineName
 from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import ActionPart, Observation, PolicySpec, ProprioceptionSpec
 
 Make = Callable[[int, int], PolicyInputs]
@@ -108,8 +110,13 @@ def test_a_chunk_is_relative_to_what_is_measured_at_its_first_tick(
     assert np.array_equal(runner.previous_action, done[-1].values), "in the robot's form"
 
 
+@pytest.mark.parametrize("engine", ["torch", "openvino"])
 def test_displacements_are_planned_as_positions_and_commanded_from_where_the_robot_is(
-    spec: PolicySpec, config: PolicyConfig, observe: Observe, embedding: np.ndarray
+    engine: EngineName,
+    spec: PolicySpec,
+    config: PolicyConfig,
+    observe: Observe,
+    embedding: np.ndarray,
 ) -> None:
     """The plan of a chunk is kept; where the robot is counts at the tick that carries it out."""
     parts = (ActionPart("arm", 3, "rad/tick", low=-1.0, high=1.0), *spec.actions[1:])
@@ -120,10 +127,15 @@ def test_displacements_are_planned_as_positions_and_commanded_from_where_the_rob
     with torch.no_grad():
         policy.action_head.mlp.out.weight.zero_()
         policy.action_head.mlp.out.bias.copy_(torch.arange(12) / 10)
-    runner = PolicyRunner(policy, engine="torch", execution="receding:2")
+    runner = PolicyRunner(policy, engine=engine, execution="receding:2")
     runner.reset("reach", embedding=embedding)
     seen = [observe(tick) for tick in range(2)]
-    done = [runner.step(each) for each in seen]
+    done = [runner.step(seen[0])]
+    planned = snapshot_to_bytes(runner.snapshot())
+    runner = PolicyRunner(policy, engine=engine, execution="receding:2")
+    runner.reset("reach", embedding=embedding)
+    runner.restore(snapshot_from_bytes(planned))
+    done.append(runner.step(seen[1]))
     for tick in range(2):
         wanted = (np.arange(3) + 6 * tick) / 10 - seen[tick]["state"][1:]
         np.testing.assert_allclose(done[tick].part("arm"), wanted.clip(-1, 1), atol=1e-6)
