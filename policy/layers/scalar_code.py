@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from ttm.policy.layers.mlp import Mlp
@@ -19,3 +20,8 @@ class ScalarCode(nn.Module):
         """Map value (B, T), of order 1, to (B, T, 1, D)."""
         code: Tensor = self.mlp(value[..., None, None])
         return code
+
+    def rescale(self, factor: float) -> None:
+        """From now on, map each value to the vector that `factor` times the value was mapped to."""
+        with torch.no_grad():
+            self.mlp.hidden.weight.mul_(factor)

@@ -104,8 +104,8 @@ def with_chosen_parts(
     A new core has the old one's sizes, changed by `options`. All other weights are kept, except
     the action head's if the new core has another number of outputs. With another number of
     `sight_tokens` the core is new, too, and so is the sight memory. With another `chunk` the action
-    head is new. A policy that is told of delays for the first time begins with the actions that it had.
-    None keeps what there is.
+    head is new. A policy that is told of delays, or of longer ones than before, begins with the actions
+    that it had. None keeps what there is.
     """
     config = (
         policy.config.core
@@ -226,5 +226,7 @@ def _with_new_parts(
         name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
     }
     made.load_state_dict(kept, strict=False)
+    if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
+        made.delay_code.rescale(network.longest_delay_s / old.longest_delay_s)
     made.known_instructions = dict(policy.known_instructions)
     return made

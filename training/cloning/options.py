@@ -130,7 +130,7 @@ class TrainOptions:
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
     that comes with the project. It must be for the robot of the data. With another --core or
     --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
-    head is; with --delay, what tells the policy of it."""
+    head is; with a first --delay, what tells the policy of it."""
     new_statistics: bool = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"

@@ -108,6 +108,24 @@ def test_a_policy_that_is_told_of_delays_begins_as_it_was(spec: PolicySpec, epis
     assert torch.equal(before["loss"], begun["loss"])
 
 
+def test_another_longest_delay_leaves_the_meaning_of_a_delay(
+    spec: PolicySpec, episodes: Path
+) -> None:
+    torch.manual_seed(0)
+    policy = Policy(spec, replace(PRESETS["tiny"], chunk=2, longest_delay_s=0.4))
+    assert policy.delay_code is not None
+    torch.nn.init.normal_(policy.delay_code.mlp.out.weight)
+    delayed = batch(episodes, 0.2)
+    before = cloning_losses(policy, delayed)[0]["loss"]
+    prompt = replace(delayed, inputs=replace(delayed.inputs, delay_s=None))
+    assert not torch.allclose(before, cloning_losses(policy, prompt)[0]["loss"])
+    shorter = with_chosen_parts(policy, "auto", (), delay_s=0.2)
+    assert shorter.config.longest_delay_s == 0.2
+    torch.testing.assert_close(cloning_losses(shorter, delayed)[0]["loss"], before)
+    untold = with_chosen_parts(policy, "auto", (), delay_s=0.0)
+    assert untold.delay_code is None
+
+
 def test_a_policy_learns_to_act_ahead_by_the_delay_that_it_is_told(tmp_path: Path) -> None:
     """The action follows a wave, whose phase is seen: half a period is 3.5 ticks."""
     phases = 0.9 * np.arange(42)
