@@ -25,6 +25,7 @@ def predicted_statistics(
 ) -> PredictedStatistics | None:
     """Return the statistics of all actions of the chunks that begin at each tick of `episodes`.
 
+    Chunks of a policy that is told of delays go on for the longest one, since all delays are learned.
     None for a policy that predicts actions in the robot's form, whose statistics are those of the data.
     """
     if not policy.relative:
@@ -40,11 +41,12 @@ def predicted_statistics(
 
 def _predicted(policy: Policy, episodes: Iterable[EpisodeReader]) -> Iterator[Floats]:
     """Yield the k-th actions of the chunks of each episode, (n, A) float64, for each k."""
+    delay_ticks = round(policy.config.longest_delay_s / policy.spec.control_dt_s)
     for episode in episodes:
         vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
         measured = {name: torch.from_numpy(values) for name, values in vectors.items()}
         start = policy.relative.start(measured).double().numpy()
         present = policy.relative.present(measured).double().numpy()
         actions, ticks = episode.actions + present, episode.num_samples
-        for ahead in range(min(policy.config.chunk, ticks)):
+        for ahead in range(min(policy.config.chunk + delay_ticks, ticks)):
             yield actions[ahead:] - start[: ticks - ahead]

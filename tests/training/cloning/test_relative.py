@@ -77,6 +77,23 @@ def test_statistics_are_of_whole_chunks_relative_to_their_first_tick(
     assert policy.normalizer.executed.mean[:2].numpy() == pytest.approx(100, abs=15)
 
 
+def test_statistics_are_also_of_what_is_demonstrated_up_to_the_longest_delay_later(
+    policy: Policy, reaching: Path
+) -> None:
+    episodes = open_dataset(reaching).filter("train")
+    late = replace(policy.config, longest_delay_s=2 * policy.spec.control_dt_s)
+    longer = replace(policy.config, chunk=CHUNK + 2)
+    one, other, prompt = (
+        predicted_statistics(Policy(policy.spec, config), episodes)
+        for config in (late, longer, policy.config)
+    )
+    assert one is not None
+    assert other is not None
+    assert prompt is not None
+    assert np.array_equal([one.mean, one.std], [other.mean, other.std])
+    assert not np.array_equal(one.std, prompt.std)
+
+
 def test_resume_is_exact_and_leaves_a_policy_that_goes_on_from_where_it_is(
     command: Make, reaching: Path, interrupted: Callable[[TrainCommand, int], None], tmp_path: Path
 ) -> None:
