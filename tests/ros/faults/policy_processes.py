@@ -36,10 +36,10 @@ def _crash() -> None:
     """Let the third tick of the policy raise an exception that nobody expects."""
     think = ControlLoop.think
 
-    def broken(loop: ControlLoop, observation: Any) -> Any:
+    def broken(loop: ControlLoop, *seen: Any) -> Any:
         if loop.runner.tick + 1 == CRASH_AT_TICK:
             raise RuntimeError("the third tick fails")
-        return think(loop, observation)
+        return think(loop, *seen)
 
     ControlLoop.think = broken  # type: ignore[method-assign]
 
@@ -48,8 +48,8 @@ def _terminate() -> None:
     """Let the policy say at every tick that its task is done."""
     think = ControlLoop.think
 
-    def done(loop: ControlLoop, observation: Any) -> Any:
-        action = think(loop, observation).copy()
+    def done(loop: ControlLoop, *seen: Any) -> Any:
+        action = think(loop, *seen).copy()
         action[loop.runner.spec.action_slices["terminate"]] = 1.0
         return action
 
@@ -72,9 +72,9 @@ def _ponder() -> None:
     """Let the policy think for nearly two ticks."""
     think = ControlLoop.think
 
-    def late(loop: ControlLoop, observation: Any) -> Any:
+    def late(loop: ControlLoop, *seen: Any) -> Any:
         time.sleep(PONDER_S)
-        return think(loop, observation)
+        return think(loop, *seen)
 
     ControlLoop.think = late  # type: ignore[method-assign]
 
