@@ -56,6 +56,7 @@ class EpisodeMemory:
             self._actor.embedding(outcome.instruction),
             _moments(outcome.choice, cue),
             np.stack(self._executed) if self._executed else None,
+            self._actor.delay_s,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure = draw_strip(trace_memory(self._actor.policy, seen))

@@ -39,6 +39,8 @@ class SeenEpisode:
     """What happened -> the tick at which it did, to be marked in pictures."""
     executed: Floats | None = None
     """(T, A): what the robot did at each tick; None if it did what the policy commanded."""
+    delay_s: float = 0.0
+    """What the policy was told of the time until its command is in force."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,8 @@ def trace_memory(
     num_ticks = len(next(iter(seen.observations.values())))
     with record_attention(policy) as record:
         for tick in each(range(num_ticks)):
-            runner.step({name: values[tick] for name, values in seen.observations.items()})
+            now = {name: values[tick] for name, values in seen.observations.items()}
+            runner.step(now, delay_s=seen.delay_s)
             if seen.executed is not None:
                 runner.executed(seen.executed[tick])
             attention.append(record.latest)

@@ -22,6 +22,28 @@ class Drawn(Exception):
     """What would be drawn is known."""
 
 
+def test_the_replay_is_told_the_delay_of_the_episode(
+    points: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = PolicyActor(
+        PolicyRunner(Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])), {}
+    )
+    actor.delay_s = 0.2
+    memory = EpisodeMemory(actor)
+    for tick in range(2):
+        seen = {"above": np.zeros((8, 8, 3), np.uint8), "position": np.zeros(1, np.float32)}
+        memory.on_tick(seen, {"tick": tick})
+
+    def stop(self: PolicyRunner, observation: object, *, delay_s: float = 0.0) -> None:
+        assert delay_s == 0.2
+        raise Drawn
+
+    monkeypatch.setattr(PolicyActor, "embedding", lambda self, _: np.zeros(384, np.float32))
+    monkeypatch.setattr(PolicyRunner, "step", stop)
+    with pytest.raises(Drawn):
+        memory.draw(tmp_path / "a.webp", Outcome("recall", 0, "touch", False, 1, None), "hidden")
+
+
 def test_nothing_was_executed_before_the_first_tick(
     points: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
