@@ -51,8 +51,17 @@ class Person:
         self._publisher.publish(to_message(SPEC, wish, stamp, self._name))
 
     def take(self, wish: np.ndarray) -> None:
-        self.want(wish)
-        self._robot.wait(lambda: self.driver == "person", "the person drives")
+        again_s = 0.0
+
+        def drives() -> bool:
+            """Want it again after a while: the first message may be lost to a node that just found us."""
+            nonlocal again_s
+            if self.driver != "person" and time.monotonic() >= again_s:
+                self.want(wish)
+                again_s = time.monotonic() + 2.0
+            return self.driver == "person"
+
+        self._robot.wait(drives, "the person drives")
 
     def give_back(self) -> None:
         assert self._robot.call("give_back").success
