@@ -38,18 +38,20 @@ def read_controls(path: str, device: str, spec: PolicySpec) -> ControlMap | None
 
     Raises `UserError` that names the faulty entry.
     """
-    file = Path(path)
-    data = read_yaml(file, "list of controls", "the name of a device")
-    require_devices(data, file.name)
-    if device not in data:
-        return None
-    return controls_of(data[device], device, spec, f"{file.name}: {device}")
+    found = section_of(path, device)
+    return None if found is None else controls_of(found[0], device, spec, found[1])
 
 
-def require_devices(data: Mapping[str, Any], file: str) -> None:
-    """Raise `UserError` for a section of an unknown device."""
+def section_of(path: str, device: str) -> tuple[Any, str] | None:
+    """Return the section of a device and what errors call it; None if the file has none.
+
+    Raises `UserError` for a file that is no list of controls, and for a section of an unknown device.
+    """
+    file = Path(path).name
+    data = read_yaml(Path(path), "list of controls", "the name of a device")
     if unknown := sorted(str(key) for key in data.keys() - set(DEVICES)):
         raise UserError(f"{file} has unknown {', '.join(unknown)}; it takes {', '.join(DEVICES)}")
+    return (data[device], f"{file}: {device}") if device in data else None
 
 
 def print_controls(controls: ControlMap, device: str, spec: PolicySpec) -> str:

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -30,9 +29,8 @@ import numpy.typing as npt
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.entry_rules import number, require_keys, topic_problem
-from ttm_policy.contract.yaml_file import read_yaml
 from ttm_policy.teleop.controls import ControlMap
-from ttm_policy.teleop.controls_file import controls_of, is_joy, print_controls, require_devices
+from ttm_policy.teleop.controls_file import controls_of, is_joy, print_controls, section_of
 
 Hand = Literal["pose", "leader"]
 HANDS: tuple[Hand, ...] = get_args(Hand)
@@ -83,12 +81,10 @@ def read_hand(path: str, device: Hand, default: HandMap, spec: PolicySpec) -> Ha
 
     Raises `UserError` that names the faulty entry.
     """
-    file = Path(path)
-    data = read_yaml(file, "list of controls", "the name of a device")
-    require_devices(data, file.name)
-    if device not in data:
+    found = section_of(path, device)
+    if found is None:
         return default
-    entry, where = data[device], f"{file.name}: {device}"
+    entry, where = found
     require_keys(entry, set(), _KEYS[device], where)
     own = {key: value for key, value in entry.items() if key in _READERS}
     given: dict[str, Any] = {key: _READERS[key](value, where) for key, value in own.items()}
