@@ -175,6 +175,8 @@ class PolicyRunner:
         """
         if self.instruction is None:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
+        if np.isnan(delay_s):
+            raise UserError("delay_s is NaN; give the seconds until the command will be in force")
         self._require_fresh(stamp_s, now_s)
         self.spec.validate_observation(observation)
         inputs = self._inputs(observation, delay_s)

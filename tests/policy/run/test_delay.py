@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
@@ -67,3 +69,11 @@ def test_other_policies_ignore_the_delay(
     one, other = actions(runner, observe(1), embedding, 0.0, 0.3)
     assert np.array_equal(one, other)
     assert not any(name.startswith("delay_code") for name in policy.state_dict())
+
+
+def test_a_delay_that_is_no_number_is_refused(
+    policy: Policy, observe: Observe, embedding: np.ndarray
+) -> None:
+    runner = PolicyRunner(policy, engine="torch")
+    with pytest.raises(UserError, match="delay_s is NaN; give the seconds"):
+        actions(runner, observe(1), embedding, math.nan)
