@@ -158,6 +158,9 @@ class TestRobot(Node):
         self.memories: list[np.ndarray] = []
         self.diagnosis = ""
         self.executed: np.ndarray | None = None
+        # Before the sensors, and with a first state: until the policy has heard one, the robot stands still.
+        self._e_stop = self.create_publisher(Bool, "e_stop", LATCHED)
+        self.press_e_stop(False)
         self._sources = self.contract.inputs
         self._sensors = {
             s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, LATCHED)
@@ -165,7 +168,6 @@ class TestRobot(Node):
         }
         self._clock = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
-        self._e_stop = self.create_publisher(Bool, "e_stop", 10)
         self._sent_ns: dict[str, int] = {}
         for topic, kind in self.codec.types().items():
             qos = LATCHED if lockstep else COMMAND

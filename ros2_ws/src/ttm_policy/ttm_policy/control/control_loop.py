@@ -100,6 +100,8 @@ class ControlLoop:
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""
         """Why the loop rests, or an empty text."""
+        self._refusal = ""
+        """Why the newest instruction cannot be used, or an empty text."""
         self.for_goal = False
         """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
         self.held_ticks = 0
@@ -238,14 +240,14 @@ class ControlLoop:
 
     def prepare(self) -> None:
         """Stop the ticks until `resume`, because the instruction in force is void."""
-        self.problem = ""
+        self.problem = self._refusal = ""
         if self.state is not LoopState.E_STOP:
             self.state = LoopState.PREPARING
 
     def refuse(self, problem: str) -> None:
         """Wait for another instruction, because the new one cannot be used."""
+        self._refusal = problem
         self.resume()
-        self.problem = problem
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Return the runner's snapshot, the stamp of its last observation, and whether it has a goal."""
@@ -273,7 +275,7 @@ class ControlLoop:
             return
         self.problem = ""
         if not self.runner.instruction:
-            self.state = LoopState.NO_INSTRUCTION
+            self.state, self.problem = LoopState.NO_INSTRUCTION, self._refusal
         elif self._rests:
             self.state, self.problem = LoopState.RESTING, self._rests
         else:
