@@ -82,22 +82,25 @@ def test_e_stop_outlasts_resets(loop: ControlLoop, observations: list[Any]) -> N
     assert loop.step(_seen(observations[0], 1.0), 1.0) is not None
 
 
-def test_why_an_instruction_was_refused_outlasts_an_e_stop(loop: ControlLoop) -> None:
+def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: ControlLoop) -> None:
     """A publisher of the emergency stop that was just found stops the robot for a moment as well."""
+
+    def after_e_stop() -> tuple[LoopState, str]:
+        loop.set_e_stop(True, "its state is not known yet")
+        loop.set_e_stop(False)
+        return loop.state, loop.problem
+
     loop.prepare()
+    assert after_e_stop() == (LoopState.PREPARING, "")
     loop.runner.instruction = None
     loop.refuse("no embedding")
-    loop.set_e_stop(True, "its state is not known yet")
-    loop.set_e_stop(False)
-    assert (loop.state, loop.problem) == (LoopState.NO_INSTRUCTION, "no embedding")
-    loop.set_e_stop(True, "its state is not known yet")
+    assert after_e_stop() == (LoopState.NO_INSTRUCTION, "no embedding")
     loop.prepare()
+    assert after_e_stop() == (LoopState.PREPARING, "")
     loop.reset(CAN)
-    loop.set_e_stop(False)
-    assert (loop.state, loop.problem) == (LoopState.WAITING, "")
+    assert after_e_stop() == (LoopState.WAITING, "")
     loop.runner.instruction = None
-    loop.resume()
-    assert (loop.state, loop.problem) == (LoopState.NO_INSTRUCTION, "")
+    assert after_e_stop() == (LoopState.NO_INSTRUCTION, "")
 
 
 @pytest.mark.parametrize("stamp_s", [9.4, 10.6])

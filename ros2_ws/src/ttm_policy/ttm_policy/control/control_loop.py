@@ -100,8 +100,8 @@ class ControlLoop:
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""
         """Why the loop rests, or an empty text."""
-        self._refusal = ""
-        """Why the newest instruction cannot be used, or an empty text."""
+        self._preparing, self._refusal = False, ""
+        """Whether the newest instruction is being prepared, and why it cannot be used, or an empty text."""
         self.for_goal = False
         """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
         self.held_ticks = 0
@@ -239,14 +239,13 @@ class ControlLoop:
         self.reopen()
 
     def prepare(self) -> None:
-        """Stop the ticks until `resume`, because the instruction in force is void."""
-        self.problem = self._refusal = ""
-        if self.state is not LoopState.E_STOP:
-            self.state = LoopState.PREPARING
+        """Stop the ticks until `refuse` or `reopen`, because the instruction in force is void."""
+        self._preparing, self._refusal = True, ""
+        self.resume()
 
     def refuse(self, problem: str) -> None:
         """Wait for another instruction, because the new one cannot be used."""
-        self._refusal = problem
+        self._preparing, self._refusal = False, problem
         self.resume()
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
@@ -274,7 +273,9 @@ class ControlLoop:
         if self.state is LoopState.E_STOP:
             return
         self.problem = ""
-        if not self.runner.instruction:
+        if self._preparing:
+            self.state = LoopState.PREPARING
+        elif not self.runner.instruction:
             self.state, self.problem = LoopState.NO_INSTRUCTION, self._refusal
         elif self._rests:
             self.state, self.problem = LoopState.RESTING, self._rests
@@ -283,12 +284,12 @@ class ControlLoop:
 
     def rest(self, why: str) -> None:
         """Stand still until `reopen`, because a goal has ended. why: for the diagnostics."""
-        self._rests = why
+        self._preparing, self._rests = False, why
         self.resume()
 
     def reopen(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
-        self.for_goal = goal
+        self._preparing, self.for_goal = False, goal
         self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
         self.resume()
 

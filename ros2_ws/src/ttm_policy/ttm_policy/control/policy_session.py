@@ -107,7 +107,7 @@ class PolicySession:
             loaded.codec,
             parameters,
             on_watch=self._watch,
-            on_e_stop=self._heed_e_stop,
+            on_e_stop=self._on_e_stop,
         )
         commands = CommandPublishers(
             node, loaded.codec, parameters, self._vigilance.echo, loaded.limits.halt
@@ -123,8 +123,7 @@ class PolicySession:
     def start(self) -> None:
         """Start the ticks: at the policy's rate, or in lockstep at each complete observation."""
         self.active = self._commands.is_open = True
-        if self._loop.state is not LoopState.PREPARING:
-            self._loop.resume()
+        self._loop.resume()
         self._heed_e_stop()
         if not self._parameters.lockstep:
             period_s = self._loop.runner.spec.control_dt_s
@@ -215,7 +214,7 @@ class PolicySession:
 
     def _watch(self) -> None:
         """On the steady clock, stop the robot as soon as the policy sees it no more."""
-        self._heed_e_stop()
+        self._on_e_stop()
         if self.active and not self._parameters.lockstep:
             before = self._loop.state
             self._vigilance.look()
@@ -247,7 +246,8 @@ class PolicySession:
             self._tick(stamp_ns, ns_to_stamp(stamp_ns))
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
-        """Let the network think about the newest observation."""
+        """Let the network think about the newest observation, unless there is an emergency stop by now."""
+        self._heed_e_stop()
         before, wall_s = self._loop.state, time.monotonic()
         try:
             observation = self._commands.with_executed(self._inputs.observation())
@@ -303,15 +303,20 @@ class PolicySession:
         self._delivered = None
         self._report_if_changed(before)
 
+    def _on_e_stop(self) -> None:
+        """Heed the emergency stop, and go on at once when it lets the robot move again."""
+        before = self._loop.state
+        self._heed_e_stop()
+        if before is LoopState.E_STOP and self._loop.state is not before:
+            self._on_input()
+
     def _heed_e_stop(self) -> None:
-        """Stop the robot if the emergency stop says so, and go on when it does no more."""
+        """Stop the robot if the emergency stop says so, and let the loop go on when it does no more."""
         before = self._loop.state
         self._vigilance.heed_e_stop()
         if self._loop.state is before:
             return
-        if self._loop.state is not LoopState.E_STOP:
-            self._on_input()
-        else:
+        if self._loop.state is LoopState.E_STOP:
             self._stop_if_active()
             self._goals.abort(f"{self._loop.state.value}: {self._loop.problem}")
         self._report_if_changed(before)
