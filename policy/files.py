@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+PARTIAL_SUFFIX = ".partial"
+
 
 def partial_path(path: Path) -> Path:
     """Return the temporary name beside `path` under which its new content is written."""
-    return path.with_name(f".{path.name}.partial")
+    return path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
 
 
 def publish_partial(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.leftovers import writing_in
 from ttm.datasets.access.write_guard import WriteGuard
 from ttm.datasets.action_checks import validate_action
 from ttm.datasets.frames import encode_jpeg
@@ -37,8 +39,8 @@ class EpisodeWriter:
 
     While it is recorded, the episode lies in `.<name>.partial` in the same folder. `finish` flushes
     this file to the disk and renames it, so that a kill at any moment loses at most this episode
-    and damages no other. Leaving the `with` block through an exception, or without `finish`,
-    deletes what was recorded.
+    and damages no other. `remove_leftovers` deletes what a kill leaves. Leaving the `with` block
+    through an exception, or without `finish`, deletes what was recorded.
 
     If `append` refuses a tick and raises, nothing is changed: the earlier ticks are kept, and
     recording may go on. After a failed write, as on a full disk, the episode can only be abandoned.
@@ -67,6 +69,7 @@ class EpisodeWriter:
         self._interventions: list[bool | None] = []
         self._partial = partial_path(self.path)
         self._guard = WriteGuard(self._partial)
+        self._claim = ExitStack()
         self._refuse_overwriting()
         self._file = self._open()
         self._demo = self._file.create_group("data/demo_0")
@@ -216,15 +219,16 @@ class EpisodeWriter:
                 self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
             self._file.flush()
         self._file.close()
-        with self._guard.writing():
+        with self._claim, self._guard.writing():
             publish_partial(self.path)
         return self.path
 
     def abandon(self) -> None:
         """Delete what was recorded. Does nothing after `finish`."""
         if self._file:
-            self._guard.close(self._file)
-            self._partial.unlink(missing_ok=True)
+            with self._claim:
+                self._guard.close(self._file)
+                self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> EpisodeWriter:
         return self
@@ -261,8 +265,10 @@ class EpisodeWriter:
     def _open(self) -> h5py.File:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._claim.enter_context(writing_in(self.path.parent))
             return h5py.File(self._partial, "w")
         except OSError as error:
+            self._claim.close()
             raise UserError(
                 f"cannot record to {self._partial} ({error}); is the folder writable, and no other "
                 "recorder at work on this name?"

@@ -30,6 +30,9 @@ FORMAT_VERSION = 1
 SUFFIXES = (".hdf5", ".h5")
 JPEG = "jpeg"
 
+RECORDED = re.compile(r"\.?episode_(\d+)\.(?:hdf5|h5)(?:\.partial)?")
+"""The names of `next_episode_path`, and those that its episodes have while they are recorded."""
+
 DEFAULT_INSTRUCTION = "do the task"
 """The instruction of episodes that carry none. Give the policy the same one when it runs."""
 
@@ -62,6 +65,5 @@ def next_episode_path(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     names = [item.name for item in folder.iterdir()] if folder.is_dir() else []
-    found = [re.fullmatch(r"\.?episode_(\d+)\.(?:hdf5|h5)(?:\.partial)?", name) for name in names]
-    numbers = [int(match.group(1)) for match in found if match]
+    numbers = [int(match.group(1)) for name in names if (match := RECORDED.fullmatch(name))]
     return folder / f"episode_{max(numbers, default=-1) + 1:05d}.hdf5"

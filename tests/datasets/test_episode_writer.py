@@ -7,16 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import episode_writer
+from ttm.datasets.access.leftovers import is_written_in, remove_leftovers
+from ttm.datasets.check.check import check_dataset
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.datasets.layout import next_episode_path
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
-from ttm.policy.files import partial_path
+from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.spec import PolicySpec
 
 
@@ -163,6 +167,25 @@ def test_the_next_path_counts_on_and_skips_episodes_in_progress(tmp_path, record
         assert next_episode_path(tmp_path).name == "episode_00002.hdf5"
 
 
+def test_nothing_is_taken_for_a_leftover_until_it_has_its_name(tmp_path, record, spec, monkeypatch):
+    """HDF5 has closed the file by then, and released its own lock."""
+    found = []
+
+    def publish(path: Path) -> None:
+        found.append(remove_leftovers(tmp_path))
+        publish_partial(path)
+
+    monkeypatch.setattr(episode_writer, "publish_partial", publish)
+    path = record(tmp_path / "episode_00000.hdf5")
+    assert (found, path.exists(), is_written_in(tmp_path)) == ([[]], True, False)
+    with EpisodeWriter(tmp_path / "b.hdf5", spec):
+        assert is_written_in(tmp_path)
+        with pytest.raises(UserError, match="cannot record to"):
+            EpisodeWriter(tmp_path / "b.hdf5", spec)
+    assert not is_written_in(tmp_path)
+    assert remove_leftovers(tmp_path / "none") == []
+
+
 RECORDER = """
 import sys
 import numpy as np
@@ -194,11 +217,22 @@ def test_a_killed_recorder_loses_only_the_episode_in_progress(tmp_path, record):
     )
     assert recorder.stdout is not None
     assert recorder.stdout.readline() == b"recording\n"
+    killed = tmp_path / "episode_00001.hdf5"
+    assert remove_leftovers(tmp_path) == [], "it is being recorded"
+    (warning,) = check_dataset(tmp_path).faults
+    assert (warning.path, warning.what[:19]) == (partial_path(killed), "it is being written")
     os.kill(recorder.pid, signal.SIGKILL)
     recorder.communicate()
-    killed = tmp_path / "episode_00001.hdf5"
     assert partial_path(killed).exists()
     assert not killed.exists()
+    (warning,) = check_dataset(tmp_path).faults
+    assert "it was never finished" in warning.what
+    (tmp_path / ".other.hdf5.partial").touch()
+    assert remove_leftovers(tmp_path) == [partial_path(killed)]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        ".other.hdf5.partial",
+        "episode_00000.hdf5",
+    ]
     (whole,) = open_dataset(tmp_path)
     assert (whole.path.name, whole.num_samples) == ("episode_00000.hdf5", 40)
     assert len(whole.frames("head")) == 40

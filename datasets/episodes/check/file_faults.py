@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ttm.datasets.access.leftovers import is_written_in
 from ttm.datasets.check.fault import Fault
 from ttm.datasets.episode_dataset import spec_difference
 from ttm.datasets.episode_file import read_masks
+from ttm.policy.files import PARTIAL_SUFFIX
 from ttm.policy.spec import PolicySpec
 
 
@@ -48,12 +50,16 @@ def file_faults(
 def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
     """Find recordings that were never finished, in the folders of the files."""
     for folder in sorted({file.parent for file in files}):
-        for partial in sorted(folder.glob(".*.partial")):
-            what = (
-                "an episode that was never finished: it is being recorded, "
-                "or its recorder was killed"
-            )
-            remedy = "delete it if no recorder is running"
+        partials = sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
+        if not partials:
+            continue
+        if is_written_in(folder):
+            what = "it is being written, or was left by a program that was killed"
+            remedy = "check again when nobody writes in this folder"
+        else:
+            what = "it was never finished: the program that wrote it was killed"
+            remedy = "delete it, or start a recorder, which deletes its own"
+        for partial in partials:
             yield Fault(partial, None, None, what, remedy, is_warning=True)
 
 

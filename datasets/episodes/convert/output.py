@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
+from ttm.datasets.access.leftovers import writing_in
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
 from ttm.policy.files import flush_to_disk, partial_path, publish_partial
@@ -29,9 +30,10 @@ def write_whole(
     partial = partial_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)
-        write(partial)
-        _publish(target)
+        with writing_in(target.parent):
+            _remove(partial)
+            write(partial)
+            _publish(target)
     except OSError as error:
         raise UserError(
             f"cannot write {target} ({one_line(error.strerror or error)}); is there space, and may you write?"

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ttm.datasets.access.leftovers import writing_in
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.storage import outside_fault
 from ttm.datasets.episode_file import READ_ERRORS, damaged, demo_group, open_file, read_masks
@@ -89,11 +90,12 @@ def _replacing(path: Path) -> Iterator[Path]:
             f"{path}: writing it anew takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
             "free; make space"
         )
-    try:
-        yield partial
-        publish_partial(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing_in(path.parent):
+        try:
+            yield partial
+            publish_partial(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _copy_data(source: Any, target: Any, name: str, copy_demo: CopyDemo) -> None:

@@ -224,6 +224,7 @@ def test_an_unfinished_recording_is_a_warning(tmp_path, record):
     report = check_dataset(tmp_path)
     assert (report.num_errors, report.num_warnings) == (0, 1)
     assert "never finished" in report.faults[0].what
+    assert "start a recorder" in report.faults[0].remedy
 
 
 def test_a_broken_first_demo_does_not_hide_the_others(tmp_path):

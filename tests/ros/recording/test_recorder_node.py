@@ -195,6 +195,8 @@ def require_equal(episode: EpisodeReader, collected: EpisodeReader, ticks: int) 
 def test_discard_undo_and_the_life_cycle(
     start_node: Any, teleoperator: Teleoperator, tmp_path: Path
 ) -> None:
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "recorded" / ".episode_00000.hdf5.partial").write_bytes(b"of a killed recorder")
     start_both(start_node, tmp_path / "recorded")
     stamp_ns = drive(teleoperator, 3, 0)
     assert teleoperator.call("undo") == (
@@ -205,7 +207,8 @@ def test_discard_undo_and_the_life_cycle(
     stamp_ns = drive(teleoperator, 2, stamp_ns)
     teleoperator.call("stop", SetBool, data=False)
     teleoperator.wait(lambda: teleoperator.status["episodes"] == 1, "the episode")
-    assert [each.success for each in open_dataset(tmp_path / "recorded")] == [False]
+    (episode,) = open_dataset(tmp_path / "recorded")
+    assert (episode.path.name, episode.success) == ("episode_00000.hdf5", False)
     assert teleoperator.call("undo")[0]
     assert not list((tmp_path / "recorded").glob("*.hdf5"))
     drive(teleoperator, 2, stamp_ns)

@@ -11,7 +11,7 @@ from ttm_policy.teleop.source import Wish
 class Hand:
     """A source that does what the test says."""
 
-    timeout_s, problem = 0.3, ""
+    timeout_s, problem, unheard = 0.3, "", ""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -26,7 +26,7 @@ from ttm_policy.teleop.teleop_session import TeleopSession
 class Hand:
     """A source that does what the test says."""
 
-    name, timeout_s, problem = "hand", 60.0, ""
+    name, timeout_s, problem, unheard = "hand", 60.0, "", ""
 
     def __init__(self) -> None:
         self.wanted: np.ndarray | None = None

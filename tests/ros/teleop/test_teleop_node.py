@@ -40,7 +40,7 @@ class Person:
         robot._clock.publish(Clock(clock=ns_to_stamp(robot.time_ns)))
         if self.holds:
             buttons = [0] * 5 + [int(dead_man)]
-            self._joy.publish(Joy(axes=[0.0, stick], buttons=buttons))
+            self._joy.publish(Joy(axes=[0.0, stick] + [0.0] * 6, buttons=buttons))
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             robot._executor.spin_once(timeout_sec=0.01)

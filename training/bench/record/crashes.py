@@ -93,25 +93,29 @@ class Run:
 
 
 def run_kills(options: BenchRecordOptions, report: Report) -> int:
-    """Kill the recorder at random moments, and return 1 if more than the episodes in hand is lost."""
-    random, most = np.random.default_rng(options.seed), 0
+    """Kill the recorder at random moments.
+
+    Returns 1 if more than the episodes in hand is lost, or a recorder leaves what the one before it left.
+    """
+    random = np.random.default_rng(options.seed)
+    left: list[int] = []
     with _recording(options, endless_after=0) as run:
         for number in range(options.kills):
             if number:
                 run.start_again()
-            partial = run.files(".*.partial")
             run.wait_for_an_episode()
             time.sleep(random.uniform(0, 2 * (options.episode_s + MAX_DELAY_S)))
             run.kill()
-            most = max(most, len(run.files(".*.partial") - partial))
-        figures = {"kills": options.kills, "most_at_once": most, **run.figures()}
+            left.append(len(run.files(".*.partial")))
+        found = {"kills": options.kills, "in_hand": sum(map(bool, left)), "most_at_once": max(left)}
+        figures = {**found, **run.figures()}
     report.text(
-        "{kills} kills, {partial} of them with an episode in hand, never more than {most_at_once} at once: "
+        "{kills} kills, {in_hand} of them with an episode in hand, never more than {most_at_once} at once: "
         "{whole} whole episodes, {damaged} damaged, {lost} lost after they were saved".format(
             **figures
         )
     )
-    return _end(report, figures, most > 1)
+    return _end(report, figures, max(left) > 1)
 
 
 def run_fill(options: BenchRecordOptions, report: Report) -> int:

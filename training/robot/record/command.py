@@ -69,6 +69,7 @@ class RecordCommand(_AllOptions):
       ttm record --sim --out demos
       ttm record --contract my_robot.yaml --rate-hz 10 --web --out my_episodes
       ttm record --contract my_robot.yaml --rate-hz 10 --teleop gamepad --out my_episodes
+      ttm record --contract my_robot.yaml --rate-hz 10 --teleop leader --controls leader.yaml --out taught
       ttm record --contract my_robot.yaml --spec runs/mine/best.safetensors --out more_episodes
     """
 

@@ -51,6 +51,7 @@ def test_what_is_not_named_follows_from_the_contract(cockpit: Cockpit, tmp_path:
         ("pose: {turn_scale: fast}", "turn_scale 'fast'; give a number"),
         ("pose: {clutch: 4}", "clutch 4; give a button such as button 4, or a topic"),
         ("pose: {clutch: axis 4}", "clutch 'axis 4'; give a button"),
+        ("pose: {clutch: button4}", "clutch 'button4'; give a button such as button 4, or a topic"),
         ("pose: {clutch: hand-clutch}", "clutch 'hand-clutch'; give a button"),
         ("pose: {axes: [x, y]}", "axes ['x', 'y']; give x, y and z once each"),
         ("pose: {axes: [x, -x, z]}", "give x, y and z once each"),

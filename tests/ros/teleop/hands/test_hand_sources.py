@@ -15,6 +15,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.robot_contract import ActionSink, Field
 from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.controls import ControlMap
 from ttm_policy.teleop.hands.hand_source import HandSource
 from ttm_policy.teleop.hands.leader_arm import LeaderArm, default_leader
 from ttm_policy.teleop.hands.pose_hand import PoseHand, default_pose
@@ -29,6 +30,8 @@ class NoNode:
 
     def create_subscription(self, *_: Any) -> None: ...
     def destroy_subscription(self, _: None) -> None: ...
+    def resolve_topic_name(self, name: str) -> str:
+        return f"/left/{name}"
 
 
 def pose(
@@ -183,7 +186,7 @@ def arm(*angles: float, names: tuple[str, ...] = JOINTS) -> JointState:
 
 
 def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints: Cockpit) -> None:
-    hand = replace(default_leader(two_joints), scale=2.0, joints={"elbow": "leader_elbow"})
+    hand = replace(default_leader(two_joints), scale=2.0, joints={"elbow": "-leader_elbow"})
     names = ("other", "leader_elbow", "shoulder")
     leader = LeaderArm(node, two_joints, hand)
 
@@ -199,7 +202,7 @@ def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints
     assert np.isnan(hold(9, 1.0, -1.0)).all(), "it is not known yet where the robot is"
     two_joints.goals.values = np.array([0.5, 0.2], np.float32)
     assert hold(9, 1.0, -1.0) == pytest.approx([0.5, 0.2])
-    assert hold(9, 1.1, -1.2) == pytest.approx([0.5 - 2 * 0.2 / 0.5, 0.2 + 2 * 0.1])
+    assert hold(9, 1.1, -1.2) == pytest.approx([0.5 - 2 * 0.2 / 0.5, 0.2 - 2 * 0.1], abs=1e-6)
     assert hold(9, 1.8, -1.2) is None
     assert leader.problem == "leader arm has jumped by 0.7 rad; press its clutch anew"
     assert hold(9, 1.8, -1.2) is None
@@ -230,6 +233,30 @@ def test_a_clutch_may_be_a_topic_of_its_own(node: Any, cockpit: Cockpit) -> None
     assert hand.wish(1.1) is not None
     hand._clutch._receive(Bool(data=False))
     assert hand.wish(1.1) is None
+
+
+def test_what_was_never_heard_is_told(node: Any, cockpit: Cockpit) -> None:
+    found = default_pose(cockpit)
+    hand = PoseHand(node, cockpit, replace(found, topic="hnad", clutch="hand/clutch"))
+    assert hand.unheard == "; ".join(
+        f"nothing has come from /left/{topic} yet; is it published?"
+        for topic in (
+            "hnad (geometry_msgs/PoseStamped)",
+            "hand/clutch (std_msgs/Bool)",
+            "joy (sensor_msgs/Joy)",
+        )
+    )
+    hand.take(pose(), 1.0)
+    hand._clutch._receive(Bool(data=False))
+    hand._pad._receive(Joy(axes=[0.0] * 8, buttons=[0] * 4))
+    assert hand.unheard == (
+        "/left/joy has 8 axes and 4 buttons, but the controls name button 5, button 4"
+    )
+    without = replace(found, clutch="hand/clutch", controls=ControlMap(()))
+    assert "joy" not in PoseHand(node, cockpit, without).unheard
+    by_button = PoseHand(node, cockpit, replace(without, clutch="button 9"))
+    by_button._pad._receive(Joy(buttons=[0] * 9))
+    assert by_button.unheard.endswith("has 0 axes and 9 buttons, but the controls name button 9")
 
 
 def test_a_silent_joy_ends_what_its_buttons_drive_though_hand_and_clutch_go_on(

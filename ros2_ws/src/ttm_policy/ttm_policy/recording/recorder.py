@@ -16,6 +16,7 @@ from rclpy.node import Node
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from ttm.datasets.access.leftovers import remove_leftovers
 from ttm.policy.errors import UserError
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
@@ -57,8 +58,11 @@ class Recorder:
             values.measured.is_needed,
         )
         self._results: SimpleQueue[Written | Failed] = SimpleQueue()
+        folder = Path(parameters.folder).expanduser()
+        for path in remove_leftovers(folder):
+            node.get_logger().warning(f"deleted {path}: its recorder was killed while it recorded")
         self._sink = EpisodeSink(
-            Path(parameters.folder).expanduser(),
+            folder,
             jpeg_quality=parameters.jpeg_quality or None,
             on_result=self._results.put,
         )

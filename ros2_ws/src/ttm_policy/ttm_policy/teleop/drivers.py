@@ -46,6 +46,11 @@ class Drivers:
             self.problem = self._refusal(list(alive))
         return None if self._driver is None else alive[self._driver.name]
 
+    @property
+    def unheard(self) -> str:
+        """What the controls name and was never heard, or an empty text."""
+        return "; ".join(source.unheard for source in self._sources if source.unheard)
+
     def give_back(self) -> bool:
         """Return whether a person has asked, since the last call, that the policy drives again."""
         asked = [source.gives_back() for source in self._sources]

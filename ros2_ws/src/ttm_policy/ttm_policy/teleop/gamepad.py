@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from typing import Any
 
 from rclpy.node import Node
 from sensor_msgs.msg import Joy
@@ -38,6 +40,23 @@ class JoyState:
         value = float(values[place]) if place < len(values) else 0.0
         return max(-value, 0.0) if kind == "trigger" else value
 
+    def lacks(self, controls: Iterable[str]) -> str:
+        """Return in words which of the controls the gamepad does not have; an empty text for none."""
+        axes, buttons = len(self._message.axes), len(self._message.buttons)
+        missing = [
+            name
+            for name in controls
+            if int(name.partition(" ")[2]) >= (buttons if name.startswith("button") else axes)
+        ]
+        has = f"has {axes} axes and {buttons} buttons"
+        return f"{has}, but the controls name {', '.join(missing)}" if missing else ""
+
+
+def nothing_from(node: Node, topic: str, kind: Any) -> str:
+    """Return in words that no message of a topic has come."""
+    type_name = f"{kind.__module__.partition('.')[0]}/{kind.__name__}"
+    return f"nothing has come from {node.resolve_topic_name(topic)} ({type_name}) yet; is it published?"
+
 
 class Gamepad:
     """A `Source` that listens to a topic of type `sensor_msgs/Joy`."""
@@ -46,10 +65,25 @@ class Gamepad:
     timeout_s = TIMEOUT_S
     problem = ""
 
-    def __init__(self, controls: Controls, node: Node, topic: str) -> None:
+    def __init__(self, controls: Controls, node: Node, topic: str, clutch: str = "") -> None:
+        """clutch: a button that is needed besides, or an empty text."""
         self._controls, self._node, self.state = controls, node, JoyState()
+        self._topic = topic
+        drives = controls.map.drives
+        named = (clutch, *(name for d in drives for name in (d.plus, d.minus, d.dead_man)))
+        self._needed = list(dict.fromkeys(filter(None, named)))
         self._gives_back = self._was_pressed = False
         self._subscription = node.create_subscription(Joy, topic, self._receive, SENSOR)
+
+    @property
+    def unheard(self) -> str:
+        """That nothing has come from the topic, or which axes and buttons its messages do not have."""
+        if not self._needed:
+            return ""
+        if self.state.heard_s < 0:
+            return nothing_from(self._node, self._topic, Joy)
+        lacks = self.state.lacks(self._needed)
+        return f"{self._node.resolve_topic_name(self._topic)} {lacks}" if lacks else ""
 
     def _receive(self, message: Joy) -> None:
         self.state.take(message, time.monotonic())

@@ -32,7 +32,7 @@ class Keyboard:
 
     name = "keyboard"
     timeout_s = HOLD_S
-    problem = ""
+    problem = unheard = ""
 
     def __init__(
         self,

@@ -49,6 +49,10 @@ class Source(Protocol):
     def problem(self) -> str:
         """Why what the person touches moves nothing; empty if it does, or if silence is the reason."""
 
+    @property
+    def unheard(self) -> str:
+        """What the controls name and was never heard, such as a misspelt topic; empty if nothing."""
+
     def wish(self, now_s: float) -> Wish | None:
         """Return what the person wants at a time on the steady clock, in seconds.
 

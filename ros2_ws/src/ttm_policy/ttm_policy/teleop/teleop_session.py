@@ -21,6 +21,9 @@ from ttm_policy.teleop.policy_output import PolicyOutput
 from ttm_policy.teleop.robot_output import RobotOutput
 from ttm_policy.teleop.source import Source, Vector
 
+UNHEARD_AFTER_S = 3.0
+"""What was never heard is told so long after the start; a publisher may start with the session."""
+
 
 class Output(Protocol):
     """Where the person's wishes go."""
@@ -75,6 +78,9 @@ class TeleopSession:
         )
         self.problem = ""
         """Why the robot does not do what the person wants, or an empty text."""
+        self.unheard = ""
+        """What the controls name and was not heard since the start, or an empty text."""
+        self._begun_s = time.monotonic()
         # On the steady clock, since simulated time may stand still.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer = node.create_timer(PERIOD_S, self.step, clock=steady)
@@ -86,18 +92,23 @@ class TeleopSession:
 
     def step(self) -> None:
         """Send what the driver wants now. This is called at every `PERIOD_S`, and may be between."""
-        before = self.driver, _without_numbers(self.problem)
-        wish = self._drivers.wish(time.monotonic())
+        before = self.driver, _without_numbers(self.problem), self.unheard
+        now_s = time.monotonic()
+        wish = self._drivers.wish(now_s)
         refusal = self._send(wish) if wish is not None else ""
         if wish is None or refusal:
             self._output.rest()
         if self._drivers.give_back():
             self._output.give_back()
         self.problem = refusal or self._drivers.problem or self._output.problem
+        if now_s - self._begun_s >= UNHEARD_AFTER_S:
+            self.unheard = self._drivers.unheard
         problem = _without_numbers(self.problem)
-        if (self.driver, problem) != before:
+        if (self.driver, problem, self.unheard) != before:
             if problem not in ("", before[1]):
                 self._node.get_logger().warning(self.problem)
+            if self.unheard not in ("", before[2]):
+                self._node.get_logger().warning(self.unheard)
             self._on_change()
 
     def _send(self, wish: Vector) -> str:
@@ -124,8 +135,10 @@ class TeleopSession:
 
     def diagnosis(self, name: str) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        level = DiagnosticStatus.WARN if self.problem else DiagnosticStatus.OK
+        is_well = not self.problem and not self.unheard
+        level = DiagnosticStatus.OK if is_well else DiagnosticStatus.WARN
         text = self.problem or (f"{self.driver} drives" if self.driver else "nobody drives")
+        text = f"{text}; {self.unheard}" if self.unheard else text
         return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=text)
 
 

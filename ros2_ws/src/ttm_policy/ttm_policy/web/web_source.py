@@ -16,7 +16,7 @@ class WebSource:
     """
 
     name = "web page"
-    problem = ""
+    problem = unheard = ""
 
     def __init__(self, wheel: Wheel, controls: Controls) -> None:
         self._wheel, self._controls = wheel, controls

@@ -18,6 +18,7 @@ leader:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,7 +66,7 @@ class HandMap:
     rotation: str = ""
     """The part that it turns; empty for none."""
     joints: Mapping[str, str] = field(default_factory=dict)
-    """Joint of the robot -> joint of the leader. Joints that are not named have the same name."""
+    """Joint of the robot -> joint of the leader, or -joint. Joints that are not named have the same name."""
 
     @property
     def matrix(self) -> npt.NDArray[np.float64]:
@@ -121,7 +122,8 @@ def _text(value: Any, where: str) -> str:
 def _clutch(value: Any, where: str) -> str:
     text = value if isinstance(value, str) else ""
     is_button = is_joy(text) and not text.startswith("axis")
-    if is_button or not topic_problem(text):
+    is_misspelt = re.fullmatch(r"(axis|button|trigger)[\W_]?\d+", text, re.IGNORECASE) is not None
+    if is_button or not (is_misspelt or topic_problem(text)):
         return text
     raise UserError(
         f"{where} has clutch {value!r}; give a button such as button 4, or a topic of std_msgs/Bool"

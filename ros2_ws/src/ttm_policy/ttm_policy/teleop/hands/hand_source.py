@@ -12,7 +12,7 @@ from std_msgs.msg import Bool
 from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import Controls, Vector
 from ttm_policy.teleop.controls_file import is_joy
-from ttm_policy.teleop.gamepad import Gamepad
+from ttm_policy.teleop.gamepad import Gamepad, nothing_from
 from ttm_policy.teleop.source import Wish
 
 JOY = "joy"
@@ -26,7 +26,8 @@ class Clutch:
     """The button that connects hand and robot: one of the topic `joy`, or a topic of its own."""
 
     def __init__(self, node: Node, name: str, pad: Gamepad) -> None:
-        self._node, self._button, self._pad = node, name if is_joy(name) else "", pad
+        self._node, self._name, self._pad = node, name, pad
+        self._button = name if is_joy(name) else ""
         self._pressed, self._heard_s = False, -float("inf")
         self._subscription = (
             None if self._button else node.create_subscription(Bool, name, self._receive, SENSOR)
@@ -44,6 +45,12 @@ class Clutch:
     def heard_s(self) -> float:
         """When it was heard last, on the steady clock."""
         return self._pad.state.heard_s if self._button else self._heard_s
+
+    @property
+    def unheard(self) -> str:
+        """That nothing has come from its own topic, or an empty text."""
+        missing = not self._button and self._heard_s < 0
+        return nothing_from(self._node, self._name, Bool) if missing else ""
 
     def close(self) -> None:
         """Destroy the subscription."""
@@ -65,13 +72,20 @@ class HandSource(ABC):
     ) -> None:
         """topic: its type and its name. controls: of the buttons and sticks that drive besides."""
         self.name, self._node, self._controls = name, node, controls
-        self.problem = ""
-        self._pad = Gamepad(controls, node, JOY)
+        self.problem, self._topic = "", topic
+        self._pad = Gamepad(controls, node, JOY, clutch if is_joy(clutch) else "")
         self._clutch = Clutch(node, clutch, self._pad)
         self._heard_s = self._asked_s = -float("inf")
         self._subscription = node.create_subscription(
             *topic, lambda message: self.take(message, time.monotonic()), SENSOR
         )
+
+    @property
+    def unheard(self) -> str:
+        """What of hand, clutch and `joy` was never heard."""
+        kind, topic = self._topic
+        hand = nothing_from(self._node, topic, kind) if self._heard_s < 0 else ""
+        return "; ".join(filter(None, (hand, self._clutch.unheard, self._pad.unheard)))
 
     def take(self, message: Any, now_s: float) -> None:
         """Take a message of the hand that was received at a time on the steady clock."""

@@ -43,8 +43,9 @@ def default_leader(cockpit: Cockpit) -> HandMap:
 def _joints(cockpit: Cockpit, names: Mapping[str, str]) -> list[Joint]:
     """Return all goals of joints but those of two states, which have buttons.
 
-    names: joint of the robot -> joint of the leader, where these differ. Raises `UserError` if there are
-    none, or for a joint that the action has not.
+    names: joint of the robot -> joint of the leader, where these differ, with - before it if it turns the
+    other way. Raises `UserError` if there are none, or for a joint that the action has
+    not.
     """
     spec, found, known = cockpit.spec, [], set()
     for sink in cockpit.contract.actions:
@@ -53,7 +54,9 @@ def _joints(cockpit: Cockpit, names: Mapping[str, str]) -> list[Joint]:
         for place, field in enumerate(fields, where.start):
             if not spec.binary_mask[place]:
                 known.add(field.path)
-                found.append(Joint(place, names.get(field.path, field.path), 1 / field.scale))
+                leader = names.get(field.path, field.path)
+                sign = -1 if leader.startswith("-") else 1
+                found.append(Joint(place, leader.removeprefix("-"), sign / field.scale))
     if unknown := sorted(names.keys() - known):
         raise UserError(
             f"the leader arm drives joint '{unknown[0]}'; the action has: "
