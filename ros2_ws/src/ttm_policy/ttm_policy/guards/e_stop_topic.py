@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from ttm_policy.guards.e_stop import EStop
-from ttm_policy.qos import LATCHED, SENSOR
+from ttm_policy.qos import listen
 
 TOPIC = "e_stop"
 
@@ -19,34 +18,19 @@ TOPIC = "e_stop"
 class EStopTopic:
     """Listens to the emergency stop. `on_change` is called after every message and every re-arming.
 
-    A best-effort subscription receives from every publisher, but not what a latched topic said before.
-    A second one, which is latched, receives that. It is made as soon as there is a latched publisher,
-    since all others would warn that they cannot reach it.
+    It is heard from publishers of any QoS, also from one that is there for a single message. A message
+    is received up to three times, which changes nothing.
     """
 
     def __init__(self, node: Node, e_stop: EStop, on_change: Callable[[], None]):
         self._node, self._e_stop, self._on_change = node, e_stop, on_change
-        self._subscriptions = [node.create_subscription(Bool, TOPIC, self._receive, SENSOR)]
+        self._subscriptions = listen(node, Bool, TOPIC, self._receive)
         self._service = node.create_service(Trigger, "~/rearm", self._rearm)
-        self._publishers = 0
 
     @property
     def problem(self) -> str:
         """Why the robot must not move now, or an empty text."""
-        publishers = self._node.count_publishers(TOPIC)
-        if publishers != self._publishers:
-            self._publishers = publishers
-            self._hear_latched()
-        return self._e_stop.problem(time.monotonic(), publishers)
-
-    def _hear_latched(self) -> None:
-        infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(TOPIC))
-        latched = DurabilityPolicy.TRANSIENT_LOCAL
-        heard = any(s.qos_profile.durability is latched for s in self._subscriptions)
-        if not heard and any(info.qos_profile.durability is latched for info in infos):
-            self._subscriptions.append(
-                self._node.create_subscription(Bool, TOPIC, self._receive, LATCHED)
-            )
+        return self._e_stop.problem(time.monotonic(), self._node.count_publishers(TOPIC))
 
     def _receive(self, message: Bool) -> None:
         self._e_stop.heard(message.data, time.monotonic())
