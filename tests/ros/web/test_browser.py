@@ -123,7 +123,10 @@ def test_recording_and_the_list_of_episodes(
     served: Any, record: Callable[[int], Path], open_page: Callable[[dict[str, Any]], Any]
 ) -> None:
     record(0)
+    served.robot.known = ["nod"]
     page = open_page(DESKTOP)
+    for text in ("nod", "wave"):  # of the simulator, and of the recorded episode
+        page.wait_for_selector(f"#known option[value='{text}']", state="attached")
     served.robot.recorder = {"state": "ready", "instruction": "wave", "ticks": 0}
     page.click("#start")
     served.robot.recorder = {"state": "recording", "instruction": "wave", "ticks": 12}

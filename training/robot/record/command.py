@@ -39,7 +39,8 @@ class _CommandOptions:
     it is in another initial state, none of which `ttm evaluate` uses by itself."""
     teleop: TeleopDevice | None = None
     """Start teleop_node too, by which a person drives the robot: by the keys of this terminal, by a gamepad
-    whose state joy_node of ROS publishes, by the pose of a tracked hand, or by a leader arm."""
+    of this computer or one whose state joy_node of ROS publishes, by the pose of a tracked hand, or by a
+    leader arm."""
     web: bool = False
     """Serve a web page on this machine by which a person drives the robot and records."""
     task: str | None = None

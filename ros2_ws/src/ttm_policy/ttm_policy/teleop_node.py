@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from rclpy.executors import SingleThreadedExecutor
 
 from ttm_policy.declare import read_parameters
+from ttm_policy.joystick import JoyPublisher
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.recording.keys import HELP, Keys
 from ttm_policy.ros_program import run_with_ros
@@ -22,6 +23,7 @@ from ttm_policy.stop_signals import StopSignals
 from ttm_policy.teleop.cockpit import load_cockpit
 from ttm_policy.teleop.devices import make_source
 from ttm_policy.teleop.driving_node import END_WITHIN_S, DrivingNode
+from ttm_policy.teleop.hands.hand_source import JOY
 from ttm_policy.teleop.recorder_calls import RecorderCalls
 from ttm_policy.terminal import raw_terminal
 
@@ -40,6 +42,15 @@ class TeleopNode(DrivingNode):
             parameters,
             lambda cockpit: [make_source(self, cockpit, parameters, self._on_key)],
         )
+        takes_joy = parameters.joystick and parameters.source != "keyboard"
+        self._joystick = JoyPublisher(self, parameters.joystick, JOY) if takes_joy else None
+
+    def close(self) -> None:
+        """Stop the robot, and leave the gamepad."""
+        super().close()
+        if self._joystick is not None:
+            self._joystick.close()
+            self._joystick = None
 
     def _on_key(self, key: str) -> None:
         if key == "q" or self._recorder is not None:

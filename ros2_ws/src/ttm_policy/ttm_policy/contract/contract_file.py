@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -37,7 +38,7 @@ from ttm_policy.contract.robot_contract import (
 from ttm_policy.contract.yaml_file import read_yaml
 
 _NEEDED = frozenset({"robot", "base_frame", "observations", "actions"})
-_OPTIONAL = frozenset({"executed_action", "max_skew_s", "workspace"})
+_OPTIONAL = frozenset({"executed_action", "max_skew_s", "rate_hz", "workspace"})
 
 
 def default_contract() -> Path:
@@ -78,6 +79,7 @@ def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
         _executed(data, file),
         max_skew_s(data, file),
         _workspace(data, file),
+        _rate_hz(data, file),
     )
 
 
@@ -105,6 +107,17 @@ def _executed(data: Mapping[str, Any], file: str) -> VectorSource | None:
         )
     require_type(entry, VECTOR_TYPES, where)
     return _vector(EXECUTED_ACTION, entry, where)
+
+
+def _rate_hz(data: Mapping[str, Any], file: str) -> float | None:
+    if "rate_hz" not in data:
+        return None
+    rate_hz = number(data["rate_hz"], f"{file} has rate_hz")
+    if not 0 < rate_hz < math.inf:
+        raise UserError(
+            f"{file} has rate_hz {rate_hz:g}; give ticks a second above 0, or leave it out"
+        )
+    return rate_hz
 
 
 def _workspace(data: Mapping[str, Any], file: str) -> Workspace | None:

@@ -128,7 +128,7 @@ class RobotContract:
 
     `executed` is the topic on which the robot reports what it did in place of the last command. Without
     it, the command counts as executed. `max_skew_s` is the longest accepted time between the oldest and
-    the newest input of a tick, in seconds.
+    the newest input of a tick, in seconds. `rate_hz` is the control rate, None if the contract names none.
     """
 
     robot: str
@@ -140,6 +140,7 @@ class RobotContract:
     executed: VectorSource | None = None
     max_skew_s: float = math.inf
     workspace: Workspace | None = None
+    rate_hz: float | None = None
 
     @property
     def inputs(self) -> tuple[ImageSource | VectorSource, ...]:
@@ -161,7 +162,7 @@ class RobotContract:
         return None
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
-        """Raise `UserError` unless names, sizes and robot of contract and `spec` agree.
+        """Raise `UserError` unless names, sizes, rate and robot of contract and `spec` agree.
 
         whose: what `spec` belongs to, for the message.
         """
@@ -169,6 +170,11 @@ class RobotContract:
             raise UserError(
                 f"{self.path} describes robot '{self.robot}', but {whose} is for '{spec.robot}'; "
                 f"give the contract of '{spec.robot}', or what was made for '{self.robot}'"
+            )
+        if self.rate_hz not in (None, spec.rate_hz):
+            raise UserError(
+                f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; give "
+                "the same rate, or leave rate_hz out of the contract"
             )
         self._check_names(
             whose,

@@ -79,7 +79,7 @@ def _listen(
         live.finding(
             end_s,
             max_age_s=options.max_age_s,
-            rate_hz=spec.rate_hz if spec else 0.0,
+            rate_hz=spec.rate_hz if spec else contract.rate_hz or 0.0,
             camera=cameras.get(live.source.name),
         )
         for live in inputs

@@ -34,7 +34,8 @@ SpecSource = Annotated[
     ),
 ]
 ControlRate = Annotated[
-    float, Parameter("Ticks a second; 0 for those of the spec.", unit="Hz", minimum=0)
+    float,
+    Parameter("Ticks a second; 0 for those of the contract or the spec.", unit="Hz", minimum=0),
 ]
 BondHeartbeatPeriod = Annotated[
     float,

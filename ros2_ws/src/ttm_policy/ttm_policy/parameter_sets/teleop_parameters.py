@@ -19,10 +19,17 @@ class TeleopParameters(DrivingParameters):
     source: Annotated[
         TeleopDevice,
         Parameter(
-            "What the person drives with. That is the keys of the terminal, a gamepad whose state "
-            "`joy_node` publishes on the topic `joy`, the pose of a tracked hand, or a leader arm."
+            "What the person drives with. That is the keys of the terminal, a gamepad, the pose of a tracked "
+            "hand, or a leader arm."
         ),
     ] = "keyboard"
+    joystick: Annotated[
+        str,
+        Parameter(
+            "Device of a gamepad of this computer, published on the topic `joy` while nobody else publishes "
+            "it, as `joy_node` would. Empty for none."
+        ),
+    ] = "/dev/input/js0"
     controls: Annotated[
         str,
         Parameter(

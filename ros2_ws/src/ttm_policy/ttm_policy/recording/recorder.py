@@ -47,7 +47,7 @@ class Recorder:
         self._contract = load_contract(parameters.contract)
         check_fields(self._contract)
         like = parameters.spec or ("" if parameters.contract else SHIPPED)
-        self._given = read_given_spec(like, parameters.rate_hz)
+        self._given = read_given_spec(like, self._contract, parameters.rate_hz)
         unknown = {source.name: (1, 1) for source in self._contract.images}
         values = self._values(unknown)
         observed = frozenset(source.topic for source in self._contract.inputs)

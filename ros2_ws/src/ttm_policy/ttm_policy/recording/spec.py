@@ -34,11 +34,13 @@ class GivenSpec:
         return spec
 
 
-def read_given_spec(source: str, rate_hz: float) -> GivenSpec:
+def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> GivenSpec:
     """Read what the parameter `spec` names: a checkpoint, a YAML file, episodes, or nothing.
 
-    rate_hz: the control rate; 0 takes that of the source. Raises `UserError` if there is none, or another.
+    rate_hz: the control rate; 0 takes that of the contract, or else of the source. Raises `UserError` if
+    none is known, or the source has another one.
     """
+    rate_hz = rate_hz or contract.rate_hz or 0.0
     whole, file = None, SpecFile()
     if source == SHIPPED or source.endswith(".safetensors"):
         whole = read_checkpoint_spec(checkpoint_path(source))
@@ -48,7 +50,9 @@ def read_given_spec(source: str, rate_hz: float) -> GivenSpec:
         whole = open_dataset(source).spec
     known = file.rate_hz if whole is None else whole.rate_hz
     if known is None and not rate_hz:
-        raise UserError("no control rate is known; set rate_hz, or a spec that has one")
+        raise UserError(
+            "no control rate is known; set rate_hz, write it into the contract, or give a spec that has one"
+        )
     if known is not None and rate_hz not in (0, known):
         raise UserError(
             f"{source} says {known:g} Hz, but the rate is {rate_hz:g}; give the same rate"

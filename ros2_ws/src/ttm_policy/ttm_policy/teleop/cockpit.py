@@ -56,5 +56,6 @@ def load_cockpit(parameters: DrivingParameters) -> Cockpit:
     check_fields(contract)
     like = parameters.spec or ("" if parameters.contract else SHIPPED)
     unknown = {source.name: (1, 1) for source in contract.images}
-    spec = read_given_spec(like, parameters.rate_hz).complete(contract, unknown)
+    given = read_given_spec(like, contract, parameters.rate_hz)
+    spec = given.complete(contract, unknown)
     return Cockpit(contract, spec, parameters.limits, Goals(spec.action_size))

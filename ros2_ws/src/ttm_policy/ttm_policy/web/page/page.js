@@ -122,7 +122,7 @@ function showFacts(data) {
   facts = data;
   $("robot").textContent = facts.robot;
   document.title = `${facts.robot}: drive and record`;
-  $("known").replaceChildren(...facts.instructions.map(text => element("option", {value: text})));
+  offerInstructions();
   choose(Math.min(chosen, Math.max(facts.cameras.length - 1, 0)));
   controls = {};
   const parts = new Map();
@@ -133,6 +133,13 @@ function showFacts(data) {
     element("dt", {}, ...keys.flatMap(key => [element("kbd", {textContent: key}), " "])),
     element("dd", {textContent: label}),
   ]));
+}
+
+let recorded = [];                 // instructions of the episodes in the list
+
+function offerInstructions() {  // those of the simulator, and those that were recorded already
+  const texts = new Set([...facts.instructions, ...recorded].filter(Boolean));
+  $("known").replaceChildren(...[...texts].map(value => element("option", {value})));
 }
 
 // ---- what changes
@@ -333,6 +340,8 @@ $("undo").onclick = () => ask("undo").then(({ok, text}) => { if (ok) { toast(tex
 
 function showEpisodes(list) {
   $("count").textContent = list.length || "";
+  recorded = list.map(episode => episode.instruction);
+  offerInstructions();
   const empty = element("li", {className: "empty", textContent: "Nothing is recorded yet."});
   $("episodes").replaceChildren(...(list.length ? list.map(showEpisode) : [empty]));
 }
