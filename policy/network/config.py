@@ -17,6 +17,7 @@ VisionModel = Literal[
     "efficientnet-b5",
     "efficientnet-b6",
     "efficientnet-b7",
+    "efficientnet-lite0",
     "resnet18",
     "resnet34",
 ]

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ttm.policy.network.config import VisionConfig
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+Pixels = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of the three colours, as portions of white."""
+IMAGENET_PIXELS: Pixels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 GROUP_SIZE = 8
 """Channels per group of GroupNorm. The numbers of channels of the networks are multiples of it."""
 
@@ -53,10 +54,11 @@ class FilmNetwork(nn.Module):
         stem: nn.Module,
         blocks: Sequence[nn.Module],
         channels: Sequence[int],
+        pixels: Pixels = IMAGENET_PIXELS,
     ) -> None:
         """Put FiLM after each of `blocks`, which are called with `drop_connect_rate`.
 
-        channels: the channels that each block returns.
+        channels: the channels that each block returns. pixels: what images are normalised by.
         """
         super().__init__()
         self.drop_connect_rate = config.drop_connect_rate
@@ -66,7 +68,7 @@ class FilmNetwork(nn.Module):
         self.num_channels: int = channels[-1]
         if config.norm == "group":
             _replace_batch_norm(self)
-        for name, values in (("pixel_mean", IMAGENET_MEAN), ("pixel_std", IMAGENET_STD)):
+        for name, values in zip(("pixel_mean", "pixel_std"), pixels, strict=True):
             self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -92,7 +92,7 @@ class FilmResNet(FilmNetwork):
         weights_used = load_network_weights(
             network,
             config,
-            url=IMAGENET_URL + IMAGENET_FILES[config.model],
+            imagenet=lambda: IMAGENET_URL + IMAGENET_FILES[config.model],
             classifier="fc.",
             package="torchvision",
         )

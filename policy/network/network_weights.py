@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -17,12 +17,17 @@ from ttm.policy.network.config import VisionConfig
 
 
 def load_network_weights(
-    network: nn.Module, config: VisionConfig, *, url: str, classifier: str, package: str
+    network: nn.Module,
+    config: VisionConfig,
+    *,
+    imagenet: Callable[[], str],
+    classifier: str,
+    package: str,
 ) -> str:
     """Load the weights that `config.weights` names into a network.
 
-    url: where ImageNet's are. classifier: the prefix of the names of the last layer, which is left
-    out. package: what names the parameters so.
+    imagenet: returns where ImageNet's are, a URL or a file. classifier: the prefix of the names of the
+    last layer, which is left out. package: what names the parameters so.
 
     Returns a text that says which weights were used.
     """
@@ -34,7 +39,7 @@ def load_network_weights(
             f"set norm to 'batch' or weights to 'random'"
         )
     state = (
-        _imagenet_state(config.model, url)
+        _imagenet_state(config.model, imagenet())
         if config.weights == "imagenet"
         else _state_from_file(config.weights)
     )
@@ -63,7 +68,9 @@ def _first_misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> 
 
 
 def _imagenet_state(model: str, url: str) -> dict[str, Tensor]:
-    """Download weights, or take them from torch's cache of such."""
+    """Read weights from a file, download them, or take them from torch's cache of such."""
+    if "://" not in url:
+        return _state_from_file(url)
     try:
         state: dict[str, Tensor] = torch.hub.load_state_dict_from_url(
             url, map_location="cpu", check_hash=True, weights_only=True

@@ -87,9 +87,9 @@ class TrainOptions:
     are those of BC-Z, with FiLM after every block."""
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
     """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, or of
-    torchvision for ResNets, which are downloaded once), or a file with a state dict of that network
-    (.pth, .safetensors). With either of the last two, tiny has the first stages of EfficientNet-B0 at
-    their full width."""
+    torchvision for ResNets, which are downloaded once; of efficientnet-lite0 they are a package, the
+    extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With either of the
+    last two, tiny has the first stages of EfficientNet-B0 at their full width."""
     core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
     core_options: tuple[str, ...] = ()
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
