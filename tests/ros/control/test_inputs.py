@@ -90,6 +90,21 @@ def test_a_damaged_image_in_lockstep_is_refused_once(
     assert inputs.complete_stamp_ns() == STAMP_NS
 
 
+def test_a_tick_that_waits_for_a_frame_outlives_a_reset(
+    topics: Topics, observations: list[Any]
+) -> None:
+    """At each message it is asked for the frames, and after a reset they come one after the other."""
+    asked: list[dict[str, int]] = []
+    inputs = Inputs(
+        topics, CONTRACT, SPEC, lockstep=False, on_message=lambda: asked.append(inputs.frames())
+    )
+    _send(topics, observations[0])
+    inputs.forget()
+    assert inputs.frames() == {"head": -1, "wrist": -1}
+    _send(topics, observations[0])
+    assert inputs.frames() == asked[-1] == {"head": STAMP_NS, "wrist": STAMP_NS}
+
+
 def test_joints_of_several_publishers_wait_for_each_other() -> None:
     """On a busy computer the messages of both come before the node takes one, again and again."""
     rclpy.init()

@@ -39,6 +39,7 @@ def _seen(
 
 def test_a_frame_enters_the_memory_once(loop: ControlLoop, observations: list[Any]) -> None:
     seen = observations[0]
+    assert loop.lacks_frame({"head": -1}, 10.0, 10.0)  # which has sent none yet
     assert loop.step(_seen(seen, 10.0, head=10.0, wrist=10.0), 10.0) is not None
     assert loop.step(_seen(seen, 10.2, head=10.2, wrist=10.0), 10.2) is None
     assert (loop.state, loop.runner.tick) == (

@@ -143,11 +143,14 @@ class Inputs:
         }
 
     def frames(self) -> dict[str, int]:
-        """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame."""
+        """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame.
+
+        It is -1, older than any other, for a camera of which nothing was received yet.
+        """
         if self.lockstep:  # there, every observation has a new stamp
             return {}
         return {
-            source.name: self._stamp_ns(source)
+            source.name: self._stamp_ns(source) if source.name in self._newest else -1
             for source in self._sources.values()
             if isinstance(source, ImageSource) and not source.repeat
         }
