@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets.convert.convert import convert_dataset
+from ttm.datasets.convert.facts import EPISODES, SPEC
+from ttm.datasets.convert.options import ConvertOptions
 from ttm.policy.errors import UserError
 from ttm.policy.run.runner import PolicyRunner
 
@@ -64,6 +68,34 @@ def test_a_checkpoint_says_how_bare_files_are_read(
         steps=1,
     )
     assert second.run() == 0
+
+
+def test_lerobots_data_train_to_the_same_losses_as_the_same_episodes_in_hdf5(
+    command: Any, robosuite_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In version 3.0 without loss, with nothing beside it that LeRobot's own writer would not write."""
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("av")
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
+    lossless = ConvertOptions(video_codec="none")
+    convert_dataset(robosuite_file, tmp_path / "lerobot", to="lerobot", options=lossless)
+    for name in (SPEC, EPISODES):
+        (tmp_path / "lerobot" / "meta" / name).unlink(missing_ok=True)
+    convert_dataset(tmp_path / "lerobot", tmp_path / "ours")
+
+    def losses(data: Path) -> tuple[list[str], Any]:
+        training = command(
+            data=(str(data),), out=tmp_path / f"run_{data.stem}", steps=3, logger=("csv",)
+        )
+        assert training.run() == 0
+        with (training.out / "csv" / "version_0" / "metrics.csv").open() as file:
+            steps = [row["train/loss"] for row in csv.DictReader(file) if row["train/loss"]]
+        result = json.loads((training.out / "result.json").read_text())
+        return steps, [result[split]["policy"] for split in ("training", "validation")]
+
+    theirs = losses(robosuite_file)
+    assert len(theirs[0]) == 3
+    assert losses(tmp_path / "ours") == theirs
 
 
 def test_no_copy_of_a_held_out_episode_is_trained_on(
