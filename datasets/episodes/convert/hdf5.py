@@ -30,12 +30,20 @@ FRAMES_A_READ = 16
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open a file, a folder of files, or a glob, as `open_dataset` does."""
     episodes = open_dataset(path, choices=options.choices)
-    rounding = survey_actions((_stored_actions(episode) for episode in episodes), str(path))[1]
+    return source_of(episodes, str(path), has_spec=options.choices.changes_spec)
+
+
+def source_of(episodes: EpisodeDataset, where: str, *, has_spec: bool = False) -> Source:
+    """Return opened episodes as what is converted.
+
+    where: their path, for messages. has_spec: whether their spec was given, and not inferred.
+    """
+    rounding = survey_actions((_stored_actions(episode) for episode in episodes), where)[1]
     return Source(
         spec=episodes.spec,
         num_episodes=len(episodes),
         recordings=lambda: (recording_of(episode) for episode in episodes),
-        has_own_spec=has_own_spec(episodes) or options.choices.changes_spec,
+        has_own_spec=has_spec or has_own_spec(episodes),
         notes=tuple(filter(None, [episodes.note, *rounding, _left_out(episodes)])),
     )
 

@@ -1,1 +1,1 @@
-"""`ttm data bags`: recorded bags to episodes, by the ROS package in a process of its own."""
+"""`ttm data bags`: recorded bags to episodes and back, by the ROS package in a process of its own."""

@@ -1,4 +1,4 @@
-"""Starts the conversion of bags, which needs the ROS package, as a process."""
+"""Starts the conversion of bags, or to bags, which needs the ROS package, as a process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,22 @@ def run_conversion(options: Mapping[str, Any]) -> int:
     Raises `UserError` if ROS or the package that reads bags are missing.
     """
     require_above_0({"--rate-hz": options["rate_hz"]})
+    _require_rosbags()
+    return run_program("bags.convert_bags", options)
+
+
+def run_writing(options: Mapping[str, Any]) -> int:
+    """Run `ttm_policy.bags.write_bags` with its options, and return the exit code.
+
+    Raises `UserError` if ROS or the package that writes bags are missing.
+    """
+    _require_rosbags()
+    return run_program("bags.write_bags", options)
+
+
+def _require_rosbags() -> None:
     if find_spec("rosbags") is None:
         raise UserError(
-            'rosbags is missing, which reads bags; run: pip install "ttm-policy-stack[convert]"'
+            "rosbags is missing, which reads and writes bags; "
+            'run: pip install "ttm-policy-stack[convert]"'
         )
-    return run_program("bags.convert_bags", options)

@@ -1,1 +1,1 @@
-"""Converts recorded bags (rosbag2) to episodes, by the robot's contract."""
+"""Converts recorded bags (rosbag2) to episodes and back, by the robot's contract."""

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
+from std_msgs.msg import String
 
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
+from ttm_policy.bags.bag_facts import read_custom_data
 from ttm_policy.contract.conversions import MESSAGE_TYPES
 from ttm_policy.recording.stamps import header_ns
 
@@ -29,18 +31,27 @@ class BagFile:
         The bag's folder, with `metadata.yaml`.
     types
         Topic of the contract -> the message types that it may have.
+    extra
+        Topic -> message type of what is read as well from bags that `write_bags` has written.
     """
 
-    def __init__(self, path: Path, types: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
+    ) -> None:
         self.path = path
         with _damage_told(path):
             self._reader = Reader(path)
             self._reader.open()
+        custom = self._reader.storage.metadata.custom
+        self.facts, self.spec = read_custom_data(custom, path)
+        """What the bag says of its episode, and the spec; None where it does not."""
         found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
         self._names = {topic: _find(topic, found, path) for topic in types}
+        if self.facts is not None:
+            self._names |= {topic: f"/{topic}" for topic in extra if f"/{topic}" in found}
         self.types = {topic: found[name] for topic, name in self._names.items()}
         for topic, kind in self.types.items():
-            if kind not in types[topic]:
+            if kind not in types.get(topic, (kind,)):
                 raise UserError(
                     f"{path}: topic '{topic}' has messages of {kind}, the contract says "
                     f"{' or '.join(types[topic])}; give the contract of the recorded robot"
@@ -66,6 +77,19 @@ class BagFile:
             count[topic] += 1
             if count[topic] in wanted[topic]:
                 yield topic, count[topic], self._message(topic, count[topic], data)
+
+    def texts(self, topic: str) -> set[str]:
+        """Return the different texts of a `std_msgs/String` topic, in any namespace; none without it."""
+        connections = [
+            each
+            for each in self._reader.connections
+            if each.topic.endswith(f"/{topic}") and each.msgtype == "std_msgs/msg/String"
+        ]
+        if not connections:  # the reader takes none for all
+            return set()
+        with _damage_told(self.path):
+            found = self._reader.messages(connections=connections)
+            return {deserialize_message(bytes(data), String).data for _, _, data in found}
 
     def close(self) -> None:
         """Close the bag's files."""

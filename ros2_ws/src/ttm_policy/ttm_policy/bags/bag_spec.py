@@ -16,17 +16,18 @@ from ttm_policy.recording.tick_values import image_size
 def spec_of_bag(
     bag: BagFile, contract: RobotContract, rate_hz: float, spec_file: str | None
 ) -> PolicySpec:
-    """Return the spec of the episodes that bags of a contract become.
+    """Return the spec of the episodes that bags of a contract become, at the control rate.
 
-    Cameras have the size of their first image. What a spec file says of robot and cameras must be what
+    Without a spec file, it is that of the bag if it carries one. Otherwise,
+    cameras have the size of their first image. What a spec file says of robot and cameras must be what
     the contract says, and images are taken as they are. Parts of the action are those of the spec file, or
     else one for each entry of the contract, with a value for each field; a `std_msgs/Bool` is binary.
     """
+    if spec_file is None and bag.spec is not None:
+        _require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
+        return bag.spec
     given = SpecFile() if spec_file is None else read_spec_file(Path(spec_file))
-    if given.rate_hz not in (None, rate_hz):
-        raise UserError(
-            f"{spec_file} says {given.rate_hz:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
-        )
+    _require_rate(given.rate_hz, rate_hz, str(spec_file))
     _require_fit(given, contract, spec_file)
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
     for source in contract.images:
@@ -36,6 +37,13 @@ def spec_of_bag(
             )
     sizes = {source.name: image_size(first[source.topic]) for source in contract.images}
     return spec_of_contract(contract, given, rate_hz, sizes)
+
+
+def _require_rate(theirs: float | None, rate_hz: float, where: str) -> None:
+    if theirs not in (None, rate_hz):
+        raise UserError(
+            f"{where} says {theirs:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
+        )
 
 
 def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str | None) -> None:

@@ -19,10 +19,12 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_file import BagFile
 from ttm_policy.bags.bag_spec import spec_of_bag
+from ttm_policy.bags.bag_topics import INSTRUCTION_TOPIC
 from ttm_policy.bags.ticks import find_ticks, users_of
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.contract.robot_contract import RobotContract
+from ttm_policy.inputs.person_command import DRIVER_TOPIC
 from ttm_policy.recording.episode_rows import EpisodeRows
 from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.tick_values import JointTopics, TickValues
@@ -35,8 +37,8 @@ class BagOptions:
     source: str
     out: str
     contract: str
-    rate_hz: float
-    instruction: str
+    rate_hz: float | None = None
+    instruction: str | None = None
     spec: str | None = None
     overwrite: bool = False
 
@@ -50,15 +52,16 @@ def convert_bags(options: BagOptions) -> int:
     check_fields(contract)
     bags, out = find_bags(Path(options.source)), Path(options.out)
     with closing(_open(bags[0], contract)) as first:
-        spec = spec_of_bag(first, contract, options.rate_hz, options.spec)
+        spec = spec_of_bag(first, contract, _rate_hz(first, options), options.spec)
     contract.check(spec, whose="the spec of the bags")
 
     def write(folder: Path) -> None:
         folder.mkdir()
         for number, path in enumerate(track(bags, "converting")):
             with closing(_open(path, contract)) as bag:
+                _require_same(bag, spec, options)
                 file = folder / f"episode_{number:05d}.hdf5"
-                _write_episode(bag, contract, spec, file, options.instruction)
+                _write_episode(bag, contract, spec, file, _instruction(bag, options))
 
     write_whole(out, write, contents=("episode_*.hdf5",), overwrite=options.overwrite)
     return len(bags)
@@ -78,7 +81,38 @@ def _open(path: Path, contract: RobotContract) -> BagFile:
     for sink in (each for each in contract.actions if not each.measured):
         plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
         types[sink.topic] = (sink.type, "geometry_msgs/Twist") if plain else (sink.type,)
-    return BagFile(path, types)
+    return BagFile(path, types, extra={DRIVER_TOPIC: "std_msgs/String"})
+
+
+def _rate_hz(bag: BagFile, options: BagOptions) -> float:
+    if options.rate_hz is not None:
+        return options.rate_hz
+    if bag.facts is None:
+        raise UserError(f"{bag.path} does not say its control rate; give it by --rate-hz")
+    return bag.facts.rate_hz
+
+
+def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:
+    """Raise `UserError` if a bag says that it is of another rate or spec than the first one."""
+    if options.spec is None and bag.spec not in (None, spec):
+        raise UserError(
+            f"{bag.path} is of another spec than the bags before it; convert it by itself, or give --spec"
+        )
+    if bag.facts is not None and bag.facts.rate_hz != spec.rate_hz:
+        raise UserError(
+            f"{bag.path} says {bag.facts.rate_hz:g} Hz, others {spec.rate_hz:g} Hz; convert it by itself"
+        )
+
+
+def _instruction(bag: BagFile, options: BagOptions) -> str:
+    """Return what --instruction says, or else the bag on the topic `instruction`."""
+    if options.instruction is not None:
+        return options.instruction
+    texts = bag.texts(INSTRUCTION_TOPIC) - {""}
+    if len(texts) > 1 or not (texts or bag.facts):
+        told = "several instructions" if texts else f"no topic '{INSTRUCTION_TOPIC}' with a text"
+        raise UserError(f"{bag.path} has {told}; give --instruction, which holds for all bags")
+    return texts.pop() if texts else ""
 
 
 def _write_episode(
@@ -86,13 +120,21 @@ def _write_episode(
 ) -> None:
     commanded = {sink.topic for sink in contract.actions}
     sinks = {topic: kind for topic, kind in bag.types.items() if topic in commanded}
+    facts = bag.facts
     stamped = "geometry_msgs/Twist" not in sinks.values()
     values = TickValues(contract, spec, cmd_vel_stamped=stamped)
     stamps = bag.stamps()
     observed = {source.topic for source in contract.inputs}
     measured = values.measured.is_needed
     ticks = find_ticks(
-        stamps, observed, sinks, values.moving, spec.rate_hz, bag.path, measured=measured
+        stamps,
+        observed,
+        bag.types.keys() & {*sinks, DRIVER_TOPIC},
+        values.moving,
+        spec.rate_hz,
+        bag.path,
+        measured=measured,
+        first_tick_ns=None if facts is None else facts.first_tick_ns,
     )
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
@@ -101,7 +143,16 @@ def _write_episode(
         for tick in _with_messages(bag, ticks, joints, everything):
             rows.add(tick)
         rows.end(len(ticks) - measured)
-        writer.finish(instruction=instruction, split=None)
+        if facts is None:
+            writer.finish(instruction=instruction, split=None)
+        else:
+            writer.finish(
+                instruction=instruction,
+                task=facts.task,
+                success=facts.success,
+                seed=facts.seed,
+                split=facts.split,
+            )
 
 
 def _with_messages(

@@ -20,12 +20,14 @@ def find_ticks(
     path: Path,
     *,
     measured: bool = False,
+    first_tick_ns: int | None = None,
 ) -> list[Tick[int]]:
     """Match messages to ticks; return the numbers of the messages of each tick.
 
     stamps: topic -> stamps in ns, in the order of recording. moving: the commands that move the
     robot by velocity. measured: whether actions are measured, and need no command; the last tick then only
-    measures the one before. Raises `UserError` if a topic has no message, or there is no whole tick.
+    measures the one before. first_tick_ns: when the first tick begins; None for when every
+    topic was seen. Raises `UserError` if a topic has no message, or there is no whole tick.
     """
     matcher = TickMatcher[int](observed, commands, moving, rate_hz, measured=measured)
     for topic, values in stamps.items():
@@ -33,6 +35,8 @@ def find_ticks(
             matcher.add(topic, stamp_ns, number)
     for topic in matcher.unseen:
         raise UserError(f"{path}: topic '{topic}' has no message; record it with the others")
+    if first_tick_ns is not None:
+        matcher.begin_at(first_tick_ns)
     if not measured and not any(len(stamps[topic]) for topic in commands):
         raise UserError(f"{path} has no command of the contract; nothing can be learned from it")
     try:

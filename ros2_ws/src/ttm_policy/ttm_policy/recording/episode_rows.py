@@ -41,7 +41,7 @@ class EpisodeRows:
         self._write(self._values.executed(tick), observation or {})
         action = self._values.action(tick)
         intervention = self._values.intervention(tick)
-        self._waiting = observation or {}, action, tick.captured_ns / 1e9, intervention
+        self._waiting = observation or {}, action, tick.captured_ns / 1_000_000_000, intervention
 
     def end(self, num_ticks: int) -> int:
         """Write the last tick, keep the first `num_ticks` that were added, and return how many are left.

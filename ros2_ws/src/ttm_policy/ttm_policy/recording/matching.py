@@ -117,6 +117,11 @@ class TickMatcher(Generic[Message]):
             return self._last_command_ns
         return None if self.unseen else min(t.newest_ns for t in self._observed.values())
 
+    def begin_at(self, first_ns: int) -> None:
+        """Let the first tick begin then, if every topic was seen until then."""
+        if self.start_ns is not None:
+            self._first_ns = max(first_ns, self.start_ns)
+
     def ticks(self, until_ns: int) -> Iterator[Tick[Message]]:
         """Yield the ticks that end until then, also those after the last command.
 

@@ -25,12 +25,13 @@ def stamps_ns(episode: EpisodeReader) -> npt.NDArray[np.int64]:
     times_s = capture_times_s(episode)
     if times_s[0] < FIRST_S:
         times_s = times_s - times_s[0] + FIRST_S
-    stamps = np.round(times_s * 1e9).astype(np.int64)
+    seconds, fractions = np.divmod(times_s, 1.0)
+    stamps = seconds.astype(np.int64) * 1_000_000_000 + np.round(fractions * 1e9).astype(np.int64)
     problems = [f"tick {n + 1} is not later than the one before" for n in _backward(stamps)]
     if times_s[-1] >= LATEST_S:
         problems.append("its times end after the year 2038")
     if problems:
-        raise UserError(f"{episode.path}: {problems[0]}; mend its timestamps, or play it as a film")
+        raise UserError(f"{episode.path}: {problems[0]}; mend its timestamps; a film needs none")
     return stamps
 
 

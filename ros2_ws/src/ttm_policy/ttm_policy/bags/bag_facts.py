@@ -1,0 +1,58 @@
+"""What a bag says of its episode beside its messages, in the custom data of its `metadata.yaml`.
+
+Bags that were recorded say nothing. Other programs, such as `ros2 bag`, take no notice of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+
+SPEC, EPISODE = "ttm_spec", "ttm_episode"
+"""The names in the custom data: the `PolicySpec`, and the JSON of `BagFacts`."""
+
+
+@dataclass(frozen=True)
+class BagFacts:
+    """Facts about the episode in a bag."""
+
+    rate_hz: float
+    """The control rate."""
+    first_tick_ns: int
+    """When the first tick begins. Others follow at the rate."""
+    task: str = ""
+    success: bool | None = None
+    seed: int | None = None
+    split: Literal["train", "valid"] | None = None
+    """The mask that names the episode."""
+
+
+def custom_data(facts: BagFacts, spec: PolicySpec | None) -> dict[str, str]:
+    """Return facts and spec as the custom data of a bag."""
+    data = {EPISODE: json.dumps(asdict(facts), ensure_ascii=False)}
+    return data if spec is None else data | {SPEC: spec.to_json()}
+
+
+def read_custom_data(
+    custom: Mapping[str, str] | None, path: Path
+) -> tuple[BagFacts | None, PolicySpec | None]:
+    """Return the facts and the spec that the custom data of a bag hold; None for what they lack.
+
+    Raises `UserError` with the bag's path if they are damaged.
+    """
+    custom = custom or {}
+    try:
+        facts = BagFacts(**json.loads(custom[EPISODE])) if EPISODE in custom else None
+        spec = PolicySpec.from_json(custom[SPEC]) if SPEC in custom else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path}: {EPISODE} or {SPEC} in the custom_data of metadata.yaml is damaged ({error}); "
+            "copy the bag again, or delete both to do without"
+        ) from error
+    return facts, spec
