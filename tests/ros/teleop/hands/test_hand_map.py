@@ -30,6 +30,9 @@ def test_what_is_printed_is_read_as_it_is(cockpit: Cockpit, tmp_path: Path) -> N
     file.write_text(print_hand(leader, "leader", SPEC))
     assert read_hand(str(file), "leader", replace(leader, joints={}), SPEC) == leader
     assert read_hand(str(file), "pose", default, SPEC) == default
+    without = replace(leader, controls=replace(default.controls, drives=()))
+    file.write_text(print_hand(without, "leader", SPEC))
+    assert read_hand(str(file), "leader", leader, SPEC) == without
     np.testing.assert_array_equal(changed.matrix @ [1, 2, 3], [-3, -1, 2])
 
 

@@ -239,7 +239,7 @@ def test_what_was_never_heard_is_told(node: Any, cockpit: Cockpit) -> None:
     found = default_pose(cockpit)
     hand = PoseHand(node, cockpit, replace(found, topic="hnad", clutch="hand/clutch"))
     assert hand.unheard == "; ".join(
-        f"nothing has come from /left/{topic} yet; is it published?"
+        f"nothing has come from /left/{topic} yet: check its name and publisher"
         for topic in (
             "hnad (geometry_msgs/PoseStamped)",
             "hand/clutch (std_msgs/Bool)",

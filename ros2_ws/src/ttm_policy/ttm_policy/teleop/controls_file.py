@@ -59,7 +59,7 @@ def print_controls(controls: ControlMap, device: str, spec: PolicySpec) -> str:
     units = {part.name: part.unit for part in spec.actions}
     lines = [f"{device}:", f"  gives_back: {_quoted(controls.gives_back)}"]
     lines += [f"  dead_zone: {controls.dead_zone:g}"] if controls.dead_zone else []
-    lines += ["  drives:"]
+    lines += ["  drives:" if controls.drives else "  drives: []"]
     for drive in controls.drives:
         named = {"plus": drive.plus, "minus": drive.minus, "dead_man": drive.dead_man}
         given = [f"{key}: {_quoted(name)}" for key, name in named.items() if name]

@@ -55,7 +55,8 @@ class JoyState:
 def nothing_from(node: Node, topic: str, kind: Any) -> str:
     """Return in words that no message of a topic has come."""
     type_name = f"{kind.__module__.partition('.')[0]}/{kind.__name__}"
-    return f"nothing has come from {node.resolve_topic_name(topic)} ({type_name}) yet; is it published?"
+    name = f"{node.resolve_topic_name(topic)} ({type_name})"
+    return f"nothing has come from {name} yet: check its name and publisher"
 
 
 class Gamepad:

@@ -105,8 +105,7 @@ def print_hand(hand: HandMap, device: Hand, spec: PolicySpec) -> str:
         lines += [f"  {key}: {part}" for key, part in _parts(hand).items() if part]
     elif hand.joints:
         lines += [f"  joints: {{{', '.join(f'{a}: {b}' for a, b in hand.joints.items())}}}"]
-    drives = print_controls(hand.controls, device, spec).splitlines()[1:]
-    return "\n".join(lines + (drives if hand.controls.drives else []))
+    return "\n".join(lines + print_controls(hand.controls, device, spec).splitlines()[1:])
 
 
 def _parts(hand: HandMap) -> dict[str, str]:
