@@ -88,6 +88,12 @@ def test_keys_and_a_gamepad_drive_and_escape_lets_go(
     assert served.wheel.held(time.monotonic()) is None
     page.click("#wheel")
     page.wait_for_selector("#wheel.driving")
+    others = {"base.0": 1.0, "arm_translation.1": -0.5}
+    wait_for_axes(
+        served, others
+    )  # who takes over does not open the gripper that somebody has closed
+    page.keyboard.press("Space")
+    wait_for_axes(served, {"gripper.0": -1.0, **others})
     page.evaluate("() => { release(); take({kind: 'state', ...state}); }")  # one was on its way
     page.wait_for_selector("#wheel:not(.driving)")
     assert page.is_hidden("#toast"), "who lets go is not told that the page was silent"

@@ -26,8 +26,8 @@ class TeleopParameters(DrivingParameters):
     joystick: Annotated[
         str,
         Parameter(
-            "Device of a gamepad of this computer, published on the topic `joy` while nobody else publishes "
-            "it, as `joy_node` would. Empty for none."
+            "Device of a gamepad of this computer. It is published on the topic `joy` while nobody else "
+            "publishes that, as `joy_node` would. Empty for none."
         ),
     ] = "/dev/input/js0"
     controls: Annotated[

@@ -183,7 +183,14 @@ const clip = value => Math.max(-1, Math.min(1, value));
 
 function rest() {
   pressed.clear();
-  for (const control of Object.values(controls)) control.touch = control.keeps ? control.touch : 0;
+  for (const control of Object.values(controls)) {
+    control.was = control.touch || control.was;  // what a toggle was at last: the robot stays there
+    control.touch = 0;
+  }
+}
+
+function beginScene() {  // in simulation the gripper is then as the scene has it
+  if (state.scene) for (const control of Object.values(controls)) control.touch = control.was = 0;
 }
 
 function makeWidget(widget) {
@@ -229,17 +236,18 @@ function makePad(widget) {
 function makeToggle(widget) {
   const button = element("button", {onclick: () => flip(widget.name)});
   const show = () => {
-    const value = position(widget.name);
+    const value = position(widget.name) || controls[widget.name].was;
     button.textContent = value > 0 ? widget.low : widget.high;  // what a press does
     button.setAttribute("aria-pressed", value > 0);
   };
-  controls[widget.name] = {touch: 0, keeps: true, show};
+  controls[widget.name] = {touch: 0, was: 0, show};
   show();
   return button;
 }
 
 function flip(name) {
-  controls[name].touch = controls[name].touch > 0 ? -1 : 1;
+  const {touch, was} = controls[name];
+  controls[name].touch = (touch || was) > 0 ? -1 : 1;
   steer();
 }
 
@@ -325,14 +333,17 @@ $("wheel").onclick = () => {
   $("wheel").blur();  // the space bar belongs to the robot now
 };
 $("start").onclick = () => { ask("start"); $("start").blur(); };
-$("success").onclick = () => ask("stop", {success: true});
-$("failure").onclick = () => ask("stop", {success: false});
-$("discard").onclick = () => ask("discard");
+const end = (action, values) => () => { beginScene(); ask(action, values); };
+$("success").onclick = end("stop", {success: true});
+$("failure").onclick = end("stop", {success: false});
+$("discard").onclick = end("discard");
 $("rearm").onclick = () => ask("rearm");
-$("next-scene").onclick = () => ask("scene", {same: false});
+$("next-scene").onclick = end("scene", {same: false});
 $("instruction").onchange = () => {
   const text = $("instruction").value.trim();
-  if (text) ask("instruct", {text}).then(() => $("instruction").blur());
+  if (!text) return;
+  beginScene();
+  ask("instruct", {text}).then(() => $("instruction").blur());
 };
 $("undo").onclick = () => ask("undo").then(({ok, text}) => { if (ok) { toast(text); $("undo").hidden = true; } });
 
