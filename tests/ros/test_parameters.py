@@ -89,6 +89,7 @@ def _node(**overrides: Any) -> Node:
     [
         ("max_age_s", 0.0),
         ("max_age_s", float("nan")),
+        ("max_age_s", float("inf")),
         ("stop_after_s", -1.0),
         ("max_yaw_rad_s", 0.0),
         ("max_forward_m_s", float("nan")),
@@ -137,6 +138,21 @@ def test_a_largest_value_is_told_and_holds() -> None:
         with pytest.raises(UserError, match="or less"):
             RecorderParameters(**wrong)
     assert RecorderParameters(jpeg_quality=95, min_fresh=1.0).jpeg_quality == 95
+
+
+@pytest.mark.parametrize("kind", [PolicyParameters, TeleopParameters, WebParameters])
+def test_infinity_switches_no_guard_off(kind: type[NodeParameters]) -> None:
+    """Limits of acceleration and jerk are the exception: they are off by default."""
+    guards = {"max_age_s", "e_stop_timeout_s", *LIMIT_KINDS}
+    if kind is PolicyParameters:
+        guards |= {"command_rate_hz", "lifespan_ticks"}
+    for parameter in parameters_of(kind):
+        if parameter.name in guards:
+            with pytest.raises(UserError, match=f"{parameter.name} is inf"):
+                kind(**{parameter.name: float("inf")})
+            assert descriptor(parameter).floating_point_range[0].to_value < 1000
+            guards.remove(parameter.name)
+    assert not guards
 
 
 def test_every_limit_of_the_shipped_contract_is_a_parameter() -> None:

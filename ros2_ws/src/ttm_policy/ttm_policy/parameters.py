@@ -19,6 +19,7 @@ from ttm.sim.environment import KITCHEN
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.tasks.table import TASKS
 from ttm_policy.parameter_sets.common_parameters import (
+    LONGEST_AGE_S,
     Autostart,
     BondHeartbeatPeriod,
     ContractPath,
@@ -136,6 +137,7 @@ class PolicyParameters(LimitParameters):
             "is older, or has a stamp that is further ahead of the clock.",
             unit="s",
             positive=True,
+            maximum=LONGEST_AGE_S,
             live=True,
         ),
     ] = 0.5
@@ -158,6 +160,7 @@ class PolicyParameters(LimitParameters):
             "time-out, such as MoveIt Servo with 0.1 s, need 20 to 50; 0 sends each command once.",
             unit="Hz",
             minimum=0,
+            maximum=200,
         ),
     ] = 30.0
     lifespan_ticks: Annotated[
@@ -166,6 +169,7 @@ class PolicyParameters(LimitParameters):
             "How long a command is sent again if no tick follows. Then the robot is stopped.",
             unit="ticks",
             minimum=1,
+            maximum=100,
         ),
     ] = 1.5
     cmd_vel_stamped: StampedBaseCommands = True

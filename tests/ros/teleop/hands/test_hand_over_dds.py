@@ -19,7 +19,7 @@ from ttm_policy.teleop.devices import make_source
 from ttm_policy.teleop.teleop_session import TeleopSession
 
 TWIST = "servo_node/delta_twist_cmds"
-PATIENT = TeleopParameters(source="pose", max_age_s=1e12)
+PATIENT = TeleopParameters(source="pose", max_age_s=60.0)
 """The stamps of the test's robot are not those of the system's clock."""
 
 

@@ -57,9 +57,12 @@ EStopRearm = Annotated[
 EStopTimeout = Annotated[
     float,
     Parameter(
-        "Longest silence of e_stop without a stop; 0 to accept any. With a value above 0 "
+        "Longest silence of e_stop without a stop; 0 for any. With a value above 0 "
         "the robot does not move before the first message, either.",
         unit="s",
         minimum=0,
+        maximum=60,
     ),
 ]
+LONGEST_AGE_S = 60.0
+"""The upper end of `max_age_s`. A robot that may see nothing for longer moves blindly."""

@@ -23,7 +23,7 @@ class Parameter:
     minimum: float | None = None
     """The smallest value that is accepted."""
     maximum: float | None = None
-    """The largest value that is accepted, beside `minimum`."""
+    """The largest value that is accepted, beside `minimum` or `positive`."""
     positive: bool = False
     """Whether only values above 0 are accepted."""
     is_path: bool = False
@@ -57,7 +57,7 @@ class DeclaredParameter:
         if self.choices:
             return ", ".join(self.choices)
         if self.about.positive:
-            return "> 0"
+            return "> 0" if self.about.maximum is None else f"> 0, <= {self.about.maximum:g}"
         if self.about.maximum is not None:
             return f"{self.about.minimum:g} to {self.about.maximum:g}"
         return "" if self.about.minimum is None else f">= {self.about.minimum:g}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ttm_policy.parameter_sets.common_parameters import (
+    LONGEST_AGE_S,
     ContractPath,
     ControlRate,
     EStopRearm,
@@ -34,10 +35,11 @@ class DrivingParameters(LimitParameters):
     max_age_s: Annotated[
         float,
         Parameter(
-            "Largest accepted age of what measures the joints and the gripper. The robot stands still "
+            "Largest age of what measures the joints and the gripper. The robot stands still "
             "while it is older.",
             unit="s",
             positive=True,
+            maximum=LONGEST_AGE_S,
         ),
     ] = 0.5
     e_stop_rearm: EStopRearm = True

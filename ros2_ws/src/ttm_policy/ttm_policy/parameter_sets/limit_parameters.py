@@ -13,20 +13,23 @@ from typing import Annotated
 from ttm_policy.parameter_sets.declared_parameter import NodeParameters, Parameter, parameters_of
 
 
-def _limit(help_text: str, unit: str) -> Parameter:
-    return Parameter(help_text, unit=unit, positive=True, is_limit=True, live=True)
+def _limit(help_text: str, unit: str, most: float | None = None) -> Parameter:
+    """most: what no robot exceeds, so that a limit of speed cannot be switched off."""
+    return Parameter(help_text, unit=unit, maximum=most, positive=True, is_limit=True, live=True)
 
 
 @dataclass(frozen=True)
 class LimitParameters(NodeParameters):
-    """Limits of speed, acceleration and jerk; inf for none."""
+    """Limits of speed, and of acceleration and jerk, which may be inf for none."""
 
-    max_forward_m_s: Annotated[float, _limit("Limit of the base's speed, both ways.", "m/s")] = 0.5
+    max_forward_m_s: Annotated[
+        float, _limit("Limit of the base's speed, both ways.", "m/s", 10)
+    ] = 0.5
     max_forward_accel_m_s2: Annotated[
         float, _limit("Limit of the base's acceleration.", "m/s²")
     ] = math.inf
     max_forward_jerk_m_s3: Annotated[float, _limit("Limit of the base's jerk.", "m/s³")] = math.inf
-    max_yaw_rad_s: Annotated[float, _limit("Limit of the base's turning speed.", "rad/s")] = 1.0
+    max_yaw_rad_s: Annotated[float, _limit("Limit of the base's turning speed.", "rad/s", 20)] = 1.0
     max_yaw_accel_rad_s2: Annotated[
         float, _limit("Limit of the base's turning acceleration.", "rad/s²")
     ] = math.inf
@@ -34,7 +37,7 @@ class LimitParameters(NodeParameters):
         math.inf
     )
     max_translation_m: Annotated[
-        float, _limit("Limit of the gripper's displacement.", "m per tick")
+        float, _limit("Limit of the gripper's displacement.", "m per tick", 1)
     ] = 0.1
     max_translation_accel_m_s2: Annotated[
         float, _limit("Limit of the gripper's acceleration.", "m/s²")
@@ -43,7 +46,7 @@ class LimitParameters(NodeParameters):
         math.inf
     )
     max_rotation_rad: Annotated[
-        float, _limit("Limit of the gripper's rotation.", "rad per tick")
+        float, _limit("Limit of the gripper's rotation.", "rad per tick", 3)
     ] = 0.3
     max_rotation_accel_rad_s2: Annotated[
         float, _limit("Limit of the gripper's turning acceleration.", "rad/s²")
@@ -53,7 +56,7 @@ class LimitParameters(NodeParameters):
     ] = math.inf
     max_joint_rad_s: Annotated[
         float,
-        _limit("Limit of each joint's speed. Joints that slide have it in m/s.", "rad/s"),
+        _limit("Limit of each joint's speed. Joints that slide have it in m/s.", "rad/s", 50),
     ] = 1.0
     max_joint_accel_rad_s2: Annotated[
         float, _limit("Limit of each joint's acceleration.", "rad/s²")
