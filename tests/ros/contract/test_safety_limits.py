@@ -17,6 +17,7 @@ from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.joint_limits import JointLimit
 from ttm_policy.contract.robot_contract import (
+    RAMP,
     ActionSink,
     Field,
     RobotContract,
@@ -176,6 +177,33 @@ def test_the_gripper_stays_in_its_workspace(position: Any, expected: Any) -> Non
     observation = {"ee_pose": np.array([*position, 0, 0, 0, 1], np.float32)}
     limited = limits.apply(_action(arm_translation=(0.03, 0.0, -0.03)), observation)
     assert limited[SPEC.action_slices["arm_translation"]] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.05, 0.15, 0.35])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_gripper_that_moves_while_the_policy_thinks_stays_in_its_workspace(
+    late_s: float, smooth: bool
+) -> None:
+    """Commands come late, and every fourth one only at the end of the lifespan of the one before."""
+    box = Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))
+    contract = replace(load_contract(), workspace=box)
+    actions = tuple(replace(s, smooth=smooth and bool(s.limits)) for s in contract.actions)
+    lasts_s = 1.5 * PERIOD_S
+    limits = SafetyLimits(replace(contract, actions=actions), SPEC, WIDE, lasts_s=lasts_s)
+    action = _action(arm_translation=(0.05, 0.0, 0.0))
+    x, old, left_s, path = 0.8, 0.0, 0.0, []
+    for tick in range(60):
+        observation = {"ee_pose": np.array([x, 0, 1, 0, 0, 0, 1], np.float32)}
+        x += old * min(late_s, left_s)  # the command before moves it on
+        path.append(x)
+        new = float(limits.apply(action, observation, late_s=late_s)[0]) / PERIOD_S
+        ramp_s = RAMP * PERIOD_S if smooth and late_s else 0.0
+        now_s = lasts_s if tick % 4 == 3 else max(PERIOD_S - late_s, ramp_s)
+        x += (old + new) / 2 * ramp_s + new * (now_s - ramp_s)
+        path.append(x)
+        old, left_s = new, lasts_s - now_s
+    assert max(path) <= 1.0 + 1e-6
+    assert path[-1] > 0.99
 
 
 ARM = PolicySpec(

@@ -49,6 +49,11 @@ class MotionFilter:
             allowed[group] = self._step(group, target, most)
         return allowed
 
+    @property
+    def speed(self) -> Numbers:
+        """The speeds (n,) that were commanded last."""
+        return self._speed
+
     def commanded(self, speed: Numbers) -> None:
         """Note the speeds (n,) that were commanded in this tick."""
         self._acceleration = (speed - self._speed) / self._period_s

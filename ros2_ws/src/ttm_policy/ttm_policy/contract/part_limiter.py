@@ -12,6 +12,7 @@ from ttm_policy.contract.joint_limits import JointLimit
 from ttm_policy.contract.motion_filter import MotionBounds, MotionFilter, Numbers
 from ttm_policy.contract.robot_contract import (
     JOINT_TYPES,
+    RAMP,
     ActionSink,
     Field,
     RobotContract,
@@ -33,9 +34,14 @@ class PartLimiter:
     """
 
     def __init__(
-        self, sink: ActionSink, contract: RobotContract, spec: PolicySpec, period_s: float
+        self,
+        sink: ActionSink,
+        contract: RobotContract,
+        spec: PolicySpec,
+        period_s: float,
+        lasts_s: float,
     ):
-        """period_s: the time between two commands, in seconds."""
+        """period_s, lasts_s: as for `SafetyLimits`."""
         self.where = spec.action_slices[sink.name]
         size = self.where.stop - self.where.start
         self._period_s, self._tick_s = period_s, spec.control_dt_s
@@ -52,7 +58,9 @@ class PartLimiter:
         self._measured = [contract.measurement_of(field.path) for field in self._leading]
         self._last: Numbers | None = None
         box = contract.workspace
-        self._box = _Box(box, contract, self._leading) if box and box.action == sink.name else None
+        here = box is not None and box.action == sink.name
+        self._box = _Box(box, contract, self._leading, lasts_s) if box and here else None
+        self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
 
     def halt(self) -> None:
         """Note that the robot stands still, wherever it is now."""
@@ -65,10 +73,12 @@ class PartLimiter:
         limits: Mapping[str, float],
         joints: Mapping[str, JointLimit],
         observation: Observation | None,
+        late_s: float,
     ) -> Vector:
         """Return the values (n,) that may be commanded. Those within the limits keep their bits.
 
         limits: the values of all limit parameters. joints: the limits of the robot's description.
+        late_s: as for `SafetyLimits.apply`.
         """
         low, high = self._range(joints)
         wanted = np.clip(values.astype(np.float64), low, high)
@@ -78,7 +88,10 @@ class PartLimiter:
             speed = wanted * scale - start / self._period_s
             allowed = self._filter.apply(speed, self._bounds(limits, joints))
             if self._box is not None:
-                allowed = self._box.keep_inside(allowed, observation, self._tick_s)
+                # While a smooth part changes, its old velocity counts for half of the time.
+                late_s += self._ramp_s / 2 if late_s else 0.0
+                way = self._filter.speed * late_s
+                allowed = self._box.keep_inside(allowed, observation, way)
             self._filter.commanded(allowed)
             moved = (allowed + start / self._period_s) / scale
             wanted = np.where(allowed == speed, wanted, moved)
@@ -131,9 +144,12 @@ class PartLimiter:
 
 
 class _Box:
-    """Keeps a point within a workspace by its velocity."""
+    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`."""
 
-    def __init__(self, box: Workspace, contract: RobotContract, fields: list[Field]):
+    def __init__(
+        self, box: Workspace, contract: RobotContract, fields: list[Field], lasts_s: float
+    ):
+        self._lasts_s = lasts_s
         axes = ["xyz".index(field.path[-1]) for field in fields]
         self._low, self._high = np.array(box.minimum)[axes], np.array(box.maximum)[axes]
         source = next(vector for vector in contract.vectors if vector.name == box.position)
@@ -142,16 +158,17 @@ class _Box:
         self._measured = [(source, paths.index(path)) for path in wanted]
 
     def keep_inside(
-        self, velocity: Numbers, observation: Observation | None, tick_s: float
+        self, velocity: Numbers, observation: Observation | None, way: Numbers
     ) -> Numbers:
-        """Return the velocity (3,) that does not leave the box within a tick.
+        """Return the velocity (3,) that does not leave the box while it lasts.
 
-        Outside of the box it may only lead back.
+        Outside of the box it may only lead back. way: (3,), how far the point goes from where it was
+        observed before the velocity is in force.
         """
         assert observation is not None, "a workspace needs the gripper's position"
-        position = np.array([_read(observation, *source) for source in self._measured])
-        low = np.minimum(0.0, (self._low - position) / tick_s)
-        high = np.maximum(0.0, (self._high - position) / tick_s)
+        position = np.array([_read(observation, *source) for source in self._measured]) + way
+        low = np.minimum(0.0, (self._low - position) / self._lasts_s)
+        high = np.maximum(0.0, (self._high - position) / self._lasts_s)
         return np.clip(velocity, low, high)
 
 

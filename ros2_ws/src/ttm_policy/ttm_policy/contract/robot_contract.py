@@ -35,6 +35,9 @@ JOINT_TYPES = ("trajectory_msgs/JointTrajectory",)
 """Goals of joints, whose positions always need a range or a limit of the speed."""
 
 
+RAMP = 0.5
+"""The share of a tick in which a smooth part of a command goes over to its new value."""
+
 EXECUTED_ACTION = "executed action"
 """The name of the input that says what the robot did."""
 

@@ -33,16 +33,19 @@ class SafetyLimits:
         limits: Mapping[str, float],
         *,
         period_s: float | None = None,
+        lasts_s: float | None = None,
     ):
         """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
 
-        period_s: the time between two commands, in seconds; None for a tick of the spec.
+        period_s: the time between two commands, in seconds; None for a tick of the spec. lasts_s: how
+        long a command may be in force at most, in seconds, which a workspace heeds; None for a tick.
         """
+        lasts_s = spec.control_dt_s if lasts_s is None else lasts_s
         period_s = spec.control_dt_s if period_s is None else period_s
         self._contract = contract
         self._low, self._high = spec.action_limits
         self._parts = [
-            PartLimiter(sink, contract, spec, period_s)
+            PartLimiter(sink, contract, spec, period_s, lasts_s)
             for sink in contract.actions
             if sink.limits or sink.type in JOINT_TYPES
         ]
@@ -77,12 +80,15 @@ class SafetyLimits:
                     )
         self._joints = dict(joints)
 
-    def apply(self, values: Vector, observation: Observation | None = None) -> Vector:
+    def apply(
+        self, values: Vector, observation: Observation | None = None, *, late_s: float = 0.0
+    ) -> Vector:
         """Return the action that may be sent. An action within the limits keeps its bits.
 
         values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
-        spec; only a workspace and limits of joints' speeds need it. Raises `ArithmeticError` for NaN
-        and infinity.
+        spec; only a workspace and limits of joints' speeds need it. late_s: how long the command before
+        this one stays in force after the observation, in seconds, so that the robot moves on meanwhile.
+        Raises `ArithmeticError` for NaN and infinity.
         """
         if not np.isfinite(values).all():
             raise ArithmeticError(
@@ -91,7 +97,8 @@ class SafetyLimits:
         limited = np.clip(values, self._low, self._high)
         limits, joints = self._limits, self._joints
         for part in self._parts:
-            limited[part.where] = part.limit(limited[part.where], limits, joints, observation)
+            wanted = limited[part.where]
+            limited[part.where] = part.limit(wanted, limits, joints, observation, late_s)
         return limited
 
     def halt(self) -> None:

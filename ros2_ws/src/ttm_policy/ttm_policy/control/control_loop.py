@@ -176,22 +176,29 @@ class ControlLoop:
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
         return values
 
-    def require_in_time(self, observation: StampedObservation, now_s: float) -> None:
-        """Raise `StaleObservation` if the network took so long that its answer would move blindly.
+    def require_in_time(self, observation: StampedObservation, now_s: float) -> float:
+        """Return the age of the observation in seconds.
 
+        Raises `StaleObservation` if the network took so long that its answer would move blindly.
         now_s: as for `step`.
         """
         limit_s = self.max_age_s + self.runner.spec.control_dt_s
-        require_fresh(now_s - observation.oldest_ns * 1e-9, limit_s)
+        age_s = now_s - observation.oldest_ns * 1e-9
+        require_fresh(age_s, limit_s)
+        return age_s
 
-    def finish(self, action: Vector, wall_s: float, observation: StampedObservation) -> PolicyTick:
+    def finish(
+        self, action: Vector, wall_s: float, observation: StampedObservation, late_s: float = 0.0
+    ) -> PolicyTick:
         """Return the tick with its limited command. wall_s: the steady time at which it began.
 
-        A stop that came since then stays in force.
+        A stop that came since then stays in force. late_s: see `SafetyLimits.apply`.
         """
         if self.state not in _NO_TICKS:
             self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
-        return PolicyTick(action, self.limits.apply(action, observation.values))
+        return PolicyTick(
+            action, self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
+        )
 
     def acted(self, command: Vector) -> None:
         """Note the command (A,) in force, which is the previous action of the next tick."""

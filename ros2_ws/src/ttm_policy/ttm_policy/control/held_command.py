@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Vector = npt.NDArray[np.float32]
+from ttm_policy.contract.robot_contract import RAMP
 
-RAMP = 0.5
-"""The share of a tick in which a smooth part of a command goes over to its new value."""
+Vector = npt.NDArray[np.float32]
 
 
 class HeldCommand:

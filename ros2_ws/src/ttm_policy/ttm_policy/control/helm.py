@@ -63,6 +63,7 @@ class Helm:
             self._spec,
             parameters.limits,
             period_s=self._spec.control_dt_s if self._lockstep else PERIOD_S,
+            lasts_s=self._spec.control_dt_s if self._lockstep else TIMEOUT_S,
         )
         self._description = RobotDescription(node, loaded.limits, self._limits)
         self.is_open = False

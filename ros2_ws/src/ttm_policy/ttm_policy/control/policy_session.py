@@ -273,10 +273,10 @@ class PolicySession:
         """Send what the network answered, unless the robot was stopped while it thought."""
         before = self._loop.state
         try:
-            thought = future.result()
+            thought, late_s = future.result(), 0.0
             if not self._parameters.lockstep:
                 now_s = self._node.get_clock().now().nanoseconds * 1e-9
-                self._loop.require_in_time(question.observation, now_s)
+                late_s = self._loop.require_in_time(question.observation, now_s)
         except ObservationError as error:
             self._inputs.refused_ns = question.observation.stamp_ns
             self._loop.hold(error, question.wall_s)
@@ -285,13 +285,13 @@ class PolicySession:
         self._memory.publish(thought.memory)
         stopped = question.stops != self._stops
         if not stopped or self._parameters.lockstep:  # a simulator in lockstep waits for an answer
-            self._act(thought, question)
+            self._act(thought, question, late_s)
         if stopped:
             self._stop_robot()
         self._report_if_changed(before)
 
-    def _act(self, thought: Thought, question: Question) -> None:
-        tick = self._loop.finish(thought.action, question.wall_s, question.observation)
+    def _act(self, thought: Thought, question: Question, late_s: float) -> None:
+        tick = self._loop.finish(thought.action, question.wall_s, question.observation, late_s)
         seen = question.observation.values
         self._delivered = self._commands.publish(tick, question.reply_stamp, seen)
         self._record.answered(tick, question, thought)

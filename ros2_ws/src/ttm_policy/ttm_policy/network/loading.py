@@ -44,7 +44,9 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
         execution=parameters.execution,
     )
     contract.check(runner.spec)
-    limits = SafetyLimits(contract, runner.spec, parameters.limits)
+    ticks = 1.0 if parameters.lockstep else parameters.lifespan_ticks
+    lasts_s = ticks * runner.spec.control_dt_s
+    limits = SafetyLimits(contract, runner.spec, parameters.limits, lasts_s=lasts_s)
     if parameters.instruction:
         instructions.reset(runner, parameters.instruction)
     codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
