@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import rclpy
@@ -13,6 +14,7 @@ from std_msgs.msg import Bool
 
 from ttm_policy.live_check.finding import Finding
 from ttm_policy.live_check.live_command import command_finding
+from ttm_policy.live_check.live_e_stop import e_stop_finding
 from ttm_policy.qos import LATCHED
 
 TWIST = "geometry_msgs/Twist"
@@ -68,3 +70,24 @@ def test_rivals_types_and_quality_of_service_are_told(nodes: Callable[[str], Nod
     assert wrong == (
         "it is taken as std_msgs/Bool, not as geometry_msgs/Twist; write that type in the contract"
     )
+
+
+def _button(*senders: tuple[str, str]) -> Finding:
+    """What is said about an emergency stop that nodes send as messages of a type."""
+    infos = [SimpleNamespace(node_name=name, topic_type=kind) for name, kind in senders]
+    node = SimpleNamespace(
+        resolve_topic_name=lambda topic: f"/{topic}",
+        get_publishers_info_by_topic=lambda topic: infos if topic == "/e_stop" else [],
+    )
+    return e_stop_finding(node)  # type: ignore[arg-type]
+
+
+def test_an_emergency_stop_of_another_type_or_of_two_nodes_is_told() -> None:
+    """A stand-in of the graph, since one process cannot publish a topic with two types."""
+    one, other = ("button", "std_msgs/msg/Bool"), ("panel", "std_msgs/msg/Bool")
+    assert _button(one) == Finding("e_stop", "sent by button")
+    (problem,) = _button(one, other).problems
+    assert "it has 2 publishers (button, panel), and the newest message counts" in problem
+    (problem,) = _button(("button", "std_msgs/msg/String")).problems
+    assert "it is published as std_msgs/String, which no node of this package hears" in problem
+    assert _button().seen == "nobody publishes it: no button stops the policy"

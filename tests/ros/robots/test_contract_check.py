@@ -121,8 +121,10 @@ def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path)
         "it is taken as geometry_msgs/TwistStamped, not as geometry_msgs/Twist; write that type",
         "with fields such as twist.linear.x, …",
         "nobody listens to it; geometry_msgs/TwistStamped is there as: /cmd_vel, /servo/twist",
+        "ok     e_stop",
+        "nobody publishes it: no button stops the policy",
         "it has no joint l_gripper_finger_joint; mend the names in the contract",
-        "6 of 7 topics do not fit",
+        "6 of 8 topics do not fit",
     )
     assert _check_until(expected, config / "fetch.yaml")[0] == 1
 

@@ -27,6 +27,7 @@ from ttm_policy.contract.robot_contract import JOINT_TYPES, RobotContract
 from ttm_policy.launching.values import check_name
 from ttm_policy.live_check.finding import Finding, report
 from ttm_policy.live_check.live_command import command_finding
+from ttm_policy.live_check.live_e_stop import e_stop_finding
 from ttm_policy.live_check.live_input import LiveInput
 from ttm_policy.qos import LATCHED
 
@@ -87,7 +88,7 @@ def _listen(
     findings += _skew(inputs, contract)
     types = {sink.topic: sink.type for sink in contract.actions}
     findings += [command_finding(node, topic, kind) for topic, kind in types.items()]
-    return [*findings, _description(descriptions, contract)]
+    return [*findings, e_stop_finding(node), _description(descriptions, contract)]
 
 
 def _hear(executor: SingleThreadedExecutor, seconds: float) -> float:
