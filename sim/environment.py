@@ -66,6 +66,10 @@ class PolicyEnv(Protocol):
     A method `robot_view()`, which returns a `ttm.sim.robot_view.RobotView`, is optional. With it, the
     simulated robot over ROS 2 shows itself to visualisers.
 
+    A method `resting_action()`, which returns the action (A,) that leaves the robot where it is, is optional.
+    It is needed where an action of zeros moves the robot, as positions to go to do. With it, a robot
+    whose first command is late waits in its place.
+
     An attribute `task_groups`, a mapping of names to tuples of tasks, is optional. Commands take the
     name of a group wherever they take that of a task. The group "all", if there is one, replaces
     the meaning of "all", which is otherwise every task.
@@ -151,6 +155,13 @@ def expert_of(env: Env) -> Expert:
     """Return the expert for the episode that was begun. The environment must have one."""
     expert: Expert = env.get_wrapper_attr("expert")()
     return expert
+
+
+def resting_action_of(env: Env) -> np.ndarray:
+    """Return the action (A,) float32 that leaves the robot where it is now: zeros if `env` has none."""
+    if not env.has_wrapper_attr("resting_action"):
+        return np.zeros(spec_of(env).action_size, np.float32)
+    return np.asarray(env.get_wrapper_attr("resting_action")(), np.float32)
 
 
 def reset_options(task: str, gap: int | None = None, cue: CueName = "hidden") -> dict[str, Any]:

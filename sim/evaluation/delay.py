@@ -7,22 +7,28 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ttm.policy.spec import PolicySpec
+from ttm.sim.environment import Env, resting_action_of, spec_of
 from ttm.sim.evaluation.rollout import Actor
+
+
+def delayed(actor: Actor, env: Env, delay_s: float) -> Actor:
+    """Return an actor in `env` whose commands come into force `delay_s` later: without delay, `actor`."""
+    return DelayedActor(actor, env, delay_s) if delay_s else actor
 
 
 class DelayedActor:
     """Any actor whose commands come into force `delay_s` after the observation.
 
     A tick is carried out as the mean of the two commands that are in force in it, each weighted by its
-    time; a binary part as the one with the larger share. Until the first command is in force,
-    continuous parts are 0, and binary parts are those of the first command.
+    time; a binary part as the one with the larger share. Until the first command is in force, the
+    robot stays where it is (`resting_action_of`), and binary parts are those of the first command.
     """
 
-    def __init__(self, actor: Actor, spec: PolicySpec, delay_s: float):
-        """delay_s: in seconds; it may be longer than a tick."""
+    def __init__(self, actor: Actor, env: Env, delay_s: float):
+        """env: what the actor acts in. delay_s: in seconds; it may be longer than a tick."""
+        spec = spec_of(env)
         ticks = delay_s / spec.control_dt_s
-        self._actor, self._binary = actor, spec.binary_mask
+        self._actor, self._env, self._binary = actor, env, spec.binary_mask
         self._whole = int(ticks)
         self._share = ticks - self._whole
         """The portion of a tick in which the older of two commands is still in force."""
@@ -35,6 +41,8 @@ class DelayedActor:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """Let the actor decide, and return what is in force in this tick, (A,) float32."""
+        if not self._commands:
+            self._rest = resting_action_of(self._env)
         self._commands.append(self._actor.act(observation))
         new, old = self._before(self._whole), self._before(self._whole + 1)
         mean = (1 - self._share) * new + self._share * old
@@ -51,4 +59,4 @@ class DelayedActor:
         """Return the command of so many ticks ago."""
         if ticks < len(self._commands):
             return self._commands[-1 - ticks]
-        return np.where(self._binary, self._commands[0], 0)
+        return np.where(self._binary, self._commands[0], self._rest)

@@ -21,11 +21,11 @@ from ttm.policy.run.threads import cpu_threads
 from ttm.sim.environment import Env, EnvFacts, make_env, spec_of
 from ttm.sim.evaluation.actors import EXPERT, UNTRAINED, PolicyActor, load_policy, make_actor
 from ttm.sim.evaluation.condition import LIVE, Condition
-from ttm.sim.evaluation.delay import DelayedActor
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.memory_picture import EpisodeMemory
 from ttm.sim.evaluation.pages.media import memory_path, video_path
 from ttm.sim.evaluation.probes import PROBES, Probe, RememberingActor, Trial
-from ttm.sim.evaluation.rollout import Actor, OnTick, Outcome, run_episode
+from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
 from ttm.sim.workers.pool import WorkerPool
 
@@ -77,7 +77,7 @@ class EpisodeWorker:
             watchers += [] if memory is None else [memory.on_tick]
             outcome = run_episode(
                 self._env,
-                self._delayed(job.condition.delay_s),
+                delayed(self._actor, self._env, job.condition.delay_s),
                 spec=spec,
                 task=job.task,
                 seed=job.seed,
@@ -89,9 +89,6 @@ class EpisodeWorker:
         if memory is not None and picture:
             memory.draw(picture, outcome, job.condition.cue)
         return outcome if probe is None else _with_donor(outcome, probe)
-
-    def _delayed(self, delay_s: float) -> Actor:
-        return DelayedActor(self._actor, spec_of(self._env), delay_s) if delay_s else self._actor
 
     def _watched_memory(self) -> EpisodeMemory | None:
         """Return what watches the next episode, or None if the actor has no token memory."""

@@ -19,6 +19,7 @@ import numpy as np
 from ttm.policy.errors import UserError
 from ttm.sim.environment import CueName, Env, reset_options
 from ttm.sim.evaluation.condition import Condition, ProbeName
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.rollout import Actor, step
 
 Memory = Mapping[str, np.ndarray]
@@ -183,10 +184,12 @@ PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(
 def run_to_go(trial: Trial, seed: int, gap: int | None) -> tuple[int, dict[str, Any]]:
     """Drive the episode of the initial state `seed` until the robot may act.
 
-    Returns the tick at which it may, and the environment's info there. The actor has not yet seen
-    that tick's observation. Raises `UserError` if the episode ends before, or is cut off.
+    Commands are as late as in the episode of the trial. Returns the tick at which it may, and the
+    environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
+    if the episode ends before, or is cut off.
     """
-    env, actor, over = trial.env, trial.actor, False
+    env, over = trial.env, False
+    actor = delayed(trial.actor, env, trial.condition.delay_s)
     most = math.inf if trial.max_ticks is None else trial.max_ticks
     observation, info = _reset(trial, seed, gap)
     actor.reset(info["instruction"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,14 @@ SPEC = PolicySpec(
     (ActionPart("step", 1, "m"), ActionPart("gripper", 1, "", kind="binary")),
     rate_hz=5.0,
 )
+
+
+def robot(rest: float | None = None) -> Any:
+    """An environment as far as delays need one, in which `rest` is the position of the robot."""
+    own: dict[str, Any] = {"policy_spec": SPEC}
+    if rest is not None:
+        own["resting_action"] = lambda: np.array([rest, 1.0])
+    return SimpleNamespace(has_wrapper_attr=own.__contains__, get_wrapper_attr=own.__getitem__)
 
 
 class Counter:
@@ -61,12 +69,22 @@ def test_commands_are_carried_out_later_and_known_as_such(
     delay_s: float, steps: list[float], gripper: list[float]
 ) -> None:
     counter = Counter()
-    delayed = DelayedActor(counter, SPEC, delay_s)
+    delayed = DelayedActor(counter, robot(), delay_s)
     for _ in range(2):  # the second episode knows nothing of the first one
         delayed.reset("go")
         made = np.array([delayed.act({}) for _ in steps])
         assert np.allclose(made, np.array([steps, gripper]).T, atol=1e-4)
         assert np.allclose(counter.done[-len(steps) :], steps, atol=1e-4)
+
+
+def test_a_robot_that_takes_positions_stays_where_it_is_before_its_first_command() -> None:
+    counter = Counter()
+    delayed = DelayedActor(counter, robot(rest=3.0), 0.3)
+    delayed.reset("go")
+    made = np.array([delayed.act({}) for _ in range(4)])
+    assert np.allclose(made[:, 0], [3.0, 6.5, 15.0, 25.0], atol=1e-4)
+    assert made[0, 1] == 0, "two states are those of the first command"
+    assert np.allclose(counter.done, made[:, 0])
 
 
 def test_the_delay_is_a_part_of_the_condition() -> None:

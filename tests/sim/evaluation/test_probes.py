@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -148,6 +149,26 @@ def test_a_run_before_the_episode_is_cut_off_as_the_episode_is(env: Env) -> None
     ours = replace(trial(env, "freeze", gap=5000), max_ticks=3)
     with pytest.raises(UserError, match=r"after 3 ticks.*shorter --gap, or more --max-ticks"):
         PROBES["freeze"](ours)
+
+
+@pytest.mark.parametrize("probe", ["freeze", "swap"])
+def test_a_run_before_the_episode_is_delayed_as_the_episode_is(env: Env, probe: ProbeName) -> None:
+    class Noted(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def __init__(self) -> None:
+            super().__init__(env)
+            self.steps_m: list[float] = []
+
+        def step(self, action: np.ndarray) -> Any:
+            self.steps_m.append(float(action[0]))
+            return self.env.step(action)
+
+    class Walker(Counter):
+        def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+            return super().act(observation) + np.float32(0.1)
+
+    noted, late = Noted(), Condition(GAP, probe, delay_s=0.2)  # two ticks
+    PROBES[probe](Trial(noted, Walker(), "recall", 0, late))
+    assert noted.steps_m == pytest.approx([0, 0, *[0.1] * (GO - 2)])
 
 
 def test_noise_is_a_share_of_each_tokens_norm(env: Env) -> None:
