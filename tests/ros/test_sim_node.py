@@ -13,34 +13,46 @@ from typing import Any
 import numpy as np
 
 from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.environment import make_env
 from ttm.sim.evaluation.actors import PolicyActor
 from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.probes import PROBES, Trial
 from ttm.sim.evaluation.result import load_evaluation
-from ttm.sim.evaluation.rollout import Outcome, run_episode
+from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.training.robot.command import RobotCommand
 from ttm_policy.simulator.robot_node import episode_json
 
-TICKS = 6
+TICKS, DELAY_S = 6, 0.3
 PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
 
 
-class _Recorder(PolicyActor):
-    """Keeps the actions of the current episode."""
+class _Recorder:
+    """Keeps the actions of an actor in the current episode."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
 
     def reset(self, instruction: str) -> None:
-        super().reset(instruction)
+        self._actor.reset(instruction)
         self.actions: list[np.ndarray] = []
 
     def act(self, observation: Any) -> np.ndarray:
-        self.actions.append(super().act(observation))
+        self.actions.append(self._actor.act(observation))
         return self.actions[-1]
+
+    def executed(self, action: np.ndarray) -> None:
+        self._actor.executed(action)
+
+
+def _policy(checkpoint: Path) -> PolicyActor:
+    return PolicyActor(PolicyRunner.from_checkpoint(checkpoint), {})
 
 
 def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list[np.ndarray]]:
-    env, actor = KitchenEnv(), _Recorder(PolicyRunner.from_checkpoint(checkpoint), {})
+    env, actor = KitchenEnv(), _Recorder(_policy(checkpoint))
     outcomes, actions = [], []
     for seed in seeds:
         outcomes.append(run_episode(env, actor, spec=SPEC, task="pick", seed=seed, max_ticks=TICKS))
@@ -67,13 +79,14 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
     assert (tmp_path / "episode.mp4").stat().st_size > 0
 
 
-def test_an_erased_memory_over_ros_is_the_probe_in_process_bit_by_bit(
+def test_an_erased_memory_and_late_commands_over_ros_are_those_in_process_bit_by_bit(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    env, actor = KitchenEnv(), _Recorder(PolicyRunner.from_checkpoint(checkpoint), {})
+    env, policy = make_env(), _policy(checkpoint)
+    actor = _Recorder(delayed(policy, env, DELAY_S))
     actions, outcomes = {}, []
-    for condition in (Condition(gap=1), Condition(gap=1, probe="erase")):
-        probe = PROBES[condition.probe](Trial(env, actor, "side_shown", 3, condition))
+    for condition in (Condition(1, delay_s=DELAY_S), Condition(1, "erase", delay_s=DELAY_S)):
+        probe = PROBES[condition.probe](Trial(env, policy, "side_shown", 3, condition))
         outcomes.append(
             run_episode(
                 env, actor, spec=SPEC, task="side_shown", seed=3, max_ticks=9, gap=1,
@@ -89,11 +102,11 @@ def test_an_erased_memory_over_ros_is_the_probe_in_process_bit_by_bit(
     assert not np.array_equal(actions["live"], actions["erase"])
     command = RobotCommand(
         sim=True, checkpoint=checkpoint, task="side_shown", gap=1, probe="erase", seed=3,
-        max_ticks=9, out=tmp_path, **PATIENT,
+        max_ticks=9, command_delay_s=DELAY_S, out=tmp_path, **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
     evaluation = load_evaluation(tmp_path)
-    assert evaluation.condition == Condition(1, "erase")
+    assert evaluation.condition == Condition(1, "erase", delay_s=DELAY_S)
     assert evaluation.tasks["side_shown"].outcomes == (outcomes[1],)
     with np.load(tmp_path / "actions.npz") as recorded:
         assert np.array_equal(recorded["seed_3"], actions["erase"])

@@ -66,3 +66,17 @@ def test_a_gripper_goal_stays_in_force(node: Subscriptions, commands: ReceivedCo
     node.receive["gripper_controller/joint_trajectory"](goal)
     commands.now_s = 1000.0
     assert commands.in_force()[GRIPPER] == pytest.approx(1.0)
+
+
+def test_a_robot_waits_in_its_place_for_its_first_command_and_stays_there_at_a_stop(
+    node: Subscriptions, commands: ReceivedCommands
+) -> None:
+    """A gripper stands for all joints: it takes positions."""
+    commands.resting = np.zeros(SPEC.action_size, np.float32)
+    commands.resting[GRIPPER] = 0.5
+    assert np.array_equal(commands.in_force(), commands.resting)
+    command = TwistStamped()
+    command.twist.linear.x = 0.3
+    node.receive["cmd_vel"](command)
+    assert commands.in_force()[BASE][0] == pytest.approx(0.3)
+    assert np.array_equal(commands.standing_still(), commands.resting)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ttm.policy.errors import UserError
+from ttm.policy.network.config import LONGEST_DELAY_S
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import KITCHEN
@@ -290,6 +291,16 @@ class SimParameters(NodeParameters):
             minimum=0,
         ),
     ] = 0.0
+    command_delay_s: Annotated[
+        float,
+        Parameter(
+            "How late the robot carries out its commands. In real time this adds to the time that the "
+            "policy takes. The policy is not told of it.",
+            unit="s",
+            minimum=0,
+            maximum=LONGEST_DELAY_S,
+        ),
+    ] = 0.0
     cmd_vel_stamped: StampedBaseCommands = True
     policy_node: Annotated[
         str, Parameter("Name of the node whose memory is reset before each episode.")
@@ -311,8 +322,9 @@ class SimParameters(NodeParameters):
 
     @property
     def condition(self) -> Condition:
-        """The gap and the probe as an evaluation tells them."""
-        return Condition(None if self.gap < 0 else self.gap, self.probe)
+        """The gap, the probe and the delay as an evaluation tells them."""
+        gap = None if self.gap < 0 else self.gap
+        return Condition(gap, self.probe, delay_s=self.command_delay_s)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def _serve(node: SimNode) -> int:
         node.say(str(episodes.run()))
         return 0
     except PolicyIsSilent as error:
-        env.step(episodes.actor.stop_action())
+        env.step(node.commands.standing_still())
         print(f"sim_node: {error}; the simulated robot is stopped", file=sys.stderr, flush=True)
         return 1
     except Interrupted:

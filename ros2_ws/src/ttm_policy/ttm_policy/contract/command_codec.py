@@ -55,12 +55,14 @@ class CommandCodec:
             if sinks[0].type in MOTION_TYPES
         }
 
-    def decode(self, messages: Mapping[str, Any]) -> Vector:
+    def decode(self, messages: Mapping[str, Any], otherwise: Vector | None = None) -> Vector:
         """Return the action (A,) that `encode` was given, bit for bit.
 
-        Topics without a message leave zeros.
+        otherwise: (A,), the values of topics without a message; zeros by default.
         """
-        values = np.zeros(self.spec.action_size, dtype=np.float32)
+        values = (
+            np.zeros(self.spec.action_size, np.float32) if otherwise is None else otherwise.copy()
+        )
         for topic, message in messages.items():
             for sink in self.sinks[topic]:
                 values[self.spec.action_slices[sink.name]] = self._read(message, sink)

@@ -55,14 +55,6 @@ class RosActor:
     def _on_e_stop(self, message: Bool) -> None:
         self._e_stop = message.data
 
-    def stop_action(self) -> np.ndarray:
-        """Return the action (A,) that stands still and leaves the gripper as commanded last."""
-        action = self.node.commands.in_force()
-        for part in self.node.spec.actions:
-            if part.kind == "continuous":
-                action[self.node.spec.action_slices[part.name]] = 0.0
-        return action
-
     def reset(self, instruction: str) -> None:
         """Publish the instruction, and wait until the policy has reset its memory under it."""
         self._executed = np.zeros(self.node.spec.action_size, np.float32)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ttm.sim.environment import Env
+from ttm.sim.environment import Env, resting_action_of
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.result import Evaluation, TaskResult
 from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
@@ -55,7 +56,8 @@ class Episodes:
 
     def _run_one(self, index: int) -> Outcome:
         parameters = self._node.parameters
-        seed, recorder = parameters.first_seed + index, _RecordingActor(self.actor)
+        seed = parameters.first_seed + index
+        recorder = _RecordingActor(delayed(self.actor, self._env, parameters.command_delay_s))
         self._to_erase = parameters.probe == "erase"
         with ExitStack() as stack:
             video = None
@@ -91,6 +93,8 @@ class Episodes:
         video: EpisodeVideo | None,
     ) -> None:
         """Show the tick, and do to the memory what the probe says, before the policy acts."""
+        if info["tick"] == 0:
+            self._node.commands.resting = resting_action_of(self._env)
         self._tell(info, seed)
         if video:
             cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}

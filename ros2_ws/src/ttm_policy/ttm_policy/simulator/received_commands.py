@@ -11,6 +11,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import stamp_to_ns
+from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.qos import LATCHED, NEWEST
 
 COMMAND_TIMEOUT_S = 0.3
@@ -30,6 +31,8 @@ class ReceivedCommands:
         self._answers: dict[str, Any] = {}
         self._newest: dict[str, tuple[Any, float]] = {}
         self.now_s = 0.0
+        self.resting = np.zeros(codec.spec.action_size, np.float32)
+        """(A,), the action that leaves the robot in its place, for parts that no command is in force of."""
         for topic, kind in codec.types().items():
             node.create_subscription(
                 kind, topic, self._receiver(topic), LATCHED if lockstep else NEWEST
@@ -63,11 +66,20 @@ class ReceivedCommands:
     def in_force(self) -> npt.NDArray[np.float32]:
         """Return the action (A,) that a robot would carry out now.
 
-        Joint goals stay in force; other commands expire.
+        Joint goals stay in force; other commands expire. Parts without a command are those of `resting`.
         """
         alive = {
             topic: message
             for topic, (message, received_s) in self._newest.items()
             if isinstance(message, JointTrajectory) or self.now_s - received_s <= COMMAND_TIMEOUT_S
         }
-        return self._codec.decode(alive)
+        return self._codec.decode(alive, self.resting)
+
+    def standing_still(self) -> npt.NDArray[np.float32]:
+        """Return the action (A,) of velocities 0, which leaves all joints where they were sent."""
+        action = self.in_force()
+        for sinks in self._codec.sinks.values():
+            for sink in sinks:
+                if sink.type in MOTION_TYPES:
+                    action[self._codec.spec.action_slices[sink.name]] = 0.0
+        return action

@@ -13,7 +13,8 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ttm.sim.environment import Env, reset_options, tasks_of
+from ttm.sim.environment import Env, reset_options, resting_action_of, tasks_of
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.rollout import step
 from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
@@ -52,8 +53,8 @@ class Scenes:
 
     def __init__(self, node: SimNode, env: Env, signals: StopSignals):
         self._node, self._env = node, env
-        self._actor = PersonActor(node, signals)
         parameters = node.parameters
+        self._actor = delayed(PersonActor(node, signals), env, parameters.command_delay_s)
         self._seed, self._tasks = parameters.first_seed, tasks_of(env)
         self._task, self._wanted = parameters.task, parameters.instruction
         self._over = False
@@ -76,7 +77,7 @@ class Scenes:
         if self._wanted:
             options["instruction"] = self._wanted
         observation, info = self._env.reset(seed=self._seed, options=options)
-        self._over = False
+        self._over, self._node.commands.resting = False, resting_action_of(self._env)
         self._node.say(f"initial state {self._seed}: {info['instruction']}")
         self._actor.reset(info["instruction"])
         for tick in count():
