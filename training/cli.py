@@ -32,6 +32,7 @@ from ttm.sim.collection.command import CollectCommand
 from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
 from ttm.training.bench.drift.command import BenchDriftCommand
+from ttm.training.bench.e_stop.command import BenchEStopCommand
 from ttm.training.bench.faults.command import BenchFaultsCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.loader.command import BenchLoaderCommand
@@ -120,6 +121,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "record": BenchRecordCommand,
                 "faults": BenchFaultsCommand,
                 "respawn": BenchRespawnCommand,
+                "e-stop": BenchEStopCommand,
                 "loader": BenchLoaderCommand,
             },
         ),

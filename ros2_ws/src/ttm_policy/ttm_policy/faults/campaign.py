@@ -18,24 +18,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from rclpy.node import Node
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.declare import declare_parameters, read_parameters
-from ttm_policy.faults.failing_robot import FailingRobot
+from ttm_policy.faults.failing_robot import FailingRobot, made_up_observation
 from ttm_policy.faults.table import FAULTS, Fault
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 
-VALUE = 0.1
-"""Every value of proprioception."""
 BEGINS_S = (1.0, 3.0)
 """When a fault begins in its period, at the earliest and at the latest."""
 LASTS_S = (2.0, 7.0)
@@ -163,17 +160,6 @@ class Campaign:
             time.sleep(0.05)
 
 
-def _observation(spec: PolicySpec) -> dict[str, npt.NDArray[Any]]:
-    """Return noise for the cameras, and constants for the rest."""
-    rng = np.random.default_rng(0)
-    frames: dict[str, npt.NDArray[Any]] = {
-        camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8)
-        for camera in spec.cameras
-    }
-    vectors = {v.name: np.full(v.size, VALUE, np.float32) for v in spec.proprioception}
-    return frames | vectors
-
-
 def _read() -> CampaignParameters:
     node = Node("campaign")
     declare_parameters(node, CampaignParameters)
@@ -185,7 +171,7 @@ def _read() -> CampaignParameters:
 def _run_campaign(signals: StopSignals) -> None:
     parameters = _read()
     spec = PolicySpec.from_json(parameters.spec)
-    robot = FailingRobot(load_contract(parameters.contract), spec, _observation(spec))
+    robot = FailingRobot(load_contract(parameters.contract), spec, made_up_observation(spec))
     campaign = Campaign(robot, parameters, lambda: signals.requested)
     try:
         campaign.run()

@@ -33,6 +33,8 @@ WAIT_S = 180.0
 """How long `FailingRobot.wait` waits, unless it is told."""
 SENSOR_HZ = 15.0
 CLOCK_HZ = 50.0
+VALUE = 0.1
+"""Every value of proprioception in `made_up_observation`."""
 FOREIGN = "somebody_else"
 """The frame of commands that do not come from the policy."""
 
@@ -236,6 +238,17 @@ class FailingRobot(Node):
         for thread in self._threads:
             thread.join()
         self.destroy_node()
+
+
+def made_up_observation(spec: PolicySpec) -> dict[str, npt.NDArray[Any]]:
+    """Return noise for the cameras, and constants for the rest."""
+    rng = np.random.default_rng(0)
+    frames: dict[str, npt.NDArray[Any]] = {
+        camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8)
+        for camera in spec.cameras
+    }
+    vectors = {v.name: np.full(v.size, VALUE, np.float32) for v in spec.proprioception}
+    return frames | vectors
 
 
 def _message(source: Any, values: npt.NDArray[Any]) -> Any:

@@ -1,0 +1,1 @@
+"""`ttm bench e-stop`: how soon the emergency stop of a running policy stops the robot."""
