@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ttm.datasets.convert.formats import FORMATS, reader_of, refuse_unheeded, writer_of
+from ttm.datasets.convert.formats import (
+    FORMATS,
+    reader_of,
+    refuse_unheeded,
+    require_format,
+    writer_of,
+)
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.output import refuse_overwriting, require_apart, write_whole
 from ttm.datasets.convert.recognise import recognise
@@ -14,7 +20,6 @@ from ttm.datasets.convert.recording import Recording, Source, require_fit
 from ttm.datasets.episode_file import READ_ERRORS
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.progress import track
-from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
 DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
@@ -48,7 +53,7 @@ def convert_dataset(
     options = options or ConvertOptions()
     options.validate()
     source, target = Path(source).expanduser(), Path(target).expanduser()
-    require_choice("--to", to, FORMATS)
+    require_format(to, source, target)
     name = recognise(source)
     refuse_unheeded(name, to, options)
     require_apart(source, target)

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ttm.datasets.convert.options import ConvertOptions
+from ttm.datasets.layouts.table import LAYOUTS
+from ttm.policy.checks import require_choice
 from ttm.policy.errors import UserError
 
 
@@ -113,6 +116,14 @@ def writer_of(name: str) -> Any:
     if FORMATS[name].writer is None:
         raise UserError(f"{name} is read but not written; take one of {', '.join(writable())}")
     return _load(name, FORMATS[name].writer)
+
+
+def require_format(name: str, source: Path, target: Path) -> None:
+    """Raise `UserError` if no format has this name; for a layout that is not written, with the way there."""
+    layout = LAYOUTS.get(name)
+    if name not in FORMATS and layout is not None and layout.way_there:
+        raise UserError(layout.not_written(source, target))
+    require_choice("--to", name, FORMATS)
 
 
 def writable() -> list[str]:

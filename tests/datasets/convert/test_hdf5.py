@@ -138,8 +138,8 @@ def test_choices_without_effect_are_refused(demos, convert):
         convert(demos, "copy", colour_order="rgb")
     with pytest.raises(UserError, match=r"one file; give a name that ends in \.hdf5"):
         convert(demos, "copy", "robomimic")
-    with pytest.raises(UserError, match="--to is 'rlds'; give one of ttm"):
-        convert(demos, "copy", "rlds")
+    with pytest.raises(UserError, match="--to is 'tape'; give one of ttm"):
+        convert(demos, "copy", "tape")
 
 
 def test_instruction_fills_in(tmp_path, record, convert):

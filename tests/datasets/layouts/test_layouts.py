@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import instructions
 from ttm.datasets.check.check import check_dataset
+from ttm.datasets.convert.formats import FORMATS
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
 from ttm.datasets.layouts.recognition import layout_of_file
 from ttm.datasets.layouts.table import LAYOUTS
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
+from ttm.policy.network.language import EMBEDDING_SIZE
+from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.training.cli import main
 
 TICKS = 8
 RNG = np.random.default_rng(3)
@@ -170,6 +176,8 @@ VECTORS = {
 }
 INSTRUCTIONS = {"robocasa": "open the drawer", "libero": "put the bowl on the plate"}
 
+CONVERTED = {key for form in FORMATS.values() for key in form.layouts if form.reader}
+
 V3 = json.dumps({"codebase_version": "v3.0", "fps": 30})
 V2 = json.dumps({"codebase_version": "v2.1", "fps": 30})
 ZARR_GROUP = json.dumps({"zarr_format": 2})
@@ -231,24 +239,63 @@ def test_check_passes_and_show_tells_every_member(opened, tmp_path, capsys, name
         assert member.is_used or "not used:" in shown
 
 
-def what_check_says(path: Path) -> str:
-    try:
-        (fault,) = check_dataset(path).faults
-    except UserError as error:
-        return str(error)
-    return fault.remedy
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_is_trained_on_and_converted(opened, tmp_path, monkeypatch, name) -> None:
+    def code_of(text: str) -> Any:
+        return np.full(EMBEDDING_SIZE, EMBEDDING_SIZE**-0.5, np.float32)
+
+    monkeypatch.setattr(instructions, "embed_instruction", code_of)
+    theirs, path = opened(name), str(tmp_path / "demo.hdf5")
+    short = [
+        "--threads",
+        "1",
+        "--steps",
+        "1",
+        "--window",
+        "2",
+        "--batch-size",
+        "2",
+        "--validations",
+        "1",
+    ]
+    assert main(["train", "--data", path, "--out", str(tmp_path / "run"), *short]) == 0
+    assert load_checkpoint(tmp_path / "run" / "last.safetensors")[0].spec == theirs.spec
+    for target, to in (("ours", "ttm"), ("theirs.hdf5", "robomimic")):
+        assert main(["data", "convert", path, str(tmp_path / target), "--to", to]) == 0
+        for mine, other in zip(theirs, open_dataset(tmp_path / target), strict=True):
+            assert np.array_equal(mine.actions, other.actions)
+            assert (other.frames(theirs.spec.cameras[0].name) == TOP_IS_WHITE).all()
 
 
 @pytest.mark.parametrize("case", NAMED)
-def test_what_is_not_read_is_named_with_the_next_command(tmp_path, case: str) -> None:
+def test_what_is_not_read_is_named_with_the_next_command(tmp_path, capsys, case: str) -> None:
     build, step, name = NAMED[case]
     path = tmp_path / name
     build(path)
-    with pytest.raises(UserError) as refused:
+    commands = [["data", "show", str(path)], ["data", "check", str(path)]]
+    commands += [["train", "--data", str(path), "--out", str(tmp_path / "run")]]
+    key = case.split()[0]
+    if key not in CONVERTED:
+        commands += [["data", "convert", str(path), str(tmp_path / "out")]]
+    for words in commands:
+        assert main(words) in (1, 2)
+        told = "".join(capsys.readouterr())
+        assert step in told, words
+        assert "Traceback" not in told
+    with pytest.raises(UserError, match=re.escape(LAYOUTS[key].name)):
         open_dataset(path)
-    assert LAYOUTS[case.split()[0]].name in str(refused.value)
-    assert step in str(refused.value)
-    assert step in what_check_says(path)
+
+
+@pytest.mark.parametrize("key", [key for key, layout in LAYOUTS.items() if layout.way_there])
+def test_what_is_not_written_is_named_with_the_next_command(tmp_path, capsys, key: str) -> None:
+    robomimic(tmp_path / "demo.hdf5")
+    out = tmp_path / "out.hdf5"
+    assert main(["data", "convert", str(tmp_path / "demo.hdf5"), str(out), "--to", key]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("ttm: error: ")
+    assert told.count("\n") == 1
+    assert LAYOUTS[key].name in told
+    assert re.search(rf"`ttm data \w+ {tmp_path}/demo.hdf5 {tmp_path}/out\w*[^`]* --to ", told)
 
 
 def test_left_out_members_can_be_chosen(opened) -> None:
@@ -267,8 +314,15 @@ def test_every_layout_is_built_here() -> None:
     assert set(LAYOUTS) == {"ours", *READ, *(case.split()[0] for case in NAMED)}
 
 
-def test_the_readme_names_every_layout() -> None:
+def test_the_readme_says_of_every_layout_what_the_commands_do() -> None:
     page = (Path(__file__).parents[3] / "datasets" / "README.md").read_text()
-    for layout in LAYOUTS.values():
-        words = layout.name.split(" (")[0].split("'")[0].split(" /")[0]
-        assert layout.name == "this project" or words in page, layout.name
+    table = page.split("convert to: `--to` |\n")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    for key, layout in LAYOUTS.items():
+        words = "ours" if key == "ours" else layout.name.split(" (")[0].split("'")[0].split(" /")[0]
+        (_, *reads, source, target) = next(row for row in rows if words in row[0])
+        assert reads == ["yes" if layout.is_read else "named"] * 3, key
+        assert source.startswith("yes" if key in CONVERTED else "named"), key
+        written = [f"`{name}`" for name, form in FORMATS.items() if key == form.layouts[0]]
+        assert [target] == written if written else target.startswith("named"), key
+        assert bool(written) == (not layout.way_there), key
