@@ -18,7 +18,6 @@ from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 from ttm.datasets.arrange.command import DataFilterCommand, DataMergeCommand, DataSplitCommand
 from ttm.datasets.check.command import DataCheckCommand
-from ttm.datasets.convert.command import DataConvertCommand
 from ttm.datasets.edit.command import (
     DataDeleteCommand,
     DataLabelCommand,
@@ -48,6 +47,7 @@ from ttm.training.cloning.settings.config_file import with_config_file
 from ttm.training.common.help_texts import join_help_lines
 from ttm.training.demo.command import DemoCommand
 from ttm.training.robot.bags.command import DataBagsCommand
+from ttm.training.robot.bags.convert_command import ConvertCommand
 from ttm.training.robot.command import RobotCommand
 from ttm.training.robot.contract.command import ContractCommand
 from ttm.training.robot.record.command import RecordCommand
@@ -88,7 +88,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "show": DataShowCommand,
                 "play": PlayCommand,
                 "check": DataCheckCommand,
-                "convert": DataConvertCommand,
+                "convert": ConvertCommand,
                 "bags": DataBagsCommand,
                 "merge": DataMergeCommand,
                 "split": DataSplitCommand,

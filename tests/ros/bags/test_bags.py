@@ -218,6 +218,15 @@ def test_a_damaged_bag_is_named(tmp_path, contract, storage, file, damage):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_rate_may_be_that_of_the_contract(tmp_path, contract):
+    record(tmp_path / "bags" / "one", "MCAP")
+    with pytest.raises(UserError, match="yaml says the control rate"):
+        convert_bags(options(tmp_path, contract, rate_hz=None))
+    contract.write_text(CONTRACT + "rate_hz: 5")
+    assert convert_bags(options(tmp_path, contract, rate_hz=None)) == 1
+    assert open_dataset(tmp_path / "out").spec.rate_hz == 5
+
+
 def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
     record(tmp_path / "bags" / "one", "MCAP")
     spec = tmp_path / "spec.yaml"

@@ -10,6 +10,8 @@ from tyro.conf import Positional, arg
 
 from ttm.policy.errors import UserError
 
+BagTarget = Literal["ttm", "sqlite3", "mcap"]
+
 
 @dataclass(frozen=True)
 class DataBagsCommand:
@@ -38,12 +40,12 @@ class DataBagsCommand:
     contract: Path
     """The YAML file that says which topic supplies each observation and each part of the action."""
 
-    to: Literal["ttm", "sqlite3", "mcap"] = "ttm"
+    to: BagTarget = "ttm"
     """What to write: episodes, or bags in one of the two storages of rosbag2."""
 
     rate_hz: float | None = None
     """The control rate of the bags, in ticks a second. None takes that of bags that were written by
-    --to."""
+    --to, or else that of the contract."""
 
     instruction: str | None = None
     """The instruction that the robot followed in all of the bags. None takes that on their topic

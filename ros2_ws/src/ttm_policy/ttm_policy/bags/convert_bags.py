@@ -52,7 +52,7 @@ def convert_bags(options: BagOptions) -> int:
     check_fields(contract)
     bags, out = find_bags(Path(options.source)), Path(options.out)
     with closing(_open(bags[0], contract)) as first:
-        spec = spec_of_bag(first, contract, _rate_hz(first, options), options.spec)
+        spec = spec_of_bag(first, contract, _rate_hz(first, options, contract), options.spec)
     contract.check(spec, whose="the spec of the bags")
 
     def write(folder: Path) -> None:
@@ -84,12 +84,14 @@ def _open(path: Path, contract: RobotContract) -> BagFile:
     return BagFile(path, types, extra={DRIVER_TOPIC: "std_msgs/String"})
 
 
-def _rate_hz(bag: BagFile, options: BagOptions) -> float:
-    if options.rate_hz is not None:
-        return options.rate_hz
-    if bag.facts is None:
-        raise UserError(f"{bag.path} does not say its control rate; give it by --rate-hz")
-    return bag.facts.rate_hz
+def _rate_hz(bag: BagFile, options: BagOptions, contract: RobotContract) -> float:
+    said = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
+    rate_hz = said if options.rate_hz is None else options.rate_hz
+    if rate_hz is None:
+        raise UserError(
+            f"neither {bag.path} nor {contract.path} says the control rate; give it by --rate-hz"
+        )
+    return rate_hz
 
 
 def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:

@@ -167,7 +167,9 @@ class RecordingSession:
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
         if not instruction.strip():
-            raise UserError("no instruction yet; type one on the page, or publish it on `instruction`")
+            raise UserError(
+                "no instruction yet; type one on the page, or publish it on `instruction`"
+            )
         if missing := self.missing():
             raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")
         self.instruction, self.problem, self.report = instruction.strip(), "", ""
