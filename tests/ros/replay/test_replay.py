@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
@@ -22,6 +20,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.conversions import stamp_to_ns
 from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.faults.spinning import Spinning
 from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.network.instructions import Instructions
 from ttm_policy.network.loading import load_policy
@@ -101,10 +100,7 @@ class Listener(Node):
         self.clocks_ns: list[int] = []
         self.create_subscription(Image, "head/image_raw", self._on_image, LATCHED)
         self.create_subscription(Clock, "/clock", self._on_clock, 100)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self)
-        self._thread = threading.Thread(target=self._executor.spin, daemon=True)
-        self._thread.start()
+        self._spinning = Spinning(self)
 
     def _on_image(self, message: Image) -> None:
         self.frames[stamp_to_ns(message.header.stamp)] = bytes(message.data)
@@ -120,8 +116,7 @@ class Listener(Node):
             time.sleep(0.01)
 
     def close(self) -> None:
-        self._executor.shutdown()
-        self._thread.join()
+        self._spinning.end()
         self.destroy_node()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image, JointState
@@ -29,6 +27,7 @@ from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm_policy.faults.spinning import Spinning
 from ttm_policy.qos import LATCHED
 
 HERE = Path(__file__).parent
@@ -162,21 +161,17 @@ Start = Callable[..., FakeRobot]
 def start_robot() -> Iterator[Start]:
     """Start the robot of a name, spun by a thread. change: edits its description before."""
     rclpy.init()
-    executor = SingleThreadedExecutor()
-    robots: list[FakeRobot] = []
-    thread = threading.Thread(target=executor.spin, daemon=True)
+    spinning, robots = Spinning(), list[FakeRobot]()
 
     def start(name: str, change: Callable[[dict[str, Any]], object] = lambda _: None) -> FakeRobot:
         description = yaml.safe_load((HERE / f"{name}.yaml").read_text())
         change(description)
         robots.append(FakeRobot(description))
-        executor.add_node(robots[-1])
-        if not thread.is_alive():
-            thread.start()
+        spinning.add(robots[-1])
         return robots[-1]
 
     yield start
-    executor.shutdown()
+    spinning.end()
     for robot in robots:
         robot.destroy_node()
     rclpy.shutdown()

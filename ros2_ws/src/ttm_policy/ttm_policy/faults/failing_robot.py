@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
@@ -27,6 +26,7 @@ from ttm_policy.contract.robot_contract import (
     ImageSource,
     RobotContract,
 )
+from ttm_policy.faults.spinning import Spinning
 from ttm_policy.qos import COMMAND, LATCHED
 
 WAIT_S = 180.0
@@ -86,13 +86,9 @@ class FailingRobot(Node):
         self.create_subscription(Float32MultiArray, "policy_node/memory", self._on_memory, LATCHED)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         self._ended = threading.Event()
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self)
-        self._threads = [
-            threading.Thread(target=target, daemon=True) for target in (self._spin, self._publish)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._spinning = Spinning(self)
+        self._publishing = threading.Thread(target=self._publish, daemon=True)
+        self._publishing.start()
 
     def repair(self) -> None:
         """End all faults."""
@@ -121,10 +117,6 @@ class FailingRobot(Node):
     def moved_at_s(self) -> float:
         """When the newest command was sent that moves the robot."""
         return max(self.moved_s, default=-math.inf)
-
-    def _spin(self) -> None:
-        while not self._ended.is_set():
-            self._executor.spin_once(timeout_sec=0.05)
 
     def _publish(self) -> None:
         last_s, turn, clock_turns = time.monotonic(), 0, round(CLOCK_HZ / SENSOR_HZ)
@@ -235,8 +227,8 @@ class FailingRobot(Node):
     def close(self) -> None:
         """End the threads and the node."""
         self._ended.set()
-        for thread in self._threads:
-            thread.join()
+        self._publishing.join()
+        self._spinning.end()
         self.destroy_node()
 
 
