@@ -73,7 +73,7 @@ def main(count: int) -> None:
         stop, late = threading.Event(), []
         thread = threading.Thread(target=lambda: late.extend(late_ms(stop)))
         thread.start()
-        key_to_command_ms(both, page, 1)  # the node may wait for the emergency stop's first message
+        key_to_command_ms(both, page, 1)  # the first one finds nothing prepared
         taken = key_to_command_ms(both, page, count)
         stop.set()
         thread.join()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,13 +13,13 @@ import aiohttp
 import pytest
 import rclpy
 from geometry_msgs.msg import TwistStamped
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.faults.spinning import Spinning
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.web.web_node import WebNode
 
@@ -41,6 +40,7 @@ class RobotAndRecorder(Node):
         self._head = self.create_publisher(Image, "head/image_raw", 10)
         self._status = self.create_publisher(String, "~/status", LATCHED)
         self.e_stop = self.create_publisher(Bool, "e_stop", LATCHED)
+        self.e_stop.publish(Bool(data=False))  # before a first state, the robot stands still
         (source,) = (s for s in load_contract().vectors if s.name == "joint_positions")
         self._names = [field.path for field in source.fields]
         self.create_timer(0.05, self._publish)
@@ -88,11 +88,7 @@ class Both:
         # A namespace keeps nodes apart that tests before have left in this process.
         rclpy.init(args=["--ros-args", "-r", "__ns:=/page", *given])
         self.robot, self.node = RobotAndRecorder(), WebNode()
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.robot)
-        self._executor.add_node(self.node)
-        self._thread = threading.Thread(target=self._executor.spin)
-        self._thread.start()
+        self._spinning = Spinning(self.robot, self.node)
         self.node.serve()
         self.address = self.node.address
 
@@ -110,8 +106,7 @@ class Both:
         asyncio.run(talking())
 
     def close(self) -> None:
-        self._executor.shutdown()
-        self._thread.join(WAIT_S)
+        self._spinning.end()
         self.node.close()
         self.node.destroy_node()
         self.robot.destroy_node()
@@ -144,11 +139,15 @@ def wait(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-async def drive(both: Both, page: aiohttp.ClientWebSocketResponse) -> float:
-    """Take the controls, push the base's stick, and return the speed that the robot gets."""
+async def see_the_robot(page: aiohttp.ClientWebSocketResponse) -> None:
+    """Wait until the robot was heard. A page is told its state when it connects, and at changes alone."""
     await until(
         page, lambda data: "reasons" in data and "Nothing received" not in str(data["reasons"])
     )
+
+
+async def drive(both: Both, page: aiohttp.ClientWebSocketResponse) -> float:
+    """Take the controls, push the base's stick, and return the speed that the robot gets."""
     await page.send_json({"do": "take"})
     count = len(both.robot.forward)
     await page.send_json({"do": "steer", "axes": {"base.0": 1.0}})
@@ -161,6 +160,7 @@ def test_a_page_drives_within_the_limits_and_zero_follows_when_it_goes_away(both
     most = both.node.get_parameter("max_forward_m_s").value
 
     async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
         assert 0 < await drive(both, page) <= most
 
     both.run(talk)
@@ -169,6 +169,7 @@ def test_a_page_drives_within_the_limits_and_zero_follows_when_it_goes_away(both
 
 def test_an_emergency_stop_stops_a_page_and_says_so(both: Both) -> None:
     async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
         await drive(both, page)
         both.robot.e_stop.publish(Bool(data=True))
         state = await until(page, lambda data: "pressed" in str(data.get("reasons")))
