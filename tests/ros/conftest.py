@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,9 +22,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import rclpy
 import torch
-import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState, GetState
+from node_process import WAIT_S, NodeProcess
 from rcl_interfaces.srv import SetParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -48,11 +46,7 @@ from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.reset_reply import ResetReply, read_reset_reply
 
-WAIT_S = 180.0
-"""Far more than anything takes; a test that waits this long has failed."""
 TICK_NS = 200_000_000
-RUN = f"import ttm_policy.NAME as program; program.END_WITHIN_S = {WAIT_S}; raise SystemExit(program.main())"
-"""Runs a node, which a busy machine gives as long as it needs to stop the robot after a signal."""
 STAND_IN = """
 import pathlib, sys, time, types
 import numpy
@@ -119,28 +113,23 @@ def language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-StartNode = Callable[..., subprocess.Popen[bytes]]
+StartNode = Callable[..., NodeProcess]
 
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[StartNode]:
     """Start a node with parameters in a process that is ended after the test."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[NodeProcess] = []
 
-    def start(name: str, **parameters: Any) -> subprocess.Popen[bytes]:
-        file = tmp_path / f"{name}_{len(started)}.yaml"
-        file.write_text(yaml.safe_dump({"/**": {"ros__parameters": parameters}}))
-        command = [sys.executable, "-c", RUN.replace("NAME", name)]
-        command += ["--ros-args", "--params-file", str(file)]
-        started.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+    def start(name: str, **parameters: Any) -> NodeProcess:
+        started.append(NodeProcess(name, tmp_path / f"{name}_{len(started)}", parameters))
         return started[-1]
 
     yield start
     for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+        process.send(signal.SIGINT)
     for process in started:
-        process.communicate(timeout=WAIT_S)
+        process.wait()
 
 
 class TestRobot(Node):

@@ -29,7 +29,9 @@ def test_limits_hold_on_cmd_vel_from_the_next_tick_or_are_refused_with_the_reaso
     robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
 ) -> None:
     # Whole numbers are doubles, too, when they are given at the start.
-    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True, max_forward_m_s=5)
+    start_node(
+        "policy_node", checkpoint=str(checkpoint), engine="torch", lockstep=True, max_forward_m_s=5
+    )
     robot.begin_episode(CAN)
     robot.step(observations[0])
     assert _forward(robot) == _wanted(robot) > 2 * SLOW
@@ -65,6 +67,7 @@ def test_the_accepted_age_can_be_changed_while_the_robot_is_held(
     start_node(
         "policy_node",
         checkpoint=str(checkpoint),
+        engine="torch",
         instruction=CAN,
         use_sim_time=True,
         max_age_s=0.5,
@@ -93,7 +96,11 @@ def test_acceleration_is_limited_from_tick_to_tick_of_cmd_vel(
     robot: Any, start_node: Any, checkpoint: Any, observations: list[Any]
 ) -> None:
     start_node(
-        "policy_node", checkpoint=str(checkpoint), lockstep=True, max_forward_accel_m_s2=SLOW
+        "policy_node",
+        checkpoint=str(checkpoint),
+        engine="torch",
+        lockstep=True,
+        max_forward_accel_m_s2=SLOW,
     )
     robot.begin_episode(CAN)
     speeds = [0.0]
@@ -107,7 +114,7 @@ def test_acceleration_is_limited_from_tick_to_tick_of_cmd_vel(
 def test_describe_tells_range_and_whether_a_parameter_is_read_only(
     robot: Any, start_node: Any, checkpoint: Any
 ) -> None:
-    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    start_node("policy_node", checkpoint=str(checkpoint), engine="torch", lockstep=True)
     names = ["max_forward_m_s", "checkpoint"]
     request = DescribeParameters.Request(names=names)
     limit, path = robot._call(DescribeParameters, "describe_parameters", request).descriptors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     path = tmp_path / "memory.npz"
     parameters: dict[str, Any] = {
         "checkpoint": str(checkpoint),
+        "engine": "torch",
         "lockstep": True,
         "recovery_path": str(path),
     }
     parameters["recovery_max_age_s"] = 600.0  # a busy machine takes long to start a process
-    runner = PolicyRunner.from_checkpoint(checkpoint)
+    runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     expected = [runner.step(observation).values for observation in observations[:4]]
 
@@ -36,7 +38,7 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     for observation in observations[:3]:
         robot.step(observation)
     robot.wait(lambda: _saved_tick(path) == 3, "the file")
-    first.kill()
+    first.send(signal.SIGKILL)
     first.wait()
     robot.diagnosis = ""
     second = start_node("policy_node", **parameters)
@@ -46,14 +48,13 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     assert robot.memories[-1][0] == 4
 
     assert robot.transition(Transition.TRANSITION_DEACTIVATE)
-    second.kill()
+    second.send(signal.SIGKILL)
     second.wait()
     robot.diagnosis = ""
     third = start_node("policy_node", **parameters)
     robot.wait(lambda: robot.diagnosis.startswith("inactive"), "the third process, inactive")
     assert robot.transition(Transition.TRANSITION_ACTIVATE)
-    third.terminate()
-    assert third.wait(timeout=180) == 0
+    assert third.end() == 0
     assert not list(tmp_path.glob("memory*")), "an orderly end leaves nothing to go on with"
 
 
@@ -65,7 +66,7 @@ def test_an_instruction_is_heard_from_ros2_topic_pub(
     robot: Any, start_node: Any, checkpoint: Path, observations: list[Any]
 ) -> None:
     """`ros2 topic pub` keeps nothing for late subscribers, unlike planners."""
-    start_node("policy_node", checkpoint=str(checkpoint), lockstep=True)
+    start_node("policy_node", checkpoint=str(checkpoint), engine="torch", lockstep=True)
     robot.wait(lambda: bool(robot.memories), "the policy")
     for reliability, text in (
         (ReliabilityPolicy.RELIABLE, CAN),

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 CAN, UNKNOWN = "pick up the red can", "knock over the elephant"
-PATIENT = {"use_sim_time": True, "stop_after_s": 600.0}  # a busy machine is no fault here
+PARAMETERS = {
+    "engine": "torch",
+    "instruction": CAN,
+    "use_sim_time": True,
+    "stop_after_s": 600.0,  # a busy machine is no fault here
+}
 
 
 def _tick_freely(robot: Any, observation: Any) -> None:
@@ -24,7 +29,7 @@ def test_the_node_answers_while_a_never_seen_instruction_is_prepared(
 ) -> None:
     """The stand-in of the language model takes as long as the test wants, so an answer is proof."""
     robot = free_robot
-    start_node("policy_node", checkpoint=str(checkpoint), instruction=CAN, **PATIENT)
+    start_node("policy_node", checkpoint=str(checkpoint), **PARAMETERS)
     robot.wait(lambda: bool(robot.memories), "the policy")
     _tick_freely(robot, observations[0])
 
@@ -55,7 +60,7 @@ def test_an_instruction_without_an_embedding_stands_still_and_says_why(
     language_model: Path,
 ) -> None:
     robot = free_robot
-    start_node("policy_node", checkpoint=str(checkpoint), instruction=CAN, **PATIENT)
+    start_node("policy_node", checkpoint=str(checkpoint), **PARAMETERS)
     robot.wait(lambda: bool(robot.memories), "the policy")
     _tick_freely(robot, observations[0])
     (language_model / "fail").touch()

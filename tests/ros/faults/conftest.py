@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +11,7 @@ import numpy as np
 import pytest
 import rclpy
 import yaml
+from node_process import NodeProcess
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
@@ -62,82 +55,23 @@ def in_time() -> InTime:
     return repeat
 
 
-class PolicyProcess:
-    """One policy node in a process."""
-
-    def __init__(self, pid: int, codes: dict[int, int], loading: Path):
-        self.pid, self._codes, self.loading = pid, codes, loading
-        """`loading` is there while the fault "slow" keeps the policy from being loaded."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code, or None while the process runs."""
-        return self._codes.get(self.pid)
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def wait(self) -> int:
-        """Wait for the end of the process, and return its exit code."""
-        deadline_s = time.monotonic() + WAIT_S
-        while self.exit_code is None:
-            assert time.monotonic() < deadline_s, "the process does not end"
-            time.sleep(0.01)
-        return self.exit_code
-
-    def end(self) -> int:
-        """End the process if it is still there, and return its exit code."""
-        if self.exit_code is None:
-            with suppress(ProcessLookupError):
-                self.send(signal.SIGTERM)
-        return self.wait()
-
-
-StartPolicy = Callable[..., PolicyProcess]
+StartPolicy = Callable[..., NodeProcess]
 
 
 @pytest.fixture(scope="session")
 def start_policy(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, contract_file: Path
 ) -> Iterator[StartPolicy]:
-    """Start policy nodes with parameters, as children of a process that has imported everything."""
-    parent = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("policy_processes.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    started: queue.Queue[int] = queue.Queue()
-    codes: dict[int, int] = {}
-    processes: list[PolicyProcess] = []
+    """Start policy nodes with parameters, and perhaps with a fault."""
+    started: list[NodeProcess] = []
+    folder = tmp_path_factory.mktemp("policies")
 
-    def read(lines: Any) -> None:
-        for line in lines:
-            pid, *code = map(int, line.split())
-            if code:
-                codes[pid] = code[0]
-            else:
-                started.put(pid)
-
-    threading.Thread(target=read, args=(parent.stdout,), daemon=True).start()
-    folder = tmp_path_factory.mktemp("parameters")
-
-    def start(fault: str = "", **parameters: Any) -> PolicyProcess:
-        path = folder / f"{len(processes)}.yaml"
+    def start(fault: str = "", **parameters: Any) -> NodeProcess:
         values = {"checkpoint": str(checkpoint), "contract": str(contract_file), "engine": "torch"}
-        path.write_text(yaml.safe_dump({"/**": {"ros__parameters": values | parameters}}))
-        order = {"fault": fault, "arguments": ["--ros-args", "--params-file", str(path)]}
-        parent.stdin.write(json.dumps(order) + "\n")
-        parent.stdin.flush()
-        pid = started.get(timeout=WAIT_S)
-        processes.append(PolicyProcess(pid, codes, path.with_suffix(".loading")))
-        return processes[-1]
+        path = folder / str(len(started))
+        started.append(NodeProcess("policy_node", path, values | parameters, fault))
+        return started[-1]
 
     yield start
-    for process in processes:
+    for process in started:
         process.end()
-    parent.terminate()  # an end in order takes seconds, in which nothing happens
-    parent.wait(WAIT_S)

@@ -15,7 +15,11 @@ SLOW = {
     "max_translation_m": 0.02,
     "max_rotation_rad": 0.05,
 }
-PATIENT = {"max_age_s": 30.0, "stop_after_s": 60.0}  # a busy machine is no fault here
+PATIENT = {
+    "engine": "torch",
+    "max_age_s": 30.0,
+    "stop_after_s": 60.0,
+}  # a busy machine is no fault here
 
 
 @pytest.mark.parametrize("name", ["fetch", "turtlebot_arm"])

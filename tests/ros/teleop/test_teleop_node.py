@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -135,8 +134,8 @@ def _is_refused_beside_another_driver(person: Person) -> None:
     person.robot.destroy_publisher(other)
 
 
-def _stops_at_the_end(person: Person, node: subprocess.Popen[bytes]) -> None:
-    node.send_signal(signal.SIGINT)
-    person.until(lambda: node.poll() is not None, "the end")
+def _stops_at_the_end(person: Person, node: Any) -> None:
+    node.send(signal.SIGINT)
+    person.until(lambda: node.exit_code is not None, "the end")
     person.until(lambda: person.speeds()[-1] == 0.0, "zero at the end")
-    assert node.returncode == 0
+    assert node.exit_code == 0

@@ -25,9 +25,8 @@ class Drawn(Exception):
 def test_the_replay_is_told_the_delay_of_the_episode(
     points: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    actor = PolicyActor(
-        PolicyRunner(Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])), {}
-    )
+    policy = Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])
+    actor = PolicyActor(PolicyRunner(policy, engine="torch"), {})
     actor.delay_s = 0.2
     memory = EpisodeMemory(actor)
     for tick in range(2):
@@ -49,7 +48,7 @@ def test_nothing_was_executed_before_the_first_tick(
 ) -> None:
     """Also where the environment's `reset` says that the robot stands still."""
     policy = Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])
-    memory = EpisodeMemory(PolicyActor(PolicyRunner(policy), {}))
+    memory = EpisodeMemory(PolicyActor(PolicyRunner(policy, engine="torch"), {}))
     for tick in range(4):
         seen = {"above": np.zeros((8, 8, 3), np.uint8), "position": np.zeros(1, np.float32)}
         memory.on_tick(seen, {"tick": tick, "executed_action": np.full(2, tick, np.float32)})

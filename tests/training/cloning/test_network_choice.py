@@ -54,7 +54,7 @@ def test_every_core_trains_and_its_checkpoint_runs(
     config = load_checkpoint(path)[0].config
     assert core_name(config.core) == name
     assert config == chosen_network("tiny", name, options)
-    runner = PolicyRunner.from_checkpoint(path)
+    runner = PolicyRunner.from_checkpoint(path, engine="torch")
     runner.reset("do 0")
     rng = np.random.default_rng(0)
     for _ in range(3):

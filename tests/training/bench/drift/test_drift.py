@@ -66,7 +66,7 @@ def test_runs_are_those_of_the_runner(policy: Policy, windows: WindowDataset, ke
     chain = [Stretch(2, 0, 5), Stretch(0, 0, 5), Stretch(1, 0, 3)]
     statistics = dataset_statistics(windows.episodes).actions
     runs = measure(policy, windows, statistics, [chain])
-    runner, norms, errors = PolicyRunner(policy), [], []
+    runner, norms, errors = PolicyRunner(policy, engine="torch"), [], []
     for number, stretch in enumerate(chain):
         episode = windows.episodes[stretch.episode]
         runner.reset(

@@ -1,0 +1,75 @@
+"""Faults that are built into a `policy_node` before it starts, in its own process."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ttm_policy import policy_node
+from ttm_policy.control.control_loop import ControlLoop
+
+CRASH_AT_TICK = 3
+SLOW_S = 300.0
+"""Longer than any test waits."""
+PONDER_S = 0.35
+LOADING = "loading"
+"""The file beside that of the parameters which shows that a slow policy is being loaded."""
+
+
+def _crash() -> None:
+    """Let the third tick of the policy raise an exception that nobody expects."""
+    think = ControlLoop.think
+
+    def broken(loop: ControlLoop, *seen: Any) -> Any:
+        if loop.runner.tick + 1 == CRASH_AT_TICK:
+            raise RuntimeError("the third tick fails")
+        return think(loop, *seen)
+
+    ControlLoop.think = broken  # type: ignore[method-assign]
+
+
+def _terminate() -> None:
+    """Let the policy say at every tick that its task is done."""
+    think = ControlLoop.think
+
+    def done(loop: ControlLoop, *seen: Any) -> Any:
+        action = think(loop, *seen).copy()
+        action[loop.runner.spec.action_slices["terminate"]] = 1.0
+        return action
+
+    ControlLoop.think = done  # type: ignore[method-assign]
+
+
+def _slow() -> None:
+    """Let loading the policy take minutes, and show by a file when it has begun."""
+    load, parameters = policy_node.load_policy, Path(sys.argv[-1])
+
+    def slow(*arguments: Any) -> Any:
+        parameters.with_name(LOADING).touch()
+        time.sleep(SLOW_S)
+        return load(*arguments)
+
+    policy_node.load_policy = slow
+
+
+def _ponder() -> None:
+    """Let the policy think for nearly two ticks."""
+    think = ControlLoop.think
+
+    def late(loop: ControlLoop, *seen: Any) -> Any:
+        time.sleep(PONDER_S)
+        return think(loop, *seen)
+
+    ControlLoop.think = late  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "": lambda: None,
+    "ponder": _ponder,
+    "crash": _crash,
+    "terminate": _terminate,
+    "slow": _slow,
+}
