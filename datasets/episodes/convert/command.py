@@ -18,7 +18,8 @@ class DataConvertCommand:
 
     The format of FROM is recognised. Actions, frames, proprioception, instructions, the control
     rate, success and masks are converted; what is not is named. TO appears when all is written. The
-    formats and what each of them keeps are in datasets/README.md.
+    formats and what each of them keeps are in datasets/README.md. Bags of ROS 2 are converted by `ttm
+    data bags`, which takes the robot's contract.
 
     For example:
       ttm data convert lerobot_pusht demos

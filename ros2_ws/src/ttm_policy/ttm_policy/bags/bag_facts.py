@@ -26,6 +26,8 @@ class BagFacts:
     """The control rate."""
     first_tick_ns: int
     """When the first tick begins. Others follow at the rate."""
+    late_ns: int = 0
+    """How much later the stamps are than the capture times, since ROS takes 0 for a missing clock."""
     task: str = ""
     success: bool | None = None
     seed: int | None = None

@@ -138,6 +138,8 @@ def _write_episode(
         measured=measured,
         first_tick_ns=None if facts is None else facts.first_tick_ns,
     )
+    if facts is not None and facts.late_ns:
+        ticks = [tick.earlier(facts.late_ns) for tick in ticks]
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
         joints = JointTopics(contract)

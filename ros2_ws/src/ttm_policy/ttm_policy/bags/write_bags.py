@@ -29,7 +29,7 @@ from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields, ns_to_stamp
 from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.inputs.person_command import DRIVER_TOPIC, PERSON, POLICY
-from ttm_policy.replay.stamps import stamps_ns
+from ttm_policy.replay.stamps import FIRST_S, stamps_ns
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,7 @@ def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
 def _stamps(episode: EpisodeReader, losses: Losses) -> TickStamps:
     captured_ns = stamps_ns(episode)
     stamps = tick_stamps(captured_ns, episode.spec.rate_hz)
-    if episode.timestamps is not None:
-        shifted_s = abs(float(captured_ns[0] / 1e9 - episode.timestamps[0]))
-        losses.moved_s = max(losses.moved_s, stamps.moved_s + shifted_s)
+    losses.moved_s = max(losses.moved_s, stamps.moved_s)
     return stamps
 
 
@@ -136,9 +134,12 @@ def _drivers(interventions: Any) -> Sequence[str]:
 
 
 def _facts(recording: Recording, stamps: TickStamps, spec: PolicySpec) -> BagFacts:
+    first_s = 0.0 if recording.timestamps is None else float(recording.timestamps[0])
+    is_late = first_s < FIRST_S
     return BagFacts(
         rate_hz=spec.rate_hz,
         first_tick_ns=stamps.first_tick_ns,
+        late_ns=int(stamps.observed_ns[0]) - round(first_s * 1e9) if is_late else 0,
         task=recording.task,
         success=recording.success,
         seed=recording.seed,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -39,6 +39,11 @@ class Tick(Generic[Message]):
     def captured_ns(self) -> int:
         """When the newest message of the observation was made."""
         return max(self.stamps_ns.values())
+
+    def earlier(self, by_ns: int) -> Tick[Message]:
+        """Return the tick with observations that were made so much earlier."""
+        stamps_ns = {topic: stamp_ns - by_ns for topic, stamp_ns in self.stamps_ns.items()}
+        return replace(self, stamps_ns=stamps_ns)
 
 
 class TickMatcher(Generic[Message]):
