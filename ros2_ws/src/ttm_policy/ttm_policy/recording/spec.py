@@ -30,7 +30,15 @@ class GivenSpec:
     def complete(self, contract: RobotContract, sizes: Sizes) -> PolicySpec:
         """Return the spec of episodes with cameras of these sizes. Raises `UserError` if it does not fit."""
         spec = self.whole or spec_of_contract(contract, self.file, self.rate_hz, sizes)
-        contract.check(spec, whose="the spec")
+        try:
+            contract.check(spec, whose="the spec")
+        except UserError as error:
+            if self.whole or self.file.actions:
+                raise
+            raise UserError(
+                f"{error}. Without the parameter spec, each field of an action is a value of its own: if one "
+                "value goes to several joints, such as two fingers, give a spec, a checkpoint or episodes"
+            ) from error
         return spec
 
 
