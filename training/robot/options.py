@@ -33,6 +33,7 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
         "driver": "with ttm robot the policy drives, with ttm record a person",
         "lockstep": "--free-running decides it",
         "policy_node": "the command starts both nodes and knows their names",
+        "recorder": "ttm record starts both nodes and knows their names",
     },
     RecorderParameters: {
         "autostart": "the command starts the node in order to run it",

@@ -47,6 +47,8 @@ class Person(Node):
         self.stamps_ns: list[int] = []
         self.base = self.create_publisher(TwistStamped, "cmd_vel", COMMAND)
         self.scene = self.create_publisher(String, "sim_node/scene", COMMAND)
+        kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self.recorder = self.create_publisher(String, "recorder_node/status", kept)
         self.next_scene = self.create_client(Trigger, "sim_node/next_scene")
         self.create_subscription(String, "sim_node/episode", self._tell, LATCHED)
         every = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -65,6 +67,10 @@ class Person(Node):
         while not done():
             assert time.monotonic() < deadline_s, f"waited in vain for {what}: {self.episode}"
             self._executor.spin_once(timeout_sec=0.02)
+
+    def record(self, state: str, episodes: int) -> None:
+        """Say what a recorder says."""
+        self.recorder.publish(String(data=json.dumps({"state": state, "episodes": episodes})))
 
     def drive(self) -> bool:
         """Send a command, and return whether the robot has carried one out."""
@@ -115,6 +121,24 @@ def test_scenes_follow_commands_services_and_instructions(person: Person) -> Non
     person.wait(lambda: person.episode["instruction"] == "open the top drawer", "another task")
     assert (person.episode["task"], person.episode["seed"]) == ("open_drawer", 1)
     assert first != "open the top drawer"
+
+
+def test_after_an_episode_comes_the_next_scene_or_the_same_one_again(person: Person) -> None:
+    def goes_on(state: str, episodes: int, ticks: int) -> Callable[[], bool]:
+        def told() -> bool:
+            person.record(state, episodes)
+            return bool(person.episode.get("tick", 0) >= ticks)
+
+        return told
+
+    person.wait(goes_on("recording", 4, 4), "the first scene")
+    person.record("ready", 5)
+    person.wait(lambda: person.episode["seed"] == 1, "the next scene after one that was kept")
+    person.wait(goes_on("recording", 5, 4), "the second scene")
+    person.record("ready", 5)
+    person.wait(lambda: person.episode["tick"] < 4, "the same scene after one that was dropped")
+    assert person.episode["seed"] == 1
+    person.wait(goes_on("ready", 4, 4), "nothing: the last episode was taken back")
 
 
 def test_a_person_cannot_drive_in_lockstep() -> None:

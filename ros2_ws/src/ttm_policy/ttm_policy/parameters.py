@@ -280,8 +280,9 @@ class SimParameters(NodeParameters):
     driver: Annotated[
         Literal["policy", "person"],
         Parameter(
-            "Who drives. For a person, scenes go on until the services next_scene or same_scene begin "
-            "another one, no policy is waited for, and time runs on: lockstep must be false."
+            "Who drives. For a person, scenes go on until an episode is recorded, or the services "
+            "next_scene or same_scene begin another one; no policy is waited for, and time runs on: "
+            "lockstep must be false."
         ),
     ] = "policy"
     rate: Annotated[
@@ -305,6 +306,9 @@ class SimParameters(NodeParameters):
     policy_node: Annotated[
         str, Parameter("Name of the node whose memory is reset before each episode.")
     ] = "policy_node"
+    recorder: Annotated[
+        str, Parameter("Name of the recorder after whose episodes the scene changes.")
+    ] = "recorder_node"
     startup_timeout_s: Annotated[
         float, Parameter("Longest wait for the policy, in wall time.", unit="s", positive=True)
     ] = 120.0

@@ -19,6 +19,7 @@ from ttm.sim.evaluation.rollout import step
 from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.recording.session import State
 from ttm_policy.simulator.actors import FreeRunningActor
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.stop_signals import StopSignals
@@ -46,9 +47,11 @@ class PersonActor(FreeRunningActor):
 
 
 class Scenes:
-    """Goes on with a scene until the services `~/next_scene` or `~/same_scene` begin another one.
+    """Goes on with a scene until an episode is recorded, or a service begins another one.
 
-    A text on the topic `~/scene` begins a scene that asks for it. `~/instructions` lists the texts.
+    After an episode that was kept comes the next scene, and after another the same one from its start;
+    the services are `~/next_scene` and `~/same_scene`. A text on the topic `~/scene` begins a scene that
+    asks for it. `~/instructions` lists the texts.
     """
 
     def __init__(self, node: SimNode, env: Env, signals: StopSignals):
@@ -58,6 +61,7 @@ class Scenes:
         self._seed, self._tasks = parameters.first_seed, tasks_of(env)
         self._task, self._wanted = parameters.task, parameters.instruction
         self._over = False
+        self._recorder: tuple[str, int] | None = None
         self._clock = Clock()
         self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
         known = [text for texts in self._tasks.values() for text in texts]
@@ -66,6 +70,8 @@ class Scenes:
         node.create_service(Trigger, "~/next_scene", self._serve_next)
         node.create_service(Trigger, "~/same_scene", self._serve_same)
         node.create_subscription(String, "~/scene", self._on_scene, COMMAND)
+        status = f"{parameters.recorder}/status"
+        node.create_subscription(String, status, self._on_recorder, LATCHED)
 
     def run(self) -> None:
         """Run scenes until a signal, which raises `Interrupted`."""
@@ -98,6 +104,18 @@ class Scenes:
         task = next((name for name, texts in self._tasks.items() if message.data in texts), None)
         if task is not None:
             self._task, self._wanted, self._over = task, message.data, True
+
+    def _on_recorder(self, message: String) -> None:
+        """Begin another scene after an episode. States may be missed, but no change of the count."""
+        status = json.loads(message.data)
+        state, kept = status["state"], status["episodes"]
+        before, self._recorder = self._recorder, (state, kept)
+        if before is None:
+            return
+        if kept > before[1]:
+            self._seed, self._over = self._seed + 1, True
+        elif state == State.READY.value != before[0]:
+            self._over = True
 
     def _serve_next(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._seed += 1

@@ -99,18 +99,12 @@ class RobotOverRos:
         return await self._trigger("start", self._parameters.recorder)
 
     async def stop(self, success: bool) -> str:
-        """See `RobotSide`. A simulated robot is then in the next scene."""
-        said = await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
-        if self._parameters.simulator:
-            await self._trigger("next_scene", self._parameters.simulator)
-        return said
+        """See `RobotSide`."""
+        return await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
 
     async def discard(self) -> str:
-        """See `RobotSide`. A simulated robot is then in the same scene again."""
-        said = await self._trigger("discard", self._parameters.recorder)
-        if self._parameters.simulator:
-            await self._trigger("same_scene", self._parameters.simulator)
-        return said
+        """See `RobotSide`."""
+        return await self._trigger("discard", self._parameters.recorder)
 
     async def scene(self, same: bool) -> str:
         """See `RobotSide`."""
