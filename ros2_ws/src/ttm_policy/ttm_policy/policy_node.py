@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import wait
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -56,9 +56,12 @@ NETWORK_THREAD = "network"
 class PolicyNode(LifecycleNode):
     """The life cycle of a `PolicySession`, and its diagnostics."""
 
-    def __init__(self, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """Declare the parameters. interrupted: whether configuring is to be given up."""
-        super().__init__("policy_node")
+    def __init__(self, interrupted: Callable[[], bool] = lambda: False, **options: Any) -> None:
+        """Declare the parameters. interrupted: whether configuring is to be given up.
+
+        options: those of `rclpy.node.Node`, such as `namespace`, for a process with several nodes.
+        """
+        super().__init__("policy_node", **options)
         declare_parameters(self, PolicyParameters, self._on_parameters)
         self._interrupted = interrupted
         self._problem = "not configured"
