@@ -66,10 +66,11 @@ def start_policy(
     started: list[NodeProcess] = []
     folder = tmp_path_factory.mktemp("policies")
 
-    def start(fault: str = "", **parameters: Any) -> NodeProcess:
+    def start(fault: str = "", namespace: str = "", **parameters: Any) -> NodeProcess:
         values = {"checkpoint": str(checkpoint), "contract": str(contract_file), "engine": "torch"}
         path = folder / str(len(started))
-        started.append(NodeProcess("policy_node", path, values | parameters, fault))
+        apart = ["-r", f"__ns:=/{namespace}", "-r", "/clock:=clock"] if namespace else []
+        started.append(NodeProcess("policy_node", path, values | parameters, fault, apart))
         return started[-1]
 
     yield start

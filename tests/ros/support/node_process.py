@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,15 +34,23 @@ class NodeProcess:
     """A node with parameters in a process of its own."""
 
     def __init__(
-        self, name: str, folder: Path, parameters: Mapping[str, Any], fault: str = ""
+        self,
+        name: str,
+        folder: Path,
+        parameters: Mapping[str, Any],
+        fault: str = "",
+        remappings: Sequence[str] = (),
     ) -> None:
-        """folder: for the node's own files, not there yet. fault: the name of one of `policy_faults`."""
+        """folder: for the node's own files, not there yet. fault: the name of one of `policy_faults`.
+
+        remappings: as a command line has them, each after `-r`.
+        """
         folder.mkdir(parents=True)
         file = folder / "parameters.yaml"
         file.write_text(yaml.safe_dump({"/**": {"ros__parameters": dict(parameters)}}))
         self._log, self.loading = folder / "log", folder / policy_faults.LOADING
         """`loading` is there while the fault "slow" keeps the policy from being loaded."""
-        arguments = (name, file, fault, dict(os.environ))
+        arguments = (name, file, fault, tuple(remappings), dict(os.environ))
         self._process = SERVER.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
 
@@ -74,7 +82,13 @@ class NodeProcess:
         return self.wait()
 
 
-def _run(name: str, parameters: Path, fault: str, environment: Mapping[str, str]) -> NoReturn:
+def _run(
+    name: str,
+    parameters: Path,
+    fault: str,
+    remappings: Sequence[str],
+    environment: Mapping[str, str],
+) -> NoReturn:
     """Be a node that tells its state often.
 
     A busy machine gives it as long as it needs to stop the robot after a signal.
@@ -83,7 +97,7 @@ def _run(name: str, parameters: Path, fault: str, environment: Mapping[str, str]
     with open(parameters.with_name("log"), "wb") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    sys.argv = [name, "--ros-args", "--params-file", str(parameters)]
+    sys.argv = [name, "--ros-args", *remappings, "--params-file", str(parameters)]
     program: Any = import_module(f"ttm_policy.{name}")
     program.END_WITHIN_S = WAIT_S
     program.DIAGNOSTICS_PERIOD_S = DIAGNOSTICS_PERIOD_S

@@ -51,9 +51,13 @@ class FailingRobot(Node):
         contract: RobotContract,
         spec: PolicySpec,
         observation: Mapping[str, npt.NDArray[Any]],
+        namespace: str = "",
     ):
-        """observation: what the sensors see all the time."""
-        super().__init__("failing_robot")
+        """observation: what the sensors see all the time.
+
+        A robot in a namespace has a clock of its own there.
+        """
+        super().__init__("failing_robot", namespace=namespace)
         self.contract = contract
         self.moved_s: list[float] = []
         """When each command was sent that moves the robot, on the clock of the system."""
@@ -76,7 +80,8 @@ class FailingRobot(Node):
             s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, best_effort)
             for s in contract.inputs
         }
-        self._time = self.create_publisher(Clock, "/clock", 10)
+        self._time = self.create_publisher(Clock, "clock" if namespace else "/clock", 10)
+        self._about = self.resolve_topic_name("policy_node") + ":"
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
         sinks = [sink for sink in contract.actions if sink.type in MOTION_TYPES]
         self._motion = {sink.topic: MESSAGE_TYPES[sink.type] for sink in sinks}
@@ -174,7 +179,8 @@ class FailingRobot(Node):
         self.ticks.append(int(message.data[0]))
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        self.level, self.message = message.status[0].level, message.status[0].message
+        if message.status[0].name.startswith(self._about):
+            self.level, self.message = message.status[0].level, message.status[0].message
 
     def forget(self) -> None:
         """Drop what was recorded of the past, so that hours need no more memory than minutes."""
