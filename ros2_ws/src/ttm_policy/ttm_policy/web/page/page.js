@@ -345,7 +345,7 @@ $("instruction").onchange = () => {
   beginScene();
   ask("instruct", {text}).then(() => $("instruction").blur());
 };
-$("undo").onclick = () => ask("undo").then(({ok, text}) => { if (ok) { toast(text); $("undo").hidden = true; } });
+$("undo").onclick = () => ask("undo").then(({ok, text}) => { if (ok) toast(text); });
 
 // ---- episodes
 
@@ -361,9 +361,7 @@ function showEpisode(episode) {
   const {name, problem} = episode;
   if (problem) return element("li", {className: "empty", textContent: `${name}: ${problem}`});
   const path = `episodes/${encodeURIComponent(name)}`;
-  const change = (action, values) => ask(action, {episode: name, ...values}).then(({ok, text}) => {
-    if (ok) { toast(text); $("undo").hidden = false; }
-  });
+  const change = (action, values) => ask(action, {episode: name, ...values}).then(({ok, text}) => { if (ok) toast(text); });
   const judge = success => change("label", {success, instruction: null});
   const rename = () => {
     const text = prompt("Instruction of this episode", episode.instruction)?.trim();
