@@ -24,7 +24,9 @@ def command_finding(node: Node, topic: str, kind: str) -> Finding:
     problems = wrong_types(listeners, kind, "taken")
     if not listeners:
         taken = [
-            name for name, _ in node.get_topic_names_and_types() if node.count_subscribers(name)
+            name
+            for name, _ in node.get_topic_names_and_types()
+            if _others(node.get_subscriptions_info_by_topic(name))
         ]
         problems.append(nobody(node, kind, "listens to", taken))
     for info in listeners:
