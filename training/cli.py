@@ -35,6 +35,7 @@ from ttm.training.bench.e_stop.command import BenchEStopCommand
 from ttm.training.bench.faults.command import BenchFaultsCommand
 from ttm.training.bench.flops.command import BenchFlopsCommand
 from ttm.training.bench.loader.command import BenchLoaderCommand
+from ttm.training.bench.opening.command import BenchOpeningCommand
 from ttm.training.bench.record.command import BenchRecordCommand
 from ttm.training.bench.ros.command import BenchRosCommand
 from ttm.training.bench.sequence.command import BenchSequenceCommand
@@ -123,6 +124,7 @@ COMMANDS: Mapping[str, type[Any] | Group] = MappingProxyType(
                 "respawn": BenchRespawnCommand,
                 "e-stop": BenchEStopCommand,
                 "loader": BenchLoaderCommand,
+                "opening": BenchOpeningCommand,
             },
         ),
         "study": Group(

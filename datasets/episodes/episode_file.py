@@ -26,7 +26,10 @@ READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryErr
 """What h5py, NumPy and Pillow raise for damaged files."""
 
 MOST_OPEN = 64
-"""So many files are kept open for reading; an open file takes about half a megabyte of memory."""
+"""So many files are kept open for reading; an open file takes up to 1.5 megabytes of memory."""
+METADATA_BYTES = 2**20
+"""HDF5's cache of metadata of each open file. Frames of varying length, as JPEGs are, pass through it, and
+it would grow to 32 MB a file without making the reading faster."""
 MOST_MEMBERS = 256
 """So many datasets of each open file are kept at hand."""
 
@@ -87,7 +90,7 @@ class OpenFiles:
             while len(self._files) >= self._most:
                 self._close_oldest()
             # Without a cache of chunks, of which every dataset would have its own.
-            self._files[path] = _opened(path, rdcc_nbytes=0)
+            self._files[path] = _with_little_metadata(_opened(path, rdcc_nbytes=0))
             self._members[path] = {}
         return self._files[path]
 
@@ -107,6 +110,15 @@ def _opened(path: Path, **options: int) -> Any:
         return h5py.File(path, "r", **options)
     except READ_ERRORS as error:
         raise damaged(path, *why_unreadable(path, error)) from error
+
+
+def _with_little_metadata(file: Any) -> Any:
+    """Return an open file whose cache of metadata stays below `METADATA_BYTES`."""
+    config = file.id.get_mdc_config()
+    config.set_initial_size = True
+    config.initial_size = config.min_size = config.max_size = METADATA_BYTES
+    file.id.set_mdc_config(config)
+    return file
 
 
 @contextmanager

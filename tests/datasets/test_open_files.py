@@ -58,6 +58,14 @@ def test_no_more_files_are_open_than_allowed(paths):
     assert not any(handles)
 
 
+def test_the_metadata_of_an_open_file_stay_few(paths):
+    files = OpenFiles()
+    with files.open(paths[0]) as file:
+        assert file.id.get_mdc_config().max_size == episode_file.METADATA_BYTES
+        assert file.id.get_mdc_size()[0] == episode_file.METADATA_BYTES
+    assert seeds(files, paths) == [0, 1, 2, 3]
+
+
 def test_frames_come_from_the_open_file(paths, opened):
     episode, files = EpisodeReader.open(paths[0]), OpenFiles()
     opened.clear()
