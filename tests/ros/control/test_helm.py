@@ -182,3 +182,18 @@ def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) ->
     assert "anna has been silent" in robot.helm.problem
     robot.hear(-0.3, "ben")
     assert (robot.helm.person, robot.commands.sent[-1]) == ("ben", pytest.approx(-0.3))
+
+
+def test_a_command_that_was_under_way_while_the_person_gave_back_takes_nothing_over(
+    robot: Robot,
+) -> None:
+    robot.hear(0.3)
+    robot.helm.release()
+    robot.hear(0.0)
+    assert (robot.helm.person, robot.tick()[BASE]) == ("", OWN[BASE])
+    robot.hear(-0.3, "ben")
+    assert robot.helm.person == "ben"
+    robot.helm.release()
+    robot.now_s += TIMEOUT_S
+    robot.hear(-0.3, "ben")
+    assert robot.helm.person == "ben"

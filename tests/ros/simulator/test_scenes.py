@@ -25,6 +25,7 @@ from ttm.sim.environment import make_env
 from ttm_policy.contract.conversions import stamp_to_ns
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.reset_reply import ResetReply
 from ttm_policy.simulator.actors import Interrupted
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.simulator.scenes import Scenes
@@ -49,12 +50,23 @@ class Person(Node):
         self.scene = self.create_publisher(String, "sim_node/scene", COMMAND)
         kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.recorder = self.create_publisher(String, "recorder_node/status", kept)
+        self.instruction, self.resets = "", 0
+        self.create_subscription(String, "instruction", self._instruct, LATCHED)
+        self.create_service(Trigger, "policy_node/reset_memory", self._reset)
         self.next_scene = self.create_client(Trigger, "sim_node/next_scene")
         self.create_subscription(String, "sim_node/episode", self._tell, LATCHED)
         every = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.create_subscription(Image, "head/image_raw", self._see, every)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self)
+
+    def _instruct(self, message: String) -> None:
+        self.instruction = message.data
+
+    def _reset(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self.resets += 1
+        response.success, response.message = True, ResetReply(self.instruction).to_json()
+        return response
 
     def _tell(self, message: String) -> None:
         self.episode = json.loads(message.data)
@@ -116,6 +128,7 @@ def test_scenes_follow_commands_services_and_instructions(person: Person) -> Non
     person.wait(person.next_scene.service_is_ready, "the service")
     person.next_scene.call_async(Trigger.Request())
     person.wait(lambda: person.episode["seed"] == 1, "the next scene")
+    assert person.resets, "a policy that is there begins the scene with an empty memory"
     person.scene.publish(String(data="dance"))  # no scene asks for it
     person.scene.publish(String(data="open the top drawer"))
     person.wait(lambda: person.episode["instruction"] == "open the top drawer", "another task")

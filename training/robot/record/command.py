@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Any
 
 from ttm.policy.errors import UserError
@@ -43,6 +44,9 @@ class _CommandOptions:
     leader arm."""
     web: bool = False
     """Serve a web page on this machine by which a person drives the robot and records."""
+    checkpoint: Path | None = None
+    """With --sim: let this policy drive, and take over from it by the page; `shipped` is the one that comes
+    with the project. *Record* on the page begins the scene anew, and records who drove."""
     task: str | None = None
     """With --sim: task of the simulated kitchen. By default the one of the instruction, or the first."""
 
@@ -68,6 +72,7 @@ class RecordCommand(_AllOptions):
 
     For example:
       ttm record --sim --out demos
+      ttm record --sim --checkpoint runs/mine/best.safetensors --out corrections
       ttm record --contract my_robot.yaml --rate-hz 10 --web --out my_episodes
       ttm record --contract my_robot.yaml --rate-hz 10 --teleop gamepad --out my_episodes
       ttm record --contract my_robot.yaml --rate-hz 10 --teleop leader --controls leader.yaml --out taught
@@ -80,12 +85,23 @@ class RecordCommand(_AllOptions):
         require_contract(self.contract)
         if self.task and not self.sim:
             raise UserError("--task is one of the simulated robot; add --sim")
+        if self.checkpoint and not self.sim:
+            raise UserError(
+                "--checkpoint is a policy for the simulated robot; add --sim, or start it by ttm robot and "
+                "give its node's name by --policy"
+            )
+        if self.checkpoint and self.policy:
+            raise UserError("--checkpoint starts a policy; leave out --policy")
         nodes = self._nodes()
         started = [type(node) for node in (nodes.recorder, nodes.web, nodes.teleop) if node]
         require_started(self, started, OPTIONAL)
-        from ttm.training.robot.record.record import record_episodes, record_simulation
+        from ttm.training.robot.record.record import record_episodes, record_simulation, with_policy
 
-        return record_simulation(nodes, self.task or "") if self.sim else record_episodes(nodes)
+        if not self.sim:
+            return record_episodes(nodes)
+        if self.checkpoint:
+            nodes = with_policy(nodes, str(self.checkpoint))
+        return record_simulation(nodes, self.task or "")
 
     def _nodes(self) -> Nodes:
         """Return which nodes run, with their parameters."""
@@ -94,6 +110,6 @@ class RecordCommand(_AllOptions):
         if self.teleop:
             name = "recorder_node" if self.teleop == "keyboard" else ""
             teleop = read_options(self, TeleopParameters, source=self.teleop, recorder=name)
-        if self.web or (self.sim and not self.teleop):
+        if self.web or self.checkpoint or (self.sim and not self.teleop):
             web = read_options(self, WebParameters, folder=recorder.folder)
         return Nodes(recorder, web, teleop)

@@ -6,7 +6,12 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ttm_policy.parameters import RecorderParameters, TeleopParameters, WebParameters
+from ttm_policy.parameters import (
+    PolicyParameters,
+    RecorderParameters,
+    TeleopParameters,
+    WebParameters,
+)
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class Nodes:
     recorder: RecorderParameters
     web: WebParameters | None
     teleop: TeleopParameters | None
+    policy: PolicyParameters | None = None
 
     def parameters(self) -> dict[str, dict[str, Any]]:
         """Return the name of each node -> its parameters.
@@ -25,6 +31,7 @@ class Nodes:
         keys = sys.stdin.isatty() and not (self.teleop and self.teleop.source == "keyboard")
         if not sys.stdin.isatty() and self.web is None:
             print("no terminal for keys: call ~/start and ~/stop of recorder_node", flush=True)
-        drivers = {"web.web_node": self.web, "teleop_node": self.teleop}
+        drivers: dict[str, Any] = {"web.web_node": self.web, "teleop_node": self.teleop}
+        drivers["policy_node"] = self.policy
         found = {name: asdict(given) for name, given in drivers.items() if given is not None}
         return {**found, "recorder_node": asdict(replace(self.recorder, keys=keys))}

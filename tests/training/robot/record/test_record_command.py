@@ -17,6 +17,7 @@ from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
 from ttm.training.robot.record.command import RecordCommand
+from ttm.training.robot.record.record import with_policy
 from ttm.training.robot.ros_domain import claim_ros_domain
 from ttm_policy.parameters import (
     NodeParameters,
@@ -69,8 +70,23 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         RecordCommand(policy="policy_node").run()
     with pytest.raises(UserError, match="--task is one of the simulated robot; add --sim"):
         RecordCommand(task="pick").run()
+    with pytest.raises(UserError, match="--checkpoint is a policy for the simulated robot; add"):
+        RecordCommand(checkpoint=Path("shipped")).run()
+    with pytest.raises(UserError, match="--checkpoint starts a policy; leave out --policy"):
+        RecordCommand(sim=True, checkpoint=Path("shipped"), policy="policy_node").run()
     with pytest.raises(UserError, match="'fly'"):
         RecordCommand(sim=True, task="fly", out=tmp_path).run()
+
+
+def test_a_policy_of_the_simulator_is_taken_over_from_by_page_and_device() -> None:
+    command = RecordCommand(
+        sim=True, checkpoint=Path("shipped"), teleop="gamepad", max_forward_m_s=0.2
+    )
+    nodes = with_policy(command._nodes(), "shipped").parameters()
+    assert nodes["web.web_node"]["policy"] == nodes["teleop_node"]["policy"] == "policy_node"
+    assert nodes["policy_node"]["checkpoint"] == nodes["recorder_node"]["spec"]
+    assert nodes["policy_node"]["max_forward_m_s"] == 0.2
+    assert nodes["recorder_node"]["countdown_s"] == 0
 
 
 def test_keys_of_a_terminal_are_answered(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ memory sees every observation, and as the previous action what the person did.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -74,6 +75,7 @@ class Helm:
         """Why the person who drives does not move the robot, or an empty text."""
         self._wish: Vector | None = None
         self._heard_s = 0.0
+        self._gave_back = "", -math.inf
         self._force: Vector | None = None
         self._drove = False
         self._subscription = node.create_subscription(JointState, TOPIC, self._receive, COMMAND)
@@ -138,7 +140,7 @@ class Helm:
     def _receive(self, message: JointState) -> None:
         """Take a command of a person, who drives from now on if nobody else does."""
         person = message.header.frame_id or "a person"
-        if not self.is_open:
+        if not self.is_open or self._has_just_given_back(person):
             return
         if not self._lockstep and time.monotonic() - self._heard_s < PERIOD_S / 2:
             return  # limits of acceleration hold for one command in each period
@@ -162,6 +164,11 @@ class Helm:
         except ObservationError as error:
             self._refuse(str(error))
 
+    def _has_just_given_back(self, person: str) -> bool:
+        """Return whether a command may still come from before the person has given back."""
+        who, when_s = self._gave_back
+        return not self._lockstep and person == who and time.monotonic() - when_s < TIMEOUT_S
+
     def _take_over(self, person: str) -> None:
         self._limits.halt()
         self.person = person
@@ -172,6 +179,7 @@ class Helm:
         """Stop the robot if a person drives, and let the policy drive from its next tick on."""
         if not self.person:
             return
+        self._gave_back = self.person, time.monotonic()
         self.person, self._wish, self.problem, self._drove = "", None, "", True
         if not self._lockstep:  # a simulator in lockstep would take it for an answer
             self._stop()

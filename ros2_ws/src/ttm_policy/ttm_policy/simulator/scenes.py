@@ -20,7 +20,7 @@ from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.session import State
-from ttm_policy.simulator.actors import FreeRunningActor
+from ttm_policy.simulator.actors import FreeRunningActor, PolicyIsSilent
 from ttm_policy.simulator.robot_node import SimNode
 from ttm_policy.stop_signals import StopSignals
 
@@ -29,7 +29,7 @@ OVERVIEW = ImageSource("overview", "~/overview", "sensor_msgs/Image")
 
 
 class PersonActor(FreeRunningActor):
-    """Carries out the newest commands, whoever sends them, and waits for no policy.
+    """Carries out the newest commands, whoever sends them, and needs no policy.
 
     Stamps and `/clock` are simulated time at every rate, so that what is recorded has an even cadence
     even where simulating takes longer than a tick.
@@ -40,7 +40,13 @@ class PersonActor(FreeRunningActor):
         self._simulated = True
 
     def reset(self, instruction: str) -> None:
-        """Begin a scene."""
+        """Begin a scene. A policy that is there begins it with an empty memory."""
+        if self._reset.service_is_ready():
+            try:
+                super().reset(instruction)
+                return
+            except PolicyIsSilent as error:
+                self.node.say(str(error))
         self._executed = np.zeros(self.node.spec.action_size, np.float32)
         self.node.publish_instruction(instruction)
         self._pace.restart()
