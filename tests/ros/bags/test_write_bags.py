@@ -232,7 +232,7 @@ def test_bags_that_say_nothing_need_rate_and_instruction(tmp_path, contract):
     text = metadata.read_text()
     metadata.write_text(text.replace("ttm_episode", "else"))
     with pytest.raises(
-        UserError, match="bag_00000 does not say its control rate; give it by --rate"
+        UserError, match=r"bag_00000 nor .* says the control rate; give it by --rate-hz"
     ):
         back(tmp_path, contract)
     metadata.write_text(text.replace("first_tick_ns", "else"))
