@@ -5,7 +5,9 @@ until this has its final name. The kernel releases the lock with the process, ho
 gets the exclusive lock therefore knows that all partial files are left over, and keeps writers waiting
 while it removes them. No process ids are compared, which are given anew, and no lock files stay behind.
 
-A file system without such locks, as some of networks, refuses them: then nobody knows, and all files stay.
+On network drives (NFS, SMB), other computers do not see the lock on a folder, but that which HDF5 holds on a
+file while it writes it, if the drive passes on locks. Whoever removes files therefore tries that one, too. A
+file system without locks refuses them: then nobody knows, and all files stay.
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ def writing_in(folder: Path) -> Iterator[None]:
 
 def is_written_in(folder: Path) -> bool:
     """Return whether a living process writes in the folder, or nobody can tell."""
-    with _alone(folder) as alone:
-        return not alone
+    try:
+        with _alone(folder) as alone:
+            return not alone
+    except OSError:
+        return True
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
@@ -45,11 +50,9 @@ def remove_leftovers(folder: Path) -> list[Path]:
     partial files than those of `next_episode_path` stay.
     """
     removed: list[Path] = []
-    if not folder.is_dir():
-        return removed
     with suppress(OSError), _alone(folder) as alone:
-        for path in sorted(folder.glob(f".*{PARTIAL_SUFFIX}")) if alone else ():
-            if RECORDED.fullmatch(path.name) and path.is_file():
+        for path in _partial_files(folder) if alone else ():
+            if RECORDED.fullmatch(path.name):
                 path.unlink()
                 removed.append(path)
     return removed
@@ -59,12 +62,26 @@ def remove_leftovers(folder: Path) -> list[Path]:
 def _alone(folder: Path) -> Iterator[bool]:
     """Yield whether nobody else writes in the folder, and let nobody begin meanwhile."""
     with _opened(folder) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
+        yield _gets_lock(descriptor) and all(map(_is_unused, _partial_files(folder)))
+
+
+def _partial_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f".*{PARTIAL_SUFFIX}") if path.is_file())
+
+
+def _is_unused(path: Path) -> bool:
+    """Return whether no HDF5 writes a file, also on another computer."""
+    with path.open("rb+") as file:  # NFS gives the exclusive lock for writing only
+        return _gets_lock(file.fileno())
+
+
+def _gets_lock(descriptor: int) -> bool:
+    """Take the exclusive lock, which ends when the file is closed; return whether it was to be had."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
             continue
         if is_written_in(folder):
             what = "it is being written, or was left by a program that was killed"
-            remedy = "check again when nobody writes in this folder"
+            remedy = "check again when nobody writes in this folder; on a drive without locks, delete it then"
         else:
             what = "it was never finished: the program that wrote it was killed"
             remedy = "delete it, or start a recorder, which deletes its own"
