@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.convert.demo_group import write_demo_file
 from ttm.datasets.convert.recording import FrameStream, Recording
+from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
 TICKS, SIDE = 16, 64
@@ -24,10 +26,19 @@ SPEC = PolicySpec(
 
 
 def write_files(folder: Path, episodes: int, files: int) -> None:
-    """Write episodes to so many files, which have nearly equally many of them."""
-    folder.mkdir()
-    for number, portion in enumerate(np.array_split(np.arange(episodes), files)):
-        _write_file(folder / f"episodes_{number:06d}.hdf5", portion.tolist())
+    """Write episodes to so many files, which have nearly equally many of them.
+
+    Raises `UserError` if they cannot be written.
+    """
+    try:
+        folder.mkdir()
+        for number, portion in enumerate(np.array_split(np.arange(episodes), files)):
+            _write_file(folder / f"episodes_{number:06d}.hdf5", portion.tolist())
+    except OSError as error:
+        raise UserError(
+            f"cannot write {folder} ({one_line(error.strerror or error)}); give a --folder where there is "
+            "space, and where you may write"
+        ) from error
 
 
 def _write_file(path: Path, numbers: Sequence[int]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttm.policy.checks import options, require_at_least
+from ttm.policy.checks import options, require_at_least, require_at_most
+from ttm.policy.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class OpeningOptions:
     episodes: int = 20_000
     """Episodes, each in a file of its own, and again in --merged files."""
     merged: int = 10
-    """Files that hold the same episodes together."""
+    """Files that hold the same episodes together, one or more each."""
     batches: int = 2_000
     """Batches of 16 windows that a training takes after the second opening, from files."""
     folder: Path | None = None
@@ -27,4 +28,7 @@ class OpeningOptions:
     def check(self) -> None:
         """Raise `UserError` for a value that cannot be."""
         require_at_least(1, options(self, "episodes", "merged"))
+        require_at_most(self.episodes, options(self, "merged"))
         require_at_least(20, options(self, "batches"))
+        if self.folder is not None and not self.folder.is_dir():
+            raise UserError(f"--folder {self.folder} is no folder; make it, or give another one")

@@ -9,6 +9,7 @@ import math
 import runpy
 import sys
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -20,7 +21,7 @@ from ttm.datasets.duplicates import same_episodes
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.index import opening
 from ttm.policy.errors import UserError
-from ttm.training.bench.opening import bench, opened
+from ttm.training.bench.opening import bench, material, opened
 from ttm.training.bench.opening.command import BenchOpeningCommand
 from ttm.training.bench.opening.material import write_files
 
@@ -96,7 +97,19 @@ def test_memory_that_grows_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert opened.opened(tmp_path / "data", 20).growth_mb == 16.0
 
 
-def test_values_that_cannot_be_are_refused() -> None:
-    for change in ({"episodes": 0}, {"merged": 0}, {"batches": 5}):
+def test_values_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [{"episodes": 0}, {"merged": 0}, {"batches": 5}]
+    changes += [{"merged": 6, "episodes": 5}, {"folder": tmp_path / "none"}]
+    for change in changes:
         with pytest.raises(UserError, match=f"--{next(iter(change))}"):
             BenchOpeningCommand(**change).run()
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(material, "write_demo_file", full)
+    with pytest.raises(UserError, match=r"single \(No space left on device\); give a --folder"):
+        BenchOpeningCommand(5, merged=2, batches=20, folder=tmp_path).run()
+    assert list(tmp_path.iterdir()) == []
