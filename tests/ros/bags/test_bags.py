@@ -231,7 +231,7 @@ def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
     record(tmp_path / "bags" / "one", "MCAP")
     spec = tmp_path / "spec.yaml"
     spec.write_text("rate_hz: 10")
-    with pytest.raises(UserError, match="says 10 Hz, but --rate-hz is 5"):
+    with pytest.raises(UserError, match="says 10 Hz, but the rate is 5"):
         convert_bags(options(tmp_path, contract, spec=str(spec)))
 
 

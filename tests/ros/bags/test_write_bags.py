@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -176,13 +177,17 @@ def test_what_a_bag_does_not_hold_is_told(tmp_path, contract):
     contract.write_text(CONTRACT)
     stop = ActionPart("stop", 1, "", "binary", -1, 1)
     spec = replace(SPEC, actions=(*SPEC.actions[:2], stop))
-    record(tmp_path / "demos", [5.0, 5.3, 9.0, 9.1], spec=spec)
+    record(tmp_path / "demos", [5.0, 5.3, 9.0, 9.1], spec=spec, split="train")
+    with h5py.File(tmp_path / "demos" / "episode_00000.hdf5", "r+") as file:
+        for mask in ("hard", "valid"):
+            file[f"mask/{mask}"] = [b"demo_0"]
     changed, moved, members = write(tmp_path, contract)
     assert changed.startswith(
         "2 values of 'stop' return changed by up to 2, as std_msgs/Bool holds"
     )
     assert moved == "stamps are up to 3.33 s from the capture times"
     assert members.startswith("not converted: executed_actions, for which the contract has no")
+    assert members.endswith(", mask/hard, mask/valid")
     (episode,) = back(tmp_path, contract)
     np.testing.assert_allclose(episode.timestamps, 5 + np.arange(4) / 3, atol=1e-9)
     given = open_dataset(tmp_path / "demos")[0].actions
@@ -235,9 +240,34 @@ def test_bags_that_say_nothing_need_rate_and_instruction(tmp_path, contract):
         UserError, match=r"bag_00000 nor .* says the control rate; give it by --rate-hz"
     ):
         back(tmp_path, contract)
-    metadata.write_text(text.replace("first_tick_ns", "else"))
-    with pytest.raises(UserError, match=r"in the custom_data of metadata.yaml is damaged"):
-        back(tmp_path, contract)
+    metadata.write_text(text.replace("ttm_spec", "else"))
+    contract.write_text(CONTRACT)
+    with pytest.raises(UserError, match="says 3 Hz, but the rate is 5; convert it by itself"):
+        back(tmp_path, contract, rate_hz=5.0)
     metadata.write_text(text)
+    contract.write_text(CONTRACT + EXECUTED)
     (episode,) = back(tmp_path, contract, rate_hz=3.0, instruction="wave")
     assert episode.instruction == "wave"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("first_tick_ns", "else"),
+        ('"rate_hz": 3.0, "first', '"rate_hz": NaN, "first'),
+        ('"rate_hz": 3.0, "first', '"rate_hz": null, "first'),
+        ('"first_tick_ns": ', '"first_tick_ns": -'),
+        ('"late_ns": 0', '"late_ns": "0"'),
+        ('"split": "train"', '"split": "test"'),
+    ],
+)
+def test_damaged_facts_of_a_bag_are_one_line(tmp_path, contract, old, new):
+    record(tmp_path / "demos", [5.0, 5.3], split="train")
+    write(tmp_path, contract)
+    metadata = tmp_path / "bags" / "bag_00000" / "metadata.yaml"
+    text = metadata.read_text()
+    assert old in text
+    metadata.write_text(text.replace(old, new))
+    with pytest.raises(UserError, match=r"in the custom_data of metadata.yaml is damaged") as told:
+        back(tmp_path, contract)
+    assert "\n" not in str(told.value)

@@ -6,13 +6,17 @@ Bags that were recorded say nothing. Other programs, such as `ros2 bag`, take no
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
+from ttm.policy.checks import require_choice, require_valid_fields
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
+
+Split = Literal["train", "valid"]
 
 SPEC, EPISODE = "ttm_spec", "ttm_episode"
 """The names in the custom data: the `PolicySpec`, and the JSON of `BagFacts`."""
@@ -31,8 +35,16 @@ class BagFacts:
     task: str = ""
     success: bool | None = None
     seed: int | None = None
-    split: Literal["train", "valid"] | None = None
+    split: Split | None = None
     """The mask that names the episode."""
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` or `TypeError` for values that tell no tick, and for another mask."""
+        if not 0 < self.rate_hz < math.inf:
+            raise UserError(f"rate_hz is {self.rate_hz}; give a number above 0")
+        require_valid_fields(self, {"first_tick_ns": 0, "late_ns": 0})
+        if self.split is not None:
+            require_choice("split", self.split, get_args(Split))
 
 
 def custom_data(facts: BagFacts, spec: PolicySpec | None) -> dict[str, str]:

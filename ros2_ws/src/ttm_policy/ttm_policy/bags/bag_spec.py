@@ -9,7 +9,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_file import BagFile
 from ttm_policy.contract.robot_contract import RobotContract
-from ttm_policy.recording.spec import spec_of_contract
+from ttm_policy.recording.spec import require_rate, spec_of_contract
 from ttm_policy.recording.tick_values import image_size
 
 
@@ -24,10 +24,10 @@ def spec_of_bag(
     else one for each entry of the contract, with a value for each field; a `std_msgs/Bool` is binary.
     """
     if spec_file is None and bag.spec is not None:
-        _require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
+        require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
         return bag.spec
     given = SpecFile() if spec_file is None else read_spec_file(Path(spec_file))
-    _require_rate(given.rate_hz, rate_hz, str(spec_file))
+    require_rate(given.rate_hz, rate_hz, str(spec_file))
     _require_fit(given, contract, spec_file)
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
     for source in contract.images:
@@ -37,13 +37,6 @@ def spec_of_bag(
             )
     sizes = {source.name: image_size(first[source.topic]) for source in contract.images}
     return spec_of_contract(contract, given, rate_hz, sizes)
-
-
-def _require_rate(theirs: float | None, rate_hz: float, where: str) -> None:
-    if theirs not in (None, rate_hz):
-        raise UserError(
-            f"{where} says {theirs:g} Hz, but --rate-hz is {rate_hz:g}; give the same rate"
-        )
 
 
 def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str | None) -> None:

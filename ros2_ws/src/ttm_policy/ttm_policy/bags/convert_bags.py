@@ -95,14 +95,15 @@ def _rate_hz(bag: BagFile, options: BagOptions, contract: RobotContract) -> floa
 
 
 def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:
-    """Raise `UserError` if a bag says that it is of another rate or spec than the first one."""
+    """Raise `UserError` if a bag says that it is of another rate or spec than is written."""
     if options.spec is None and bag.spec not in (None, spec):
         raise UserError(
             f"{bag.path} is of another spec than the bags before it; convert it by itself, or give --spec"
         )
     if bag.facts is not None and bag.facts.rate_hz != spec.rate_hz:
         raise UserError(
-            f"{bag.path} says {bag.facts.rate_hz:g} Hz, others {spec.rate_hz:g} Hz; convert it by itself"
+            f"{bag.path} says {bag.facts.rate_hz:g} Hz, but the rate is {spec.rate_hz:g}; convert it by "
+            "itself, without --rate-hz"
         )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from std_msgs.msg import String
@@ -21,7 +21,7 @@ from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.progress import track
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-from ttm_policy.bags.bag_facts import BagFacts, custom_data
+from ttm_policy.bags.bag_facts import BagFacts, Split, custom_data
 from ttm_policy.bags.bag_messages import Changes, TickMessages
 from ttm_policy.bags.bag_topics import INSTRUCTION_TOPIC, BagTopics, Storage, new_bag
 from ttm_policy.bags.tick_stamps import TickStamps, tick_stamps
@@ -143,12 +143,13 @@ def _facts(recording: Recording, stamps: TickStamps, spec: PolicySpec) -> BagFac
         task=recording.task,
         success=recording.success,
         seed=recording.seed,
-        split="train"
-        if "train" in recording.masks
-        else "valid"
-        if "valid" in recording.masks
-        else None,
+        split=_split(recording),
     )
+
+
+def _split(recording: Recording) -> Split | None:
+    """Return the one mask that a bag tells."""
+    return next((name for name in get_args(Split) if name in recording.masks), None)
 
 
 def _note_members(recording: Recording, contract: RobotContract, losses: Losses) -> None:
@@ -164,7 +165,7 @@ def _note_members(recording: Recording, contract: RobotContract, losses: Losses)
         "executed_actions of the last tick": executed is not None
         and contract.executed is not None
         and not np.array_equal(executed[-1], actions[-1]),
-        **{f"mask/{name}": name not in ("train", "valid") for name in recording.masks},
+        **{f"mask/{name}": name != _split(recording) for name in recording.masks},
     }
     losses.members |= {name for name, is_there in there.items() if is_there}
 

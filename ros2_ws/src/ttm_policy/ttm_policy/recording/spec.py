@@ -61,11 +61,16 @@ def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> Giv
         raise UserError(
             "no control rate is known; set rate_hz, write it into the contract, or give a spec that has one"
         )
-    if known is not None and rate_hz not in (0, known):
+    require_rate(known, rate_hz or known, source)
+    return GivenSpec(whole, file, rate_hz or known or 0.0)
+
+
+def require_rate(known: float | None, rate_hz: float | None, source: str) -> None:
+    """Raise `UserError` if `source` says another rate, in Hz, than the one that is used; None says none."""
+    if known not in (None, rate_hz):
         raise UserError(
             f"{source} says {known:g} Hz, but the rate is {rate_hz:g}; give the same rate"
         )
-    return GivenSpec(whole, file, rate_hz or known or 0.0)
 
 
 def spec_of_contract(
