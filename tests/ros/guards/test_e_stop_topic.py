@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from unittest.mock import MagicMock
 
 import pytest
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
 
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
@@ -25,3 +28,57 @@ def test_no_message_is_lost_that_its_publisher_offers_to_keep(
     EStopTopic(node, EStop(rearm=True, timeout_s=0.0), lambda: None)
     profiles = [call.args[3] for call in node.create_subscription.call_args_list]
     assert offered in [(profile.reliability, profile.durability) for profile in profiles]
+
+
+class Button:
+    """Delivers the messages of one publisher to each of the three subscriptions by itself."""
+
+    def __init__(self, *, rearm: bool) -> None:
+        self.node = MagicMock()
+        self.topic = EStopTopic(self.node, EStop(rearm=rearm, timeout_s=0.0), lambda: None)
+        self._callbacks = [call.args[2] for call in self.node.create_subscription.call_args_list]
+
+    def hear(self, subscription: int, sent_ns: int, pressed: bool) -> None:
+        """Let a subscription receive what was sent at a time."""
+        self._callbacks[subscription](Bool(data=pressed), {"source_timestamp": sent_ns})
+
+    def rearm(self) -> bool:
+        """Call the service."""
+        serve: Callable[..., Trigger.Response] = self.node.create_service.call_args.args[2]
+        return serve(Trigger.Request(), Trigger.Response()).success
+
+
+def test_late_copy_of_press_does_not_stop_a_rearmed_robot() -> None:
+    button = Button(rearm=True)
+    button.hear(0, 1, True)
+    button.hear(0, 2, False)
+    assert button.rearm()
+    button.hear(1, 1, True)
+    assert button.topic.problem == ""
+    button.hear(1, 2, False)
+    assert button.topic.problem == ""
+
+
+def test_late_copy_of_release_does_not_undo_a_press() -> None:
+    """It did so for a moment, in which a robot that needs no rearming could move."""
+    button = Button(rearm=False)
+    button.hear(0, 1, False)
+    button.hear(0, 2, True)
+    button.hear(1, 1, False)
+    assert button.topic.problem == "it is pressed"
+
+
+def test_press_counts_again_if_an_older_release_came_after_it() -> None:
+    """Best effort lost the release, which the others receive later."""
+    button = Button(rearm=False)
+    button.hear(2, 2, True)
+    button.hear(0, 1, False)
+    button.hear(0, 2, True)
+    assert button.topic.problem == "it is pressed"
+
+
+def test_press_counts_though_the_clock_of_its_publisher_is_behind() -> None:
+    button = Button(rearm=False)
+    button.hear(0, 1000, False)
+    button.hear(0, 5, True)
+    assert button.topic.problem == "it is pressed"

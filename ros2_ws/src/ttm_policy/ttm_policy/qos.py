@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,9 @@ _LISTENING = (
     QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT),
 )
 
+_REMEMBERED = 64
+"""Messages of which late copies are recognised."""
+
 
 def listen(
     node: Node, kind: Any, topic: str, callback: Callable[[Any], None]
@@ -48,10 +52,20 @@ def listen(
     No single subscription will do. One gets what was published before it (transient local); one hears
     publishers that keep nothing, such as `ros2 topic pub --once`, whose only message a best-effort
     subscription loses if it has not discovered the publisher yet; and one hears best-effort publishers.
-    `callback` gets most messages several times: it must change nothing when they are repeated.
+    `callback` gets most messages several times: it must change nothing when they are repeated. A copy of
+    a message that comes after a newer one is dropped; no message is dropped that was not received before.
     """
+    heard_ns: deque[int] = deque(maxlen=_REMEMBERED)
+
+    def receive(message: Any, info: Any) -> None:
+        sent_ns = info["source_timestamp"]  # the same for all copies
+        if sent_ns in heard_ns and sent_ns < max(heard_ns):
+            return
+        heard_ns.append(sent_ns)
+        callback(message)
+
     quiet = SubscriptionEventCallbacks(incompatible_qos=lambda _: None)  # for the other two
     return [
-        node.create_subscription(kind, topic, callback, qos, event_callbacks=quiet)
+        node.create_subscription(kind, topic, receive, qos, event_callbacks=quiet)
         for qos in _LISTENING
     ]

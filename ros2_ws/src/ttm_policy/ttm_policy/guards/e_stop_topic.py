@@ -19,7 +19,7 @@ class EStopTopic:
     """Listens to the emergency stop. `on_change` is called after every message and every re-arming.
 
     It is heard from publishers of any QoS, also from one that is there for a single message. A message
-    is received up to three times, which changes nothing.
+    is received up to three times, which changes nothing; `listen` drops copies that come late.
     """
 
     def __init__(self, node: Node, e_stop: EStop, on_change: Callable[[], None]):
