@@ -206,6 +206,18 @@ def test_a_gripper_that_moves_while_the_policy_thinks_stays_in_its_workspace(
     assert path[-1] > 0.99
 
 
+@pytest.mark.parametrize("toward", [-1, 1])
+def test_a_gripper_that_was_held_back_gets_no_room_beyond_its_workspace(toward: int) -> None:
+    """It stands at a side, has not carried out the command that led away, and is then led outwards."""
+    box = Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))
+    limits = SafetyLimits(replace(load_contract(), workspace=box), SPEC, WIDE)
+    side = {"ee_pose": np.array([toward > 0, 0, 1, 0, 0, 0, 1], np.float32)}
+    inwards = limits.apply(_action(arm_translation=(-0.05 * toward, 0.0, 0.0)), side)
+    assert inwards[0] == pytest.approx(-0.05 * toward)
+    outwards = limits.apply(_action(arm_translation=(0.05 * toward, 0.0, 0.0)), side, late_s=0.35)
+    assert outwards[0] == 0.0
+
+
 ARM = PolicySpec(
     "arm",
     (),

@@ -163,12 +163,14 @@ class _Box:
         """Return the velocity (3,) that does not leave the box while it lasts.
 
         Outside of the box it may only lead back. way: (3,), how far the point goes from where it was
-        observed before the velocity is in force.
+        observed before the velocity is in force. It counts only towards the sides to which it leads: what
+        holds the point back, or starts it late, must not make room at the opposite ones.
         """
         assert observation is not None, "a workspace needs the gripper's position"
-        position = np.array([_read(observation, *source) for source in self._measured]) + way
-        low = np.minimum(0.0, (self._low - position) / self._lasts_s)
-        high = np.maximum(0.0, (self._high - position) / self._lasts_s)
+        position = np.array([_read(observation, *source) for source in self._measured])
+        low = self._low - (position + np.minimum(way, 0.0))
+        high = self._high - (position + np.maximum(way, 0.0))
+        low, high = np.minimum(0.0, low / self._lasts_s), np.maximum(0.0, high / self._lasts_s)
         return np.clip(velocity, low, high)
 
 
