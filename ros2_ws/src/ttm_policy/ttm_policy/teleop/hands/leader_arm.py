@@ -44,8 +44,7 @@ def _joints(cockpit: Cockpit, names: Mapping[str, str]) -> list[Joint]:
     """Return all goals of joints but those of two states, which have buttons.
 
     names: joint of the robot -> joint of the leader, where these differ, with - before it if it turns the
-    other way. Raises `UserError` if there are none, or for a joint that the action has
-    not.
+    other way. Raises `UserError` if there are none, or for a joint that the action does not have.
     """
     spec, found, known = cockpit.spec, [], set()
     for sink in cockpit.contract.actions:
