@@ -63,6 +63,14 @@ def test_a_device_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert joystick.problem == f"the gamepad {tmp_path} cannot be read (Is a directory)"
 
 
+def test_a_file_that_is_no_gamepad_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("hello")
+    joystick = Joystick(str(path))
+    assert not joystick.read()
+    assert joystick.problem == f"{path} is no gamepad; give its device, such as /dev/input/js0"
+
+
 class Two:
     """A person's node and a robot's, which hears the gamepad."""
 

@@ -48,6 +48,8 @@ class Joystick:
             return True
         except FileNotFoundError:
             self.problem = ""
+        except struct.error:
+            self.problem = f"{self.path} is no gamepad; give its device, such as /dev/input/js0"
         except OSError as error:
             self.problem = f"the gamepad {self.path} cannot be read ({error.strerror})"
             if isinstance(error, PermissionError):
