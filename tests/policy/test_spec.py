@@ -40,6 +40,12 @@ def test_the_commands_survive_json(spec: PolicySpec) -> None:
     assert PolicySpec.from_json(json.dumps(old)).actions[1].limits == (0, 1)
 
 
+@pytest.mark.parametrize("rate_hz", [0.0, -5.0, math.inf, math.nan])
+def test_a_rate_is_finite_and_above_0(spec: PolicySpec, rate_hz: float) -> None:
+    with pytest.raises(UserError, match=f"rate_hz is {rate_hz}; give a finite control rate"):
+        replace(spec, rate_hz=rate_hz)
+
+
 def test_thresholds_lie_between_the_commands(spec: PolicySpec) -> None:
     gripper = ActionPart("gripper", 1, "", "binary", 0.0, 0.08)
     assert replace(spec, actions=(spec.actions[0], gripper)).thresholds == pytest.approx(

@@ -227,6 +227,12 @@ def test_the_rate_may_be_that_of_the_contract(tmp_path, contract):
     assert open_dataset(tmp_path / "out").spec.rate_hz == 5
 
 
+def test_an_endless_rate_is_refused(tmp_path, contract):
+    record(tmp_path / "bags" / "one", "MCAP")
+    with pytest.raises(UserError, match="rate_hz is inf; give a finite control rate"):
+        convert_bags(options(tmp_path, contract, rate_hz=float("inf")))
+
+
 def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
     record(tmp_path / "bags" / "one", "MCAP")
     spec = tmp_path / "spec.yaml"
