@@ -16,6 +16,7 @@ from ttm.training.bench.record.nodes import (
     write_contract,
 )
 from ttm.training.bench.record.options import BenchRecordOptions
+from ttm.training.bench.record.wide_transport import wide_transport
 from ttm.training.robot.processes import running_nodes, simulation_environment
 
 
@@ -66,7 +67,8 @@ def record_once(options: BenchRecordOptions) -> RecordRun:
             "recorder_node": recorder_parameters(options, episodes, contract),
             "sensors.camera_load": {**camera_parameters(options, contract), "out": str(out)},
         }
-        with running_nodes(nodes, simulation_environment()) as processes:
+        environment = wide_transport(Path(own)) | simulation_environment()
+        with running_nodes(nodes, environment) as processes:
             samples = watch_processor(*(processes[name] for name in nodes))
         if not out.is_file():
             raise UserError("the nodes did not run to the end; see their messages above")
