@@ -12,6 +12,21 @@ from rclpy.signals import SignalHandlerOptions
 from ttm.policy.errors import UserError
 
 
+def run_for_ttm(run: Callable[[], int]) -> int:
+    """Run a program that `ttm` has started, and return its exit code.
+
+    That is 2 if `run` raised a `UserError`, which is told in one line, or 130 after Ctrl-C, which `ttm` gets,
+    too, and tells.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
 def run_with_ros(name: str, run: Callable[[], int]) -> int:
     """Start ROS without its signal handlers, run the program called `name`, and end ROS.
 

@@ -28,6 +28,7 @@ from ttm_policy.inputs.person_command import DRIVER_TOPIC
 from ttm_policy.recording.episode_rows import EpisodeRows
 from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.tick_values import JointTopics, TickValues
+from ttm_policy.ros_program import run_for_ttm
 
 
 @dataclass(frozen=True)
@@ -196,15 +197,12 @@ def _filled(tick: Tick[int], messages: Mapping[tuple[str, int], Any]) -> Tick[An
 def main(arguments: str) -> int:
     """Convert what the JSON object of `BagOptions` says; print the result; return the exit code."""
     options = BagOptions(**json.loads(arguments))
-    try:
-        count = convert_bags(options)
-    except UserError as error:
-        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # `ttm`, which gets Ctrl-C too, says so
-        return 130
-    print(f"{options.out}: {count} episodes, rosbag2 to ttm")
-    return 0
+
+    def run() -> int:
+        print(f"{options.out}: {convert_bags(options)} episodes, rosbag2 to ttm")
+        return 0
+
+    return run_for_ttm(run)
 
 
 if __name__ == "__main__":

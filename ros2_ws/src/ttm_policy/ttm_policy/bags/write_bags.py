@@ -19,7 +19,6 @@ from ttm.datasets.convert.recording import Recording, require_fit
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.progress import track
-from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_facts import BagFacts, Split, custom_data
 from ttm_policy.bags.bag_messages import Changes, TickMessages
@@ -30,6 +29,7 @@ from ttm_policy.contract.conversions import check_fields, ns_to_stamp
 from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.inputs.person_command import DRIVER_TOPIC, PERSON, POLICY
 from ttm_policy.replay.stamps import FIRST_S, stamps_ns
+from ttm_policy.ros_program import run_for_ttm
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,15 @@ def _note_members(recording: Recording, contract: RobotContract, losses: Losses)
 def main(arguments: str) -> int:
     """Write what the JSON object of `WriteOptions` says; print the result; return the exit code."""
     options = WriteOptions(**json.loads(arguments))
-    try:
+
+    def run() -> int:
         count, notes = write_bags(options)
-    except UserError as error:
-        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # `ttm`, which gets Ctrl-C too, says so
-        return 130
-    print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
-    for note in notes:
-        print(f"note: {note}")
-    return 0
+        print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
+        for note in notes:
+            print(f"note: {note}")
+        return 0
+
+    return run_for_ttm(run)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from rclpy.node import Node
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.declare import given_parameters
 from ttm_policy.faults.failing_robot import FailingRobot, made_up_observation
 from ttm_policy.faults.table import FAULTS, Fault
 from ttm_policy.parameters import NodeParameters, Parameter
@@ -160,16 +159,8 @@ class Campaign:
             time.sleep(0.05)
 
 
-def _read() -> CampaignParameters:
-    node = Node("campaign")
-    declare_parameters(node, CampaignParameters)
-    parameters = read_parameters(node, CampaignParameters)
-    node.destroy_node()
-    return parameters
-
-
 def _run_campaign(signals: StopSignals) -> None:
-    parameters = _read()
+    parameters = given_parameters("campaign", CampaignParameters)
     spec = PolicySpec.from_json(parameters.spec)
     robot = FailingRobot(load_contract(parameters.contract), spec, made_up_observation(spec))
     campaign = Campaign(robot, parameters, lambda: signals.requested)

@@ -20,7 +20,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.node import Node
 from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError
@@ -28,7 +27,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.control.control_loop import LoopState
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.declare import given_parameters
 from ttm_policy.faults.failing_robot import FailingRobot, made_up_observation
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import LATCHED
@@ -182,16 +181,8 @@ class Presses:
         return took_s
 
 
-def _read() -> PressesParameters:
-    node = Node("presses")
-    declare_parameters(node, PressesParameters)
-    parameters = read_parameters(node, PressesParameters)
-    node.destroy_node()
-    return parameters
-
-
 def _run() -> int:
-    parameters = _read()
+    parameters = given_parameters("presses", PressesParameters)
     spec = PolicySpec.from_json(parameters.spec)
     robot = PressedRobot(load_contract(parameters.contract), spec, made_up_observation(spec))
     try:

@@ -30,6 +30,7 @@ from ttm_policy.live_check.live_command import command_finding
 from ttm_policy.live_check.live_e_stop import e_stop_finding
 from ttm_policy.live_check.live_input import LiveInput
 from ttm_policy.qos import LATCHED
+from ttm_policy.ros_program import run_for_ttm
 
 MOST_WAITING = 500
 """More messages than wait at the end of listening."""
@@ -154,15 +155,13 @@ def main(arguments: str) -> int:
     Returns the exit code: 0 if all topics fit, 1 if not, 2 for a mistake in the file.
     """
     options = CheckOptions(**json.loads(arguments))
-    try:
+
+    def run() -> int:
         findings = check_contract(options)
-    except UserError as error:
-        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # `ttm`, which gets Ctrl-C too, says so
-        return 130
-    print(report(findings, options.contract))
-    return int(any(finding.problems for finding in findings))
+        print(report(findings, options.contract))
+        return int(any(finding.problems for finding in findings))
+
+    return run_for_ttm(run)
 
 
 if __name__ == "__main__":
