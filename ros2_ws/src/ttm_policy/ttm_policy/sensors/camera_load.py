@@ -165,11 +165,7 @@ class CameraLoad(Node):
         """Return, for each camera, how many frames were sent, were lost on their way, and are in the file."""
         found = {}
         for source in self._contract.images:
-            starts = range(0, episode.num_samples, BLOCK)
-            blocks = [
-                episode.frames(source.name, k, min(k + BLOCK, episode.num_samples)) for k in starts
-            ]
-            numbers = np.unique(np.concatenate([read_numbers(block) for block in blocks]))
+            numbers = numbers_in(episode, source.name)
             found[source.name] = {
                 "sent": int(numbers[-1] - numbers[0] + 1),
                 "gaps": int(self.status["lost"].get(source.topic, 0)),
@@ -193,6 +189,16 @@ class CameraLoad(Node):
             if time.monotonic() > deadline_s:
                 raise UserError(f"the recorder {problem}; see its messages above")
             self._executor.spin_once(timeout_sec=0.05)
+
+
+def numbers_in(episode: EpisodeReader, camera: str) -> npt.NDArray[np.int64]:
+    """Return the numbers of all frames of `camera`, sorted, each once.
+
+    Few frames are in memory at a time: those of ten minutes would be 17 GB.
+    """
+    starts, end = range(0, episode.num_samples, BLOCK), episode.num_samples
+    blocks = (episode.frames(camera, start, min(start + BLOCK, end)) for start in starts)
+    return np.unique(np.concatenate([read_numbers(block) for block in blocks]))
 
 
 def _run() -> int:
