@@ -81,8 +81,9 @@ class PolicyEnv(Protocol):
     - `info["gap"]` is the gap of the episode. `info["go"]` says whether the robot may act now.
     - `info["right_choice"]` is what the cue asks for. `info["choice"]` is what the robot has chosen
       so far, or None. Once set, it does not change.
-    - `info["choices"]`, the names of all that can be chosen, is optional. It is needed where they differ
-      from one initial state to another, as objects do.
+    - `info["choices"]`, the names of all that can be chosen in this initial state, and `right_choice`
+      among the options of `reset`, one of them, which changes the cue and nothing else, are optional.
+      With them a memory can be exchanged with that of the same initial state under another cue.
 
     Other tasks have none of these keys.
     """
@@ -164,13 +165,20 @@ def resting_action_of(env: Env) -> np.ndarray:
     return np.asarray(env.get_wrapper_attr("resting_action")(), np.float32)
 
 
-def reset_options(task: str, gap: int | None = None, cue: CueName = "hidden") -> dict[str, Any]:
-    """Return the options of `reset` for a task. A gap of None leaves the choice to the task."""
+def reset_options(
+    task: str,
+    gap: int | None = None,
+    cue: CueName = "hidden",
+    right_choice: str | None = None,
+) -> dict[str, Any]:
+    """Return the options of `reset` for a task. A gap or a right choice of None is left to the task."""
     options: dict[str, Any] = {"task": task}
     if gap is not None:
         options["gap"] = gap
     if cue != "hidden":
         options["cue"] = cue
+    if right_choice is not None:
+        options["right_choice"] = right_choice
     return options
 
 

@@ -11,7 +11,14 @@ from tyro.conf import arg
 from ttm.policy.checks import options, require_at_least
 from ttm.policy.run.execution.choice import EXECUTION_HELP, NEWEST
 from ttm.sim.environment import ALL_TASKS, KITCHEN, CueName
-from ttm.sim.evaluation.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, ProbeName
+from ttm.sim.evaluation.condition import (
+    LIVE,
+    NOISE,
+    PROBE_DESCRIPTIONS,
+    SAME_STATE,
+    DonorName,
+    ProbeName,
+)
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 from ttm.sim.workers.options import RAY
 
@@ -24,6 +31,11 @@ PROBE = arg(
     help="What is done to the memory, one or several: "
     + "; ".join(f"{name}: {text}" for name, text in PROBE_DESCRIPTIONS.items())
     + "."
+)
+
+DONOR = arg(
+    help="Of the probe swap: whose memory is given, that of the same initial state under another cue, or "
+    "that of the next initial state which asks for something else."
 )
 
 EXECUTION = arg(help=f"{EXECUTION_HELP} One or several.")
@@ -78,6 +90,7 @@ class EvaluateCommand:
     probe: Annotated[tuple[ProbeName, ...], PROBE] = (LIVE,)
     noise: float = NOISE
     """Of the probe noise: the share of each token's norm."""
+    donor: Annotated[DonorName, DONOR] = SAME_STATE
     cue: CueName = "hidden"
     """Hide the cue of memory tasks, or leave it on as a control, which a policy without memory solves."""
     execution: Annotated[tuple[str, ...], EXECUTION] = (NEWEST,)
@@ -106,6 +119,7 @@ class EvaluateCommand:
             probes=self.probe,
             cue=self.cue,
             noise=self.noise,
+            donor=self.donor,
             executions=self.execution,
             delay_s=self.delay,
         )

@@ -6,7 +6,7 @@ Importing this costs nothing, so that the command line can list the probes quick
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
@@ -18,6 +18,11 @@ from ttm.sim.environment import CueName
 
 ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
 LIVE: ProbeName = "live"
+DonorName = Literal["same-state", "other-state"]
+"""Whose memory the probe "swap" takes: that of the same initial state under another cue, or that of the
+next numbered initial state that asks for something else."""
+SAME_STATE: DonorName = "same-state"
+OTHER_STATE: DonorName = "other-state"
 NOISE = 0.5
 """The share of each token's norm that the probe "noise" adds unless told otherwise."""
 
@@ -51,11 +56,14 @@ class Condition:
     """Which of the predicted actions are carried out; see `PolicyRunner.execute_by`."""
     delay_s: float = 0.0
     """The time from an observation until its command is in force; see `DelayedActor`."""
+    donor: DonorName = OTHER_STATE
+    """Whose memory the probe "swap" takes. It says nothing of other probes."""
 
     @property
     def series(self) -> str:
         """The condition in words, without its gap: one curve over the gap is of one series."""
         words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
+        words = ["swap with another state"] if self.swaps_states else words
         words += ["cue left on"] if self.cue == "left_on" else []
         words += [f"{self.delay_s:g} s late"] if self.delay_s else []
         return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
@@ -65,7 +73,13 @@ class Condition:
         """A name for the folder of its results among those of other conditions."""
         gap = [] if self.gap is None else [f"gap_{self.gap}"]
         execution = [] if self.execution == NEWEST else [self.execution.replace(":", "_")]
-        return "_".join([*gap, self.probe, *execution])
+        donor = ["other_state"] if self.swaps_states else []
+        return "_".join([*gap, self.probe, *donor, *execution])
+
+    @property
+    def swaps_states(self) -> bool:
+        """Whether the memory is exchanged with that of another initial state."""
+        return self.probe == "swap" and self.donor == OTHER_STATE
 
     @property
     def needs_memory_task(self) -> str | None:
@@ -89,8 +103,11 @@ def conditions_of(
     noise: float,
     executions: Sequence[str] = (NEWEST,),
     delay_s: float = 0.0,
+    donor: DonorName = SAME_STATE,
 ) -> list[Condition]:
     """Return all combinations of gaps, probes and executions, "live" first, each once.
+
+    noise and donor count for the probes that they belong to.
 
     Raises `UserError` if a gap or `delay_s` is below 0, or `delay_s` above `LONGEST_DELAY_S`, if there is
     no probe or no execution, if an execution is unknown, or if `noise` is not above 0.
@@ -104,8 +121,13 @@ def conditions_of(
     for gap in gaps:
         require_at_least(0, {"--gap": gap})
     ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
+    plain = Condition(cue=cue, delay_s=delay_s)
+    of_probe: dict[str, Condition] = {
+        "noise": replace(plain, noise=noise),
+        "swap": replace(plain, donor=donor),
+    }
     return [
-        Condition(gap, probe, cue, noise if probe == "noise" else None, execution, delay_s)
+        replace(of_probe.get(probe, plain), gap=gap, probe=probe, execution=execution)
         for gap, probe, execution in product(
             dict.fromkeys(gaps) if gaps else [None], ordered, dict.fromkeys(executions)
         )

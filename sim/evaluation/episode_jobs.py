@@ -24,7 +24,8 @@ from ttm.sim.evaluation.condition import LIVE, Condition
 from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.memory_picture import EpisodeMemory
 from ttm.sim.evaluation.pages.media import memory_path, video_path
-from ttm.sim.evaluation.probes import PROBES, Probe, RememberingActor, Trial
+from ttm.sim.evaluation.probes.probe import PROBES, Probe
+from ttm.sim.evaluation.probes.trial import RememberingActor, Trial
 from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
 from ttm.sim.workers.pool import WorkerPool

@@ -18,7 +18,15 @@ from ttm.sim.environment import (
     same_environment,
 )
 from ttm.sim.evaluation.actors import resolve_checkpoint
-from ttm.sim.evaluation.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
+from ttm.sim.evaluation.condition import (
+    LIVE,
+    NOISE,
+    SAME_STATE,
+    Condition,
+    DonorName,
+    ProbeName,
+    conditions_of,
+)
 from ttm.sim.evaluation.episode_jobs import EpisodeJob, run_episodes
 from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_comparison
 from ttm.sim.evaluation.pages.media import remove_media
@@ -176,6 +184,7 @@ def evaluate_and_report(
     noise: float = NOISE,
     executions: Sequence[str] = (NEWEST,),
     delay_s: float = 0.0,
+    donor: DonorName = SAME_STATE,
 ) -> int:
     """Evaluate, write result.json, report.html and the videos into `out`, and print the rates.
 
@@ -183,7 +192,7 @@ def evaluate_and_report(
     `evaluate` for the other arguments. With several gaps, probes or executions, each of their
     combinations has a folder of its own in `out`, and the page shows them all. Returns the exit code.
     """
-    conditions = conditions_of(gaps, probes, cue, noise, executions, delay_s)
+    conditions = conditions_of(gaps, probes, cue, noise, executions, delay_s, donor)
     other = load_evaluation(against) if against else None
     if other:
         require_same_environment(other.environment, env)

@@ -18,7 +18,8 @@ from ttm.sim.environment import make_env
 from ttm.sim.evaluation.actors import PolicyActor
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.delay import delayed
-from ttm.sim.evaluation.probes import PROBES, Trial
+from ttm.sim.evaluation.probes.probe import PROBES
+from ttm.sim.evaluation.probes.trial import Trial
 from ttm.sim.evaluation.result import load_evaluation
 from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
 from ttm.sim.kitchen.spec import SPEC

@@ -52,7 +52,8 @@ class MemoryPointEnv(PointEnv):
             self.gap = int(options.get("gap", self.np_random.integers(GAPS[0], GAPS[1] + 1)))
             self.x_m = 0.0
             self.instruction = self.tasks["recall"][0]
-            self.cue = str(np.random.default_rng((seed or 0, 9)).choice(list(COLOURS)))
+            drawn = str(np.random.default_rng((seed or 0, 9)).choice(list(COLOURS)))
+            self.cue = options.get("right_choice", drawn)
             self.goal_m = SIDES_M[self.cue]
         return self._observe(), self._info()
 
@@ -93,6 +94,7 @@ class MemoryPointEnv(PointEnv):
                 "go": self.go,
                 "gap": self.gap,
                 "choice": self.choice,
+                "choices": tuple(COLOURS),
                 "right_choice": self.cue,
             }
         return info

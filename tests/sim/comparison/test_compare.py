@@ -9,7 +9,7 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.comparison.compare import compare_and_report, read_entries
-from ttm.sim.evaluation.condition import Condition
+from ttm.sim.evaluation.condition import SAME_STATE, Condition
 from ttm.sim.evaluation.pages.comparison import Entry, pairs_of, pairs_table, rates_table
 from ttm.sim.evaluation.result import Evaluation, TaskResult
 from ttm.sim.evaluation.rollout import Choice, Outcome
@@ -99,7 +99,7 @@ def test_what_cannot_be_compared_is_an_error(tmp_path: Path, names: list[str]) -
 def test_combinations_are_read_in_the_order_of_gaps_and_probes(tmp_path: Path) -> None:
     for gap in (15, 5):
         for probe in ("swap", "live"):
-            condition = Condition(gap, probe)
+            condition = Condition(gap, probe, donor=SAME_STATE)
             replace(recall("r", gap), condition=condition).save(tmp_path / condition.folder)
     labels = [entry.label.removeprefix(str(tmp_path)) for entry in read_entries(tmp_path)]
     assert labels == [", gap 5", " (swap), gap 5", ", gap 15", " (swap), gap 15"]

@@ -22,7 +22,8 @@ from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.environment import Env, make_env, spec_of
 from ttm.sim.evaluation.actors import PolicyActor
 from ttm.sim.evaluation.condition import Condition, ProbeName
-from ttm.sim.evaluation.probes import PROBES, Trial
+from ttm.sim.evaluation.probes.probe import PROBES
+from ttm.sim.evaluation.probes.trial import Trial
 from ttm.sim.evaluation.rollout import Choice, run_episode
 
 STEP_M = 0.1

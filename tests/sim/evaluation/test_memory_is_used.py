@@ -21,7 +21,8 @@ from ttm.sim.environment import make_env, spec_of
 from ttm.sim.evaluation.actors import PolicyActor, load_policy
 from ttm.sim.evaluation.condition import Condition, conditions_of
 from ttm.sim.evaluation.evaluate import evaluate, evaluate_conditions
-from ttm.sim.evaluation.probes import PROBES, Trial
+from ttm.sim.evaluation.probes.probe import PROBES
+from ttm.sim.evaluation.probes.trial import Trial
 from ttm.sim.evaluation.result import Evaluation, load_evaluation
 from ttm.sim.evaluation.rollout import run_episode
 

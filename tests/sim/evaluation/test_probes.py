@@ -13,8 +13,10 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.environment import Env, make_env, spec_of
-from ttm.sim.evaluation.condition import Condition, ProbeName
-from ttm.sim.evaluation.probes import MOST_DONORS, PROBES, Memory, Noise, Probe, Trial, find_donor
+from ttm.sim.evaluation.condition import SAME_STATE, Condition, ProbeName
+from ttm.sim.evaluation.probes.donor import MOST_DONORS, find_donor
+from ttm.sim.evaluation.probes.probe import PROBES, Noise, Probe
+from ttm.sim.evaluation.probes.trial import Memory, Trial, begin
 from ttm.sim.evaluation.rollout import run_episode
 
 GAP = 3
@@ -104,6 +106,31 @@ def test_swap_takes_the_memory_of_the_next_state_of_another_cue(env: Env) -> Non
     assert len(actor.instructions) == 2, "the donor's episode, then this one"
 
 
+def test_swap_takes_the_memory_of_the_same_state_under_another_cue(env: Env) -> None:
+    """Of initial state 0 with a blue cue; the next state that asks for blue by itself is another."""
+    ours = trial(env, "swap")
+    ours = replace(ours, condition=replace(ours.condition, donor=SAME_STATE))
+    probe = PROBES["swap"](ours)
+    assert probe.donor is not None
+    assert (probe.donor.seed, probe.donor.choice) == (0, "blue")
+    assert isinstance(ours.actor, Counter)
+    assert ours.actor.before == [[0, 0, 0], [0, 1, 0], [0, 2, 0], [0, 2, 1], [0, 2, 2]]
+    _, info = begin(ours, 0, GAP)
+    assert info["right_choice"] == "red", "the episode itself keeps its cue"
+
+
+@pytest.mark.parametrize("choices", [(), ("red", "blue")])
+def test_an_environment_that_cannot_set_its_cue_says_so(
+    env: Env, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells no choices, or it does not know the option and asks for what it always asks."""
+    info = {"right_choice": "red", "gap": 1, "choices": choices}
+    monkeypatch.setattr(type(env.unwrapped), "_info", lambda self: info)
+    ours = replace(trial(env, "swap"), condition=Condition(GAP, "swap", donor=SAME_STATE))
+    with pytest.raises(UserError, match=r"another cue in the same initial .* --donor other-state"):
+        find_donor(ours)
+
+
 def test_the_donor_asks_for_something_that_this_state_has(
     env: Env, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,14 +148,13 @@ def test_the_donor_asks_for_something_that_this_state_has(
         return reset(self, seed=seed, options=options)
 
     monkeypatch.setattr(type(point), "reset", numbered)
-    donor, _ = find_donor(trial(env, "swap"))
+    donor = find_donor(trial(env, "swap"))
     assert (donor.seed, donor.choice) == (3, "blue")
 
 
 def test_the_donor_waits_as_long_where_the_gap_was_drawn(env: Env) -> None:
     _, info = env.reset(seed=0, options={"task": "recall"})
-    _, gap = find_donor(trial(env, "swap", gap=None))
-    assert gap == info["gap"]
+    assert find_donor(trial(env, "swap", gap=None)).gap == info["gap"]
 
 
 def test_a_task_of_one_cue_has_no_donor(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,6 +98,31 @@ def read_figures(path: Path) -> Figures:
         ) from error
 
 
+def merged_figures(several: Sequence[Figures]) -> Figures:
+    """Return the figures of several studies as those of one, such as studies of one task each.
+
+    A setting in which they differ becomes the list of its values. Raises `UserError` if two of them
+    hold the same evaluation.
+    """
+    choices = [each for figures in several for each in figures.choices]
+    keys = [(each.variant, each.seed, each.task, each.gap, each.probe) for each in choices]
+    twice = next((key for key, number in Counter(keys).items() if number > 1), None)
+    if twice is not None:
+        variant, seed, task, gap, probe = twice
+        raise UserError(
+            f"two of the studies hold {variant}, seed {seed}, in {task} at a gap of {gap} ({probe}); "
+            "leave one of them out"
+        )
+    trainings = [each for figures in several for each in figures.trainings]
+    names = dict.fromkeys(name for figures in several for name in figures.settings)
+    values = {name: _distinct([each.settings.get(name) for each in several]) for name in names}
+    return Figures(
+        {name: found[0] if len(found) == 1 else found for name, found in values.items()},
+        trainings,
+        choices,
+    )
+
+
 def collect_figures(out: Path) -> Figures:
     """Return what the folder of a study holds. Unfinished trainings are left out.
 
@@ -169,6 +195,11 @@ def _choices_of(folder: RunFolder, evaluation: Evaluation, result: TaskResult) -
         result.successes,
         right if condition.probe == LIVE else None,
     )
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Return each value once, also where values cannot be hashed."""
+    return [value for place, value in enumerate(values) if value not in values[:place]]
 
 
 def _present(values: dict[str, Any]) -> dict[str, Any]:

@@ -88,8 +88,9 @@ class SuiteOptions:
     """Folder of trainings, evaluations and report."""
     report: bool = False
     """Make nothing, and report what OUT holds."""
-    figures: Path | None = None
-    """Make nothing, and report the figures of this file, which an earlier report wrote with --json."""
+    figures: tuple[Path, ...] = ()
+    """Make nothing, and report the figures of these files together. Earlier reports wrote them with --json,
+    for example one for each task."""
     json: Path | None = None
     """Also write all figures to this file. Tables and plot can be made from it again, by --figures."""
     plot: Path | None = None
@@ -127,7 +128,7 @@ class SuiteOptions:
     @property
     def only_reports(self) -> bool:
         """Whether nothing is to be trained or evaluated."""
-        return self.report or self.figures is not None
+        return self.report or bool(self.figures)
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of range, or if two options contradict each other."""
@@ -147,8 +148,8 @@ class SuiteOptions:
         self.train_options(self.out, self.init, seed=0, resume=False).check()
         if self.plot is not None and self.plot.suffix != ".svg":
             raise UserError(f"--plot is {self.plot}; give a file that ends with .svg")
-        if self.report and self.figures is not None:
-            raise UserError("--report reads OUT and --figures a file; give one of them")
+        if self.report and self.figures:
+            raise UserError("--report reads OUT and --figures reads files; give one of them")
         if not self.data and not self.only_reports:
             raise UserError(
                 "there are no demonstrations to learn from; name them with --data, or give --report "

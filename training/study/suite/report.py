@@ -72,10 +72,11 @@ class Report:
         """Return the text above the tables."""
         trainings, settings = self.figures.trainings, self.figures.settings
         sizes = [training.parameters for training in trainings]
+        steps = [training.steps for training in trainings]
         return (
             f"Memory suite ({', '.join(self.tasks) or 'no evaluation yet'}): {len(trainings)} trainings of "
-            f"{settings.get('steps')} steps of {settings.get('batch_size')} episodes, recall loss "
-            f"{settings.get('recall_weight')}; cores of {min(sizes):,} to {max(sizes):,} parameters"
+            f"{_range(steps)} steps of {settings.get('batch_size')} episodes, recall loss "
+            f"{settings.get('recall_weight')}; cores of {_range(sizes)} parameters"
         )
 
     def grids(self) -> list[Grid]:
@@ -161,27 +162,36 @@ class Report:
         return Grid("Right choices by what is done to the memory, all tasks", columns, rows)
 
     def _costs(self) -> Grid:
-        columns = ["core", "parameters", "of the policy", "seeds", "steps", "minutes", "s a step"]
+        columns = [
+            "core",
+            "parameters",
+            "of the policy",
+            "trainings",
+            "steps",
+            "minutes",
+            "s a step",
+        ]
         columns.append("error")
         rows = []
         for variant in self.variants:
             of = [training for training in self.figures.trainings if training.variant == variant]
             minutes = fmean(training.minutes for training in of)
+            steps = [training.steps for training in of]
             errors = [each.validation_error for each in of if each.validation_error is not None]
             rows.append(
                 [
                     variant,
-                    f"{of[0].parameters:,}",
-                    f"{of[0].all_parameters:,}",
+                    _range([training.parameters for training in of]),
+                    _range([training.all_parameters for training in of]),
                     str(len(of)),
-                    f"{of[0].steps:,}",
+                    _range(steps),
                     f"{minutes:.1f}",
-                    f"{60 * minutes / of[0].steps:.2f}",
+                    f"{60 * minutes / fmean(steps):.2f}",
                     f"{fmean(errors):.3f}" if errors else MISSING,
                 ]
             )
         return Grid(
-            "Trainings: means over the seeds; error: of the actions in held-out demonstrations",
+            "Trainings: means over all of them; error: of the actions in held-out demonstrations",
             columns,
             rows,
         )
@@ -194,6 +204,12 @@ def _in_words(rate: Rate) -> str:
     return (
         f"{rate.count}/{rate.episodes} {100 * rate.rate:.0f} ({100 * low:.0f} to {100 * high:.0f})"
     )
+
+
+def _range(values: Sequence[int]) -> str:
+    """Return the smallest and the largest value, or the one that all have."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _portion(earlier: Rate, later: Rate) -> str:

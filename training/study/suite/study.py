@@ -12,7 +12,7 @@ from ttm.policy.files import write_atomically
 from ttm.training.common.folders import make_folder
 from ttm.training.common.progress import print_progress
 from ttm.training.common.tables import write_figures
-from ttm.training.study.suite.figures import collect_figures, read_figures
+from ttm.training.study.suite.figures import collect_figures, merged_figures, read_figures
 from ttm.training.study.suite.options import SuiteOptions
 from ttm.training.study.suite.pieces import Workshop
 from ttm.training.study.suite.plot import draw_choices
@@ -29,8 +29,8 @@ def run(options: SuiteOptions) -> int:
         if not any(folder.training_result for folder in run_folders(options.out)):
             print_progress("no training is finished yet; the same command goes on")
             return 0
-    if options.figures is not None:
-        report = Report(read_figures(options.figures))
+    if options.figures:
+        report = Report(merged_figures([read_figures(path) for path in options.figures]))
     else:
         report = Report(collect_figures(options.out))
         with FileLock(make_folder(options.out) / ".report.lock"):

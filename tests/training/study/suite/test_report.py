@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from ttm.policy.errors import UserError
 from ttm.sim.evaluation.intervals import wilson_interval
-from ttm.training.study.suite.figures import Choices, Figures, Training, read_figures
+from ttm.training.study.suite.figures import (
+    Choices,
+    Figures,
+    Training,
+    merged_figures,
+    read_figures,
+)
 from ttm.training.study.suite.options import SuiteOptions
 from ttm.training.study.suite.plot import draw_choices
 from ttm.training.study.suite.report import Grid, Report
@@ -100,6 +107,31 @@ def test_costs_are_means_over_the_seeds() -> None:
     assert rows["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250"]
 
 
+def test_studies_of_one_task_each_are_reported_together() -> None:
+    """As one study of both tasks; their trainings may differ in steps."""
+    others = [replace(training, steps=90) for training in TRAININGS]
+    parts = [
+        replace(FIGURES, choices=[each for each in CHOICES if each.task == "count"]),
+        Figures(
+            {**FIGURES.settings, "steps": 90},
+            others,
+            [each for each in CHOICES if each.task == "shell"],
+        ),
+    ]
+    report, whole = Report(merged_figures(parts)), Report(FIGURES)
+    assert report.grids()[:-1] == whole.grids()[:-1]
+    assert "6 trainings of 60 to 90 steps of 16 episodes" in report.heading()
+    assert report.grids()[-1].rows[0][:5] == ["ours", "100", "200", "4", "60 to 90"]
+    assert report.grids()[-1].rows[0][5:7] == ["3.0", f"{180 / 75:.2f}"]
+
+
+def test_the_same_evaluation_in_two_studies_is_told() -> None:
+    with pytest.raises(
+        UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\); leave"
+    ):
+        merged_figures([FIGURES, FIGURES])
+
+
 def test_figures_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     path.write_text(FIGURES.to_json())
@@ -113,7 +145,7 @@ def test_table_and_plot_are_drawn_again_without_the_folder(
     figures, plot = tmp_path / "suite.json", tmp_path / "suite.svg"
     assert run(replace(finished, report=True, json=figures)) == 0
     first = capsys.readouterr().out.replace(f"figures: {figures}\n", "")
-    again = replace(finished, figures=figures, plot=plot, out=tmp_path / "nothing")
+    again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
     assert run(again) == 0
     assert capsys.readouterr().out == first
     assert plot.read_text() == (finished.out / "choices.svg").read_text()

@@ -210,7 +210,7 @@ def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
         ({"task": ("dance",)}, "task is 'dance'"),
         ({"init": Path("no.safetensors")}, "no.safetensors: no such checkpoint"),
         ({"report": True}, "holds no finished training"),
-        ({"figures": Path("no.json")}, "no.json: no figures of this study"),
+        ({"figures": (Path("no.json"),)}, "no.json: no figures of this study"),
     ],
 )
 def test_mistakes_are_told_in_one_line_before_anything_is_made(
@@ -242,4 +242,4 @@ def test_a_file_without_figures_is_told_in_one_line(tmp_path: Path, text: str) -
     path = tmp_path / "figures.json"
     path.write_text(text)
     with pytest.raises(UserError, match="no figures of this study"):
-        run(SuiteOptions(figures=path))
+        run(SuiteOptions(figures=(path,)))

@@ -8,57 +8,14 @@ what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
 
 import numpy as np
 
-from ttm.policy.errors import UserError
-from ttm.sim.environment import CueName, Env, reset_options
-from ttm.sim.evaluation.condition import Condition, ProbeName
-from ttm.sim.evaluation.delay import delayed
-from ttm.sim.evaluation.rollout import Actor, step
-
-Memory = Mapping[str, np.ndarray]
-"""The tensors of a core's state, without the batch axis."""
-
-MOST_DONORS = 200
-"""Initial states that are looked through for one of another cue."""
-
-
-class RememberingActor(Actor, Protocol):
-    """An actor whose memory can be read and replaced."""
-
-    def memory(self) -> dict[str, np.ndarray]:
-        """Return a copy of the memory."""
-
-    def set_memory(self, memory: Memory) -> None:
-        """Replace the memory."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """An episode that is about to be run."""
-
-    env: Env
-    actor: RememberingActor
-    task: str
-    seed: int
-    condition: Condition
-    max_ticks: int | None = None
-    """The number of ticks after which it is cut off, as it is without the probe."""
-
-
-@dataclass(frozen=True)
-class Donor:
-    """The episode whose memory was taken."""
-
-    seed: int
-    choice: str
-    """What its cue asked for."""
+from ttm.sim.evaluation.condition import ProbeName
+from ttm.sim.evaluation.probes.donor import Donor, find_donor
+from ttm.sim.evaluation.probes.trial import Memory, Trial, run_to_go
 
 
 class Probe:
@@ -124,15 +81,13 @@ class Freeze(Probe):
 class Swap(Probe):
     """Gives the robot, when it may act, the memory of an episode that was shown another cue.
 
-    The donor is the next numbered initial state whose right choice is another, which can be chosen
-    in this state, too. The same policy drives it through a gap of the same length.
+    `Condition.donor` says which. The same policy drives it through a gap of the same length.
     """
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
-        self.donor, gap = find_donor(trial)
-        run_to_go(trial, self.donor.seed, gap)
-        self._theirs: Memory | None = self.actor.memory()
+        self.donor = find_donor(trial)
+        self._theirs: Memory | None = self.donor.memory(trial)
 
     def before_tick(self, tick: int, go: bool) -> None:
         """See `Probe.before_tick`."""
@@ -179,55 +134,3 @@ PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(
         "noise": Noise,
     }
 )
-
-
-def run_to_go(trial: Trial, seed: int, gap: int | None) -> tuple[int, dict[str, Any]]:
-    """Drive the episode of the initial state `seed` until the robot may act.
-
-    Commands are as late as in the episode of the trial. Returns the tick at which it may, and the
-    environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
-    if the episode ends before, or is cut off.
-    """
-    env, over = trial.env, False
-    actor = delayed(trial.actor, env, trial.condition.delay_s)
-    most = math.inf if trial.max_ticks is None else trial.max_ticks
-    observation, info = _reset(trial, seed, gap)
-    actor.reset(info["instruction"])
-    tick = 0
-    while not info["go"] and not over and tick < most:
-        observation, info, over = step(env, actor, actor.act(observation))
-        tick += 1
-    if not info["go"]:
-        longer = "the environment more time" if over else "more --max-ticks"
-        raise UserError(
-            f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "
-            f"the robot could act; give a shorter --gap, or {longer}"
-        )
-    return tick, info
-
-
-def find_donor(trial: Trial) -> tuple[Donor, int]:
-    """Return the next initial state of another right choice, and the gap for its episode.
-
-    That choice is one of this state's, if the environment tells them. Raises `UserError` if none of
-    the next `MOST_DONORS` states will do.
-    """
-    _, info = _reset(trial, trial.seed, trial.condition.gap)
-    own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
-    for seed in range(trial.seed + 1, trial.seed + 1 + MOST_DONORS):
-        _, info = _reset(trial, seed, gap)
-        theirs = info["right_choice"]
-        if theirs != own and (choices is None or theirs in choices):
-            return Donor(seed, theirs), gap
-    raise UserError(
-        f"task '{trial.task}': the {MOST_DONORS} initial states after {trial.seed} all ask for '{own}', or "
-        "for what is not there, so that there is no memory of another cue; leave --probe swap out"
-    )
-
-
-def _reset(
-    trial: Trial, seed: int, gap: int | None
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    cue: CueName = trial.condition.cue
-    observation, info = trial.env.reset(seed=seed, options=reset_options(trial.task, gap, cue))
-    return observation, info
