@@ -6,11 +6,15 @@ product; each is initialised by itself, so that sharing does not change the dist
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ttm.policy.errors import UserError
-from ttm.policy.layers.linear import Linear
+from ttm.policy.layers.linear import Linear, linear
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.layers.norms import layer_norm
 
@@ -49,6 +53,74 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)
 
 
+class Projections(NamedTuple):
+    """The weights and biases of the four projections of multi-head attention; weights are (D, D)."""
+
+    query: tuple[Tensor, Tensor]
+    key_value: tuple[Tensor, Tensor]
+    """Of both at once: (2 D, D) and (2 D,)."""
+    out: tuple[Tensor, Tensor]
+
+
+def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads: int) -> Tensor:
+    """Return multi-head attention of x to `context` without ever making keys and values.
+
+    Head h weighs token c of the context by <Q_h x + a, K_h c + b>. But for a number that is the same
+    for all tokens, which no weight depends on, that is <K_h^T Q_h x + K_h^T a, c>. What it finds is
+    O_h (V_h s + d) with s the weighted sum of the tokens. So two products of matrices that are
+    multiplied beforehand, K_h^T Q_h and O_h V_h, are left, and both are of x and s alone. Few queries
+    of many tokens then take less time.
+
+    x: (B, r, D); context: (B, N, D). Returns (B, r, D).
+    """
+    width = x.shape[-1]
+    (query, query_bias), (both, biases), (out, out_bias) = projections
+    key, value = both.view(2, heads, -1, width)  # (nh, hs, D) each
+    scaled_key = key.transpose(1, 2) * (heads / width) ** 0.5
+    asking = (scaled_key @ query.view(heads, -1, width)).flatten(0, 1)  # (nh * D, D)
+    asking_bias = (scaled_key @ query_bias.view(heads, -1, 1)).flatten()
+    of_heads = out.view(width, heads, -1).transpose(0, 1)  # (nh, D, hs)
+    telling = (of_heads @ value).transpose(0, 1).flatten(1)  # (D, nh * D)
+    telling_bias = torch.addmv(out_bias, out, biases[width:])
+    asked = linear(x, asking, asking_bias).view(len(x), -1, width)  # (B, r * nh, D)
+    found: Tensor = _SharedAttention.apply(asked, context)  # type: ignore[no-untyped-call]
+    return linear(found.view(len(x), -1, heads * width), telling, telling_bias)
+
+
+class _SharedAttention(torch.autograd.Function):
+    """softmax(q x^T) x, of queries q, (B, Q, D), and tokens x, (B, N, D), that are keys and values.
+
+    PyTorch would make the gradients of x as keys and as values, and then add them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, tokens: Tensor) -> Tensor:
+        weights = (queries @ tokens.transpose(1, 2)).softmax(dim=-1)
+        ctx.save_for_backward(queries, tokens, weights)
+        return weights @ tokens
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        queries, tokens, weights = ctx.saved_tensors
+        of_logits = gradient @ tokens.transpose(1, 2)
+        of_logits -= (of_logits * weights).sum(dim=-1, keepdim=True)
+        of_logits *= weights
+        of_tokens = weights.transpose(1, 2) @ gradient
+        of_tokens.baddbmm_(of_logits.transpose(1, 2), queries)
+        return of_logits @ tokens, of_tokens
+
+
+def folding_gains(module: nn.Module, x: Tensor, tokens: int, heads: int) -> bool:
+    """Return whether a module trains in full precision, and `folded_attention` takes less time.
+
+    x: (B, r, D), what asks; tokens: N. Without a gradient, as in a control tick, nothing is folded.
+    """
+    trains = module.training and torch.is_grad_enabled()
+    few = x.shape[1] * heads * (x.shape[2] + tokens) < tokens * x.shape[2] * 2
+    return trains and few and not torch.is_autocast_enabled(x.device.type)
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention without a mask."""
 
@@ -61,11 +133,22 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
         """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
+        if outputs is not None and folding_gains(self, x[:, :outputs], x.shape[1], self.num_heads):
+            return folded_attention(x[:, :outputs], x, self._projections(), self.num_heads)
         heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
         mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
         out: Tensor = self.out(merge_heads(mixed))
         return out
+
+    def _projections(self) -> Projections:
+        width = self.qkv.in_features
+        both = self.qkv.weight, self.qkv.bias
+        (query, key_value), (query_bias, biases) = (
+            torch.split(x, [width, 2 * width]) for x in both
+        )
+        out = self.out.weight, self.out.bias
+        return Projections((query, query_bias), (key_value, biases), out)
 
 
 class AttentionBlock(nn.Module):
@@ -90,6 +173,19 @@ class AttentionBlock(nn.Module):
         initialize_projections(self.query, self.key_value, self.out)
         self.mlp_norm = layer_norm(width)
         self.mlp = Mlp(width, mlp_size, width)
+
+    def attend(self, x: Tensor, context: Tensor) -> Tensor:
+        """Run the whole block on a context whose keys and values nobody keeps.
+
+        x: (B, S, D); context: (B, P, D). Returns (B, S, D).
+        """
+        if not folding_gains(self, x, context.shape[1], self.num_heads):
+            out: Tensor = self(x, *self.keys_values(context))
+            return out
+        layers = self.query, self.key_value, self.out
+        projections = Projections(*((layer.weight, layer.bias) for layer in layers))
+        asking, tokens = self.query_norm(x), self.context_norm(context)
+        return self._finished(x, folded_attention(asking, tokens, projections, self.num_heads))
 
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise context of shape (..., D) and return its keys and values, (..., D) each."""
@@ -119,7 +215,10 @@ class AttentionBlock(nn.Module):
         x: (B, S, D); mixed: (B, nh, S, hs), the result of attention for the queries of x.
         Returns (B, S, D).
         """
-        x = x + self.out(merge_heads(mixed))
+        return self._finished(x, self.out(merge_heads(mixed)))
+
+    def _finished(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + attended
         x = x + self.mlp(self.mlp_norm(x))
         return x
 

@@ -36,7 +36,7 @@ class AttendingRead(nn.Module):
 
     def forward(self, memory: Tensor, inputs: Tensor) -> Tensor:
         """Read (B, r, D) from memory (B, m, D) and inputs (B, N, D)."""
-        read: Tensor = self.block(self._queries(memory), *self._keys_values(memory, inputs))
+        read: Tensor = self.block.attend(self._queries(memory), self._context(memory, inputs))
         return read
 
     def weights(self, memory: Tensor, inputs: Tensor) -> Tensor:
@@ -45,7 +45,8 @@ class AttendingRead(nn.Module):
         They are the mean over the heads and sum to one over m + N.
         """
         query = self.block.queries(self._queries(memory))  # (B, nh, r, hs)
-        key = self.block.heads(self._keys_values(memory, inputs)[0])  # (B, nh, m + N, hs)
+        keys, _ = self.block.keys_values(self._context(memory, inputs))
+        key = self.block.heads(keys)  # (B, nh, m + N, hs)
         logits: Tensor = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
         return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
 
@@ -53,6 +54,6 @@ class AttendingRead(nn.Module):
         queries: Tensor = self.queries + self.recall(memory)
         return queries
 
-    def _keys_values(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _context(self, memory: Tensor, inputs: Tensor) -> Tensor:
         tokens = torch.cat([memory, inputs], dim=1)
-        return self.block.keys_values(tokens if self.position is None else tokens + self.position)
+        return tokens if self.position is None else tokens + self.position
