@@ -49,6 +49,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
         if number > 1 and not over_gaps:
             axes.tick_params(labelleft=False)
     if over_gaps:
+        _share_gaps(figure.axes, points)
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
     return _to_svg(figure)
@@ -73,11 +74,23 @@ def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) 
             capsize=2,
             label=_shortened(name),
         )
-    axes.set_xticks(sorted({p.gap for p in points if p.gap is not None}))
     axes.set_xlabel("gap (ticks)")
     axes.set_ylabel("% of episodes")
     axes.set_ylim(-3, 103)
     axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+
+
+def _share_gaps(panels: Sequence[Axes], points: Sequence[Point]) -> None:
+    """Let all panels show the same gaps at the same places, also those with points at some of them only."""
+    gaps = sorted({point.gap for point in points if point.gap is not None})
+    shown = [axes.get_xlim() for axes in panels]
+    margin = 0.05 * (gaps[-1] - gaps[0])
+    for axes in panels:
+        axes.set_xticks(gaps)
+        axes.set_xlim(
+            min(gaps[0] - margin, *(low for low, _ in shown)),
+            max(gaps[-1] + margin, *(high for _, high in shown)),
+        )
 
 
 def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:

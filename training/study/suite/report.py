@@ -42,7 +42,8 @@ class Grid:
 
     def for_terminal(self) -> Table:
         table = compact_table(self.title, self.columns)
-        table.columns[0].no_wrap = False  # the names of variants may be long
+        for column in table.columns:  # of which the widest is wrapped first in a narrow terminal
+            column.no_wrap = False
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -154,10 +155,10 @@ class Report:
         for variant in self.variants if others else []:
             for gap in self.gaps:
                 found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
-                cells = [_in_words(right_choices(each)) for each in found]
+                cells = [_in_brief(right_choices(each)) for each in found]
                 if swapped:
-                    cells.append(_in_words(donor_choices(self.select(variant, gap, "swap"))))
-                if any(found):
+                    cells.append(_in_brief(donor_choices(self.select(variant, gap, "swap"))))
+                if any(found[1:]):
                     rows.append([variant, str(gap), *cells])
         return Grid("Right choices by what is done to the memory, all tasks", columns, rows)
 
@@ -200,10 +201,15 @@ class Report:
 def _in_words(rate: Rate) -> str:
     if not rate.episodes:
         return MISSING
+    return f"{rate.count}/{rate.episodes} {_in_brief(rate)}"
+
+
+def _in_brief(rate: Rate) -> str:
+    """Return the rate and its interval without the counts."""
+    if not rate.episodes:
+        return MISSING
     low, high = rate.interval
-    return (
-        f"{rate.count}/{rate.episodes} {100 * rate.rate:.0f} ({100 * low:.0f} to {100 * high:.0f})"
-    )
+    return f"{100 * rate.rate:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _range(values: Sequence[int]) -> str:

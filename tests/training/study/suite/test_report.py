@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ttm.policy.errors import UserError
 from ttm.sim.evaluation.intervals import wilson_interval
@@ -99,7 +102,23 @@ def test_the_interval_of_a_difference_is_that_of_agresti_and_min() -> None:
 def test_the_donors_choices_are_told() -> None:
     found = grid("what is done to the memory")
     assert found.columns == ["core", "gap", "live", "swap", "donor's"]
-    assert found.rows[0][-1].startswith("3/4 75 ")
+    assert found.rows[0][-1].startswith("75 (")
+
+
+def test_every_row_has_its_name_in_a_terminal_of_80_characters() -> None:
+    """With four columns of rates the names and gaps had no room left."""
+    probes = [
+        Choices("ours", 0, "count", 15, probe, 0, 100, 50, donor, 0, None)
+        for probe, donor in (("erase", None), ("freeze", None), ("swap", 50))
+    ]
+    (table,) = (
+        each
+        for each in Report(replace(FIGURES, choices=[*CHOICES[:1], *probes])).grids()
+        if "what is done to the memory" in each.title
+    )
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(table.for_terminal())
+    assert re.search(r"^ *ours +15 +100 \(", console.export_text(), re.MULTILINE)
 
 
 def test_costs_are_means_over_the_seeds() -> None:
