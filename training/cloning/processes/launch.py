@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,6 +40,13 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
+    with warnings.catch_warnings():
+        # Fabric advises srun wherever it is installed, on login nodes, too.
+        warnings.filterwarnings("ignore", "The `srun` command is available")
+        return _launched(options)
+
+
+def _launched(options: TrainOptions) -> Fabric:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"

@@ -21,7 +21,7 @@ from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.training.cloning.batches import TrainingBatch
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.cloning.processes.launch import ENDED, OBSERVER, tell_only_losses
+from ttm.training.cloning.processes.launch import ENDED, OBSERVER, launched, tell_only_losses
 from ttm.training.cloning.settings.groups import OptimizerConfig
 
 Make = Callable[..., TrainCommand]
@@ -182,3 +182,14 @@ def test_before_fabric_kills_a_process_it_tells_why(capsys: pytest.CaptureFixtur
     assert subprocess_script._logger.name == OBSERVER
     subprocess_script._logger.info("Child process with PID 1 terminated with code -9. …")
     assert capsys.readouterr().err == f"ttm: error: {ENDED}\n"
+
+
+def test_on_a_login_node_nobody_is_told_to_use_srun(
+    command: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert launched(command()).world_size == 1
+    assert not [each for each in recwarn if "srun" in str(each.message)]
