@@ -76,18 +76,22 @@ class Normalizer(nn.Module):
 
     Binary dimensions of the action are scaled so that their two commands become 0 and 1.
 
-    relative: (A,) bool, True where the network predicts actions in another form than the robot's (see
-    `RelativeActions`). Those that were executed are then scaled by statistics of their own.
+    predicted: the spec with actions in the form in which the network predicts them, and relative: (P,) bool,
+    True where that is another than the robot's (see `RelativeActions`); None for that of `spec`. Actions
+    that were executed are scaled by statistics of their own where the two differ.
     """
 
-    def __init__(self, spec: PolicySpec, relative: npt.NDArray[np.bool_] | None = None) -> None:
+    def __init__(
+        self,
+        spec: PolicySpec,
+        predicted: PolicySpec | None = None,
+        relative: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
         super().__init__()
-        self._spec = spec
+        self._spec, self._predicted = spec, spec if predicted is None else predicted
         self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
-        self.actions = Scaling(spec.action_size)
-        self.executed = Scaling(spec.action_size) if self._relative.any() else None
-        for scaling in filter(None, (self.actions, self.executed)):
-            self._set_actions(scaling, np.zeros(spec.action_size), np.ones(spec.action_size))
+        self.actions = self._action_scaling(self._predicted)
+        self.executed = self._action_scaling(spec) if self._relative.any() else None
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
 
@@ -107,12 +111,14 @@ class Normalizer(nn.Module):
                 )
             given = statistics.proprioception[name]
             scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
-        floor, robots = self._action_floor(), statistics.actions
+        robots, floor = statistics.actions, _action_floor(self._predicted)
         if predicted is not None and self.executed is not None:
-            self._set_actions(self.executed, robots.mean, np.maximum(robots.std, floor))
+            std = np.maximum(robots.std, _action_floor(self._spec))
+            _set_actions(self.executed, self._spec, robots.mean, std)
             floor = np.where(self._relative, ABSOLUTE_FLOOR, floor)
         network = robots if predicted is None else predicted
-        self._set_actions(self.actions, network.mean, np.maximum(network.std, floor))
+        std = np.maximum(network.std, floor)
+        _set_actions(self.actions, self._predicted, network.mean, std)
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the vectors in the order of the spec, normalised and clipped.
@@ -125,31 +131,39 @@ class Normalizer(nn.Module):
         ]
 
     def normalize_actions(self, actions: Tensor) -> Tensor:
-        """Map actions in units, (..., A), in the form that the network predicts, to normalised ones."""
+        """Map actions in units, (..., P), in the form that the network predicts, to normalised ones."""
         return self.actions.normalize(actions)
 
     def denormalize_actions(self, normalized: Tensor) -> Tensor:
-        """Map normalised actions, (..., A), to units."""
+        """Map normalised actions, (..., P), to units."""
         return self.actions.denormalize(normalized)
 
     def normalize_executed(self, actions: Tensor) -> Tensor:
         """Map actions in units, (..., A), in the robot's form, to normalised ones."""
         return (self.actions if self.executed is None else self.executed).normalize(actions)
 
-    def _set_actions(self, scaling: Scaling, mean: Floats, std: Floats) -> None:
-        binary, (low, high) = self._spec.binary_mask, self._spec.action_limits
-        scaling.set(np.where(binary, low, mean), np.where(binary, high - low, std))
+    @staticmethod
+    def _action_scaling(spec: PolicySpec) -> Scaling:
+        scaling = Scaling(spec.action_size)
+        _set_actions(scaling, spec, np.zeros(spec.action_size), np.ones(spec.action_size))
+        return scaling
 
     def _vectors(self) -> Iterator[tuple[str, Scaling]]:
         for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):
             assert isinstance(scaling, Scaling)
             yield vector.name, scaling
 
-    def _action_floor(self) -> Floats:
-        """Return the smallest deviation of each dimension, (A,), from the limits of its command."""
-        floors = []
-        for part in self._spec.actions:
-            width = part.limits[1] - part.limits[0]
-            known = np.isfinite(width) and width > 0
-            floors += [RANGE_FLOOR * width if known else ABSOLUTE_FLOOR] * part.size
-        return np.array(floors)
+
+def _set_actions(scaling: Scaling, spec: PolicySpec, mean: Floats, std: Floats) -> None:
+    binary, (low, high) = spec.binary_mask, spec.action_limits
+    scaling.set(np.where(binary, low, mean), np.where(binary, high - low, std))
+
+
+def _action_floor(spec: PolicySpec) -> Floats:
+    """Return the smallest deviation of each dimension, (A,), from the limits of its command."""
+    floors = []
+    for part in spec.actions:
+        width = part.limits[1] - part.limits[0]
+        known = np.isfinite(width) and width > 0
+        floors += [RANGE_FLOOR * width if known else ABSOLUTE_FLOOR] * part.size
+    return np.array(floors)

@@ -56,7 +56,7 @@ class Policy(nn.Module):
         the language model."""
         width = config.width
         self.relative = RelativeActions(spec, config.relative, config.absolute)
-        self.normalizer = Normalizer(spec, self.relative.mask)
+        self.normalizer = Normalizer(spec, self.relative.predicted_spec, self.relative.mask)
         self.language = nn.Sequential(
             Mlp(config.embedding_size, 2 * config.language_size, config.language_size),
             nn.LayerNorm(config.language_size),
@@ -71,15 +71,16 @@ class Policy(nn.Module):
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
         self.sight = build_sight(spec, config)
         self.core = config.core.build(width, self.num_tokens)
+        predicted = self.relative.predicted_spec
         self.action_head = build_action_head(
-            spec, self.core.num_outputs, width, config.head, config.chunk
+            predicted, self.core.num_outputs, width, config.head, config.chunk
         )
-        lowest, highest = spec.action_limits
-        self.register_buffer("lowest_action", torch.from_numpy(lowest), persistent=False)
-        self.register_buffer("highest_action", torch.from_numpy(highest), persistent=False)
-        free = torch.from_numpy(np.where(self.relative.absolute_mask, np.inf, 0).astype(np.float32))
-        self.register_buffer("lowest_plan", self.lowest_action - free, persistent=False)
-        self.register_buffer("highest_plan", self.highest_action + free, persistent=False)
+        free = np.where(self.relative.commands_differ, np.inf, 0).astype(np.float32)
+        (lowest, highest), (least, most) = spec.action_limits, predicted.action_limits
+        limits = {"lowest_action": lowest, "highest_action": highest}
+        limits |= {"lowest_plan": least - free, "highest_plan": most + free}
+        for name, values in limits.items():
+            self.register_buffer(name, torch.from_numpy(values), persistent=False)
 
     @property
     def num_encoded(self) -> int:
@@ -198,31 +199,42 @@ class Policy(nn.Module):
         """Return the action of each tick, (B, T, A), the first of its chunk; see `decode_chunk`."""
         return self.command(self.decode_chunk(raw, measured)[..., 0, :], measured)
 
-    def command(self, planned: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
+    @property
+    def plan_size(self) -> int:
+        """P, the values of a planned action; A where no rotation is predicted in another form."""
+        return self.relative.predicted_spec.action_size
+
+    def command(
+        self,
+        planned: Tensor,
+        measured: Mapping[str, Tensor] | None = None,
+        previous: Tensor | None = None,
+    ) -> Tensor:
         """Return the command of a tick, (..., A), given what was planned for it.
 
-        planned: one of the actions of `decode_chunk`. measured: the proprioception of the tick at which it
-        is carried out, name -> (..., K).
+        planned: (..., P), one of the actions of `decode_chunk`, or a mean of several. measured: the
+        proprioception of the tick at which it is carried out, name -> (..., K). previous: the action
+        before it, (..., A), which decides the sign of quaternions; None at the start of an episode.
         """
-        if not self.relative.absolute_mask.any():
+        if not self.relative.commands_differ.any():
             return planned
         assert measured is not None, NEEDS_MEASURED
-        command = planned - self.relative.present(measured)
+        command = self.relative.command(planned, measured, previous)
         return command.clamp(self.lowest_action, self.highest_action)
 
     def decode_chunk(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the planned actions, (B, T, K, A), in the units of the spec and within its limits.
+        """Return the planned actions, (B, T, K, P), in the units of the spec and within its limits.
 
         raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
         two commands, each weighted by its probability; where these are 0 and 1, that is the
-        probability of 1. They are commands, except for parts that are predicted as positions, of which
-        `command` makes some. measured: the proprioception of the ticks, name -> (B, T, K); it may be
-        left out if all parts are predicted as the robot takes them.
+        probability of 1. They are commands, except for parts that are predicted as positions or
+        rotations, of which `command` makes some. measured: the proprioception of the ticks, name -> (B, T,
+        K); it may be left out if all parts are predicted as the robot takes them.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
         actions = self.normalizer.denormalize_actions(decoded)
         if self.relative:
-            actions = actions + self._start(measured)
+            actions = self.relative.planned(actions, _of_chunks(measured))
         return actions.clamp(self.lowest_plan, self.highest_plan)
 
     def loss(
@@ -236,11 +248,11 @@ class Policy(nn.Module):
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
-        raw: (B, T, K * F); actions: (B, T, K, A) as `decode_chunk` returns them. measured: see
+        raw: (B, T, K * F); actions: (B, T, K, P) as `decode_chunk` returns them. measured: see
         `decode_chunk`. For the other arguments see `ActionHead.losses`.
         """
         if self.relative:
-            actions = actions - self._start(measured)
+            actions = self.relative.predicted(actions, _of_chunks(measured))
         targets = self.normalizer.normalize_actions(actions)
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
@@ -254,11 +266,6 @@ class Policy(nn.Module):
         return FeatureMaps(
             SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
         )
-
-    def _start(self, measured: Mapping[str, Tensor] | None) -> Tensor:
-        """Return what the actions of the ticks' chunks are relative to, (B, T, 1, A)."""
-        assert measured is not None, NEEDS_MEASURED
-        return self.relative.start(measured).unsqueeze(-2)
 
     def _with_sight(
         self,
@@ -300,3 +307,9 @@ class Policy(nn.Module):
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens
+
+
+def _of_chunks(measured: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Return what is measured at the first tick of each chunk: name -> (B, T, 1, K)."""
+    assert measured is not None, NEEDS_MEASURED
+    return {name: values.unsqueeze(-2) for name, values in measured.items()}

@@ -125,7 +125,7 @@ class PolicyRunner:
 
         execution: "receding:N" or "ensemble:M"; see `make_execution`. What was planned is forgotten.
         """
-        self._execution = make_execution(execution, self.policy.config.chunk, self.spec.action_size)
+        self._execution = make_execution(execution, self.policy.config.chunk, self.policy.plan_size)
         self._plan = self._execution.initial_plan()
 
     def reset(
@@ -181,7 +181,7 @@ class PolicyRunner:
         self.spec.validate_observation(observation)
         inputs = self._inputs(observation, delay_s)
         actions, state = self.engine.step(inputs, self._state)
-        chunk = to_numpy(actions[0])  # (K, A)
+        chunk = to_numpy(actions[0])  # (K, P)
         if not np.isfinite(chunk).all():
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
@@ -257,7 +257,8 @@ class PolicyRunner:
         if not self.policy.relative:
             return planned
         on_device = torch.from_numpy(planned)[None, None].to(self.device)
-        return to_numpy(self.policy.command(on_device, inputs.proprioception)[0, 0])
+        previous = inputs.previous_action if self.tick else None
+        return to_numpy(self.policy.command(on_device, inputs.proprioception, previous)[0, 0])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
         """Return the commands and the probabilities of an `Action`, (A,) each."""

@@ -32,7 +32,7 @@ class TrainingBatch:
 
     inputs: PolicyInputs
     actions: Tensor
-    """(B, T, K, A) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
+    """(B, T, K, P) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
     in the spec's units, as `Policy.decode_chunk` returns them."""
     valid: Tensor
     """(B, T) bool: False at padding."""
@@ -147,7 +147,8 @@ class BatchSource:
         self.recall = recall
         self.chunk = chunk
         self._form = form
-        self._delays = Delays(windows.spec, longest_delay_s) if longest_delay_s else None
+        planned_spec = form.predicted_spec if form else windows.spec
+        self._delays = Delays(planned_spec, longest_delay_s) if longest_delay_s else None
         self.workers = workers
         self.processes = Processes() if processes is None else processes
         self._on_gpu = device is not None and device.type == "cuda"
@@ -207,7 +208,7 @@ class BatchSource:
         reset[:, 0] |= pick.restart
         delay_s = self._delays_of(gathered, rng, total, rows)
         ahead = 0 if self._delays is None else self._delays.ticks_ahead
-        coming = self.windows.chunks(gathered, self.chunk + ahead)
+        coming = self._averageable(self.windows.chunks(gathered, self.chunk + ahead))
         seen_at = coming.dataset_tick[:, :, : self.chunk]
         coming = self._in_force(coming, delay_s)
         batch = TrainingBatch(
@@ -225,14 +226,20 @@ class BatchSource:
             return batch.to(torch.device("cpu"))
         return batch if self.workers else batch.pin_memory()
 
+    def _averageable(self, coming: Chunks) -> Chunks:
+        """Return the actions in the form of the policy's plans, (B, T, n, P), of which delays take means."""
+        if not self._form:
+            return coming
+        return coming._replace(actions=self._form.averageable(coming.actions))
+
     def _planned(self, actions: Tensor, ticks: Tensor) -> Tensor:
-        """Return the demonstrated actions, (B, T, K, A), as `Policy.decode_chunk` returns them.
+        """Return the demonstrated actions, (B, T, K, P), as `Policy.decode_chunk` returns them.
 
         ticks: (B, T, K), the ticks whose observations the commands are made of.
         """
         if not self._form:
             return actions
-        return actions + self._form.present(self.windows.measured(ticks))
+        return self._form.plan(actions, self.windows.measured(ticks))
 
     def _delays_of(
         self, gathered: WindowBatch, rng: np.random.Generator, total: int, rows: slice

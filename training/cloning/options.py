@@ -105,8 +105,10 @@ class TrainOptions:
     checkpoint's with --init, otherwise 1."""
     relative: tuple[str, ...] = ()
     """Parts of the action that the network predicts relative to what is measured, each PART=VECTOR, or
-    with some of the vector's values PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]. The robot still
-    gets absolute commands. With --init the checkpoint's stay."""
+    with some of the vector's values PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]. Rotations also say
+    how they are written, such as tip:rotvec=tip_quat:xyzw (xyzw, wxyz, rotvec, rpy, 6d-columns, 6d-rows;
+    pose-xyzw and so on with a position before). The robot still gets absolute commands. With --init the
+    checkpoint's stay."""
     absolute: tuple[str, ...] = ()
     """The other way round: displacements that the network predicts as positions, written as for
     --relative, such as arm=tip_position. The robot still gets displacements."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ttm.datasets.episode_reader import EpisodeReader, Floats
@@ -14,7 +15,7 @@ from ttm.policy.network.policy import Policy
 
 @dataclass(frozen=True)
 class PredictedStatistics:
-    """Mean and standard deviation of each dimension, (A,) each, in the units of the spec."""
+    """Mean and standard deviation of each dimension, (P,) each, in the units of the spec."""
 
     mean: Floats
     std: Floats
@@ -35,18 +36,25 @@ def predicted_statistics(
         count += len(actions)
         sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
     mean = sums / count
-    std = np.sqrt(np.maximum(squares / count - np.square(mean), 0))
+    std = policy.relative.even(np.sqrt(np.maximum(squares / count - np.square(mean), 0)))
     return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
 
 
-def _predicted(policy: Policy, episodes: Iterable[EpisodeReader]) -> Iterator[Floats]:
-    """Yield the k-th actions of the chunks of each episode, (n, A) float64, for each k."""
+def _predicted(
+    policy: Policy, episodes: Iterable[EpisodeReader]
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield the k-th actions of the chunks of each episode, (n, P), for each k.
+
+    Raises `UserError` if what is said to be rotations are none.
+    """
     delay_ticks = round(policy.config.longest_delay_s / policy.spec.control_dt_s)
+    form = policy.relative
     for episode in episodes:
         vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
-        measured = {name: torch.from_numpy(values) for name, values in vectors.items()}
-        start = policy.relative.start(measured).double().numpy()
-        present = policy.relative.present(measured).double().numpy()
-        actions, ticks = episode.actions + present, episode.num_samples
+        measured = {name: torch.from_numpy(values).double() for name, values in vectors.items()}
+        commands, ticks = torch.from_numpy(episode.actions).double(), episode.num_samples
+        form.require_rotations(commands, measured, f"{episode.path}: {episode.name}")
+        plans = form.plan(form.averageable(commands), measured)
         for ahead in range(min(policy.config.chunk + delay_ticks, ticks)):
-            yield actions[ahead:] - start[: ticks - ahead]
+            start = {name: values[: ticks - ahead] for name, values in measured.items()}
+            yield form.predicted(plans[ahead:], start).numpy()

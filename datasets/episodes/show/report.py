@@ -20,6 +20,7 @@ from ttm.datasets.show.summary import (
     overview_table,
     vector_table,
 )
+from ttm.datasets.show.turning import turning_lines
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 
@@ -48,7 +49,7 @@ def show_dataset(
     tables = (overview_table, member_table, vector_table, instruction_table)
     for table in tables:
         console.print(table(episodes))
-    for line in nearness_lines(episodes):
+    for line in (*nearness_lines(episodes), *turning_lines(episodes)):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     if new_spec is not None:
         write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ttm.policy.errors import UserError
+from ttm.policy.network.relative.forms import ROTATION_SIZES, Form
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 
 ROTATIONS = frozenset(
@@ -24,6 +26,23 @@ RELATIVE, ABSOLUTE = "--relative", "--absolute"
 """The options of `ttm train` that take references."""
 LENGTHS = ("m", "cm", "mm")
 """Units by which a part is a position, whatever its name."""
+TURNS = ("", "1", "unknown", "rad")
+"""Units that values of a rotation may have."""
+TOGETHER = "+"
+"""Stands between the names of vectors whose values are taken one after the other."""
+
+
+class Source(NamedTuple):
+    """Where the values are that measure a part, and how rotations are written."""
+
+    vectors: tuple[str, ...]
+    """The names of proprioception vectors, whose values follow each other."""
+    values: slice
+    """Those of their values that measure the part."""
+    form: Form | None = None
+    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
+    measured_form: Form | None = None
+    """How what measures it does."""
 
 
 @dataclass(frozen=True)
@@ -32,78 +51,145 @@ class Reference:
 
     part: str
     vector: str
-    """The name of a proprioception vector."""
+    """The name of a proprioception vector; for rotations also several, with `TOGETHER` between them."""
     values: tuple[int, int] | None = None
     """The first of its values and that after the last; None for all."""
     option: str = RELATIVE
     """The option that it was given to."""
+    form: Form | None = None
+    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
+    measured_form: Form | None = None
+    """How what measures it does."""
 
     @classmethod
     def parsed(cls, text: str, option: str = RELATIVE) -> Reference:
-        """Read PART=VECTOR or PART=VECTOR[FIRST:STOP]. Raises `UserError` for other texts."""
-        found = re.fullmatch(r"([^=]+)=([^=\[\]]+)(?:\[(\d+):(\d+)\])?", text)
+        """Read PART=VECTOR or PART=VECTOR[FIRST:STOP], for rotations PART:FORM=VECTOR[FIRST:STOP]:FORM.
+
+        Raises `UserError` for other texts.
+        """
+        form = r"(?::([^=:\[\]]+))?"
+        found = re.fullmatch(rf"([^=:]+){form}=([^=:\[\]]+)(?:\[(\d+):(\d+)\])?{form}", text)
         if found is None:
             raise UserError(
                 f"{option} has '{text}'; give PART=VECTOR, or some of the vector's values as "
-                "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]"
+                "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]; for rotations "
+                "PART:FORM=VECTOR:FORM, such as tip:rotvec=tip_quat:xyzw"
             )
-        part, vector, first, stop = found.groups()
+        part, of_part, vector, first, stop, of_vector = found.groups()
         values = None if first is None else (int(first), int(stop))
-        return cls(part, vector, values, option)
+        try:
+            forms = [None if each is None else Form.parsed(each) for each in (of_part, of_vector)]
+        except UserError as error:
+            raise UserError(f"{option} {text}: {error}") from error
+        return cls(part, vector, values, option, *forms)
 
     def __str__(self) -> str:
         some = "" if self.values is None else f"[{self.values[0]}:{self.values[1]}]"
-        return f"{self.part}={self.vector}{some}"
+        forms = ["" if each is None else f":{each}" for each in (self.form, self.measured_form)]
+        return f"{self.part}{forms[0]}={self.vector}{some}{forms[1]}"
 
-    def of(self, spec: PolicySpec) -> tuple[str, slice]:
-        """Return the vector's name and its values, of which there is one for each of the part's.
+    def of(self, spec: PolicySpec) -> Source:
+        """Return where the values are that measure the part.
 
-        Raises `UserError` if the spec has no such part or vector, or if a difference of the two makes
-        no sense: for binary parts, for rotations, and for values in another unit.
+        Raises `UserError` if the spec has no such part or vector, if the sizes do not fit, or if a
+        difference of the two makes no sense: for binary parts, for rotations whose forms are not given,
+        and for values in another unit.
         """
+        names = (self.vector,) if self.form is None else tuple(self.vector.split(TOGETHER))
         parts = {part.name: part for part in spec.actions}
         vectors = {vector.name: vector for vector in spec.proprioception}
-        for kind, name, known in (
-            ("part of the action", self.part, parts),
-            ("proprioception", self.vector, vectors),
-        ):
+        self._require_known("part of the action", (self.part,), parts)
+        self._require_known("proprioception", names, vectors)
+        part = parts[self.part]
+        measuring = ProprioceptionSpec(
+            self.vector, tuple(label for name in names for label in vectors[name].labels)
+        )
+        if part.kind == "binary":
+            raise UserError(
+                f"{self._given}: {part.name} is binary and has two commands; leave it out"
+            )
+        if self.form is not None or self.measured_form is not None:
+            return self._of_rotation(part, measuring, names)
+        first, stop = self._values(measuring, part.size, f"{part.name} has {part.size} values")
+        self._require_difference(part, measuring.labels[first:stop], measuring)
+        return Source(names, slice(first, stop))
+
+    def _of_rotation(
+        self, part: ActionPart, measuring: ProprioceptionSpec, names: tuple[str, ...]
+    ) -> Source:
+        form, measured = self.form, self.measured_form
+        if form is None or measured is None or form.pose != measured.pose:
+            raise UserError(
+                f"{self._given}: say for both how they are written, and both as rotations or both as "
+                f"poses, such as {part.name}:rotvec={self.vector}:xyzw"
+            )
+        if self.option == ABSOLUTE:
+            raise UserError(
+                f"{self._given}: {ABSOLUTE} takes displacements of positions; leave the rotation out"
+            )
+        if part.size != form.size:
+            raise UserError(
+                f"{self._given}: {part.name} has {part.size} values, and {form} {form.size}; "
+                f"give another form ({', '.join(ROTATION_SIZES)}), or split the action by --spec"
+            )
+        first, stop = self._values(measuring, measured.size, f"{measured} has {measured.size}")
+        labels = measuring.labels[first:stop]
+        units = [_unit(label) for label in labels]
+        turns = [*units[measured.num_positions :], *([] if form.pose else [part.unit])]
+        lengths = [*units[: measured.num_positions], *([part.unit] if form.pose else [])]
+        wrong = [u for u in turns if u not in TURNS]
+        wrong += [u for u in lengths if u not in (*TURNS[:3], LENGTHS[0])]
+        if wrong:
+            raise UserError(
+                f"{self._given}: values are in {wrong[0]}, but orientations to go to are without unit or "
+                "in rad, and positions in m; name other values, or correct the unit by --spec"
+            )
+        return Source(names, slice(first, stop), form, measured)
+
+    @property
+    def _given(self) -> str:
+        return f"{self.option} {self}"
+
+    def _require_known(self, kind: str, names: Sequence[str], known: Collection[str]) -> None:
+        for name in names:
             if name not in known:
                 have = ", ".join(known) or "none"
-                raise UserError(
-                    f"{self.option} {self}: '{name}' is no {kind} here; there is: {have}"
-                )
-        part, vector = parts[self.part], vectors[self.vector]
+                raise UserError(f"{self._given}: '{name}' is no {kind} here; there is: {have}")
+
+    def _values(self, vector: ProprioceptionSpec, size: int, wanted: str) -> tuple[int, int]:
+        """Return the first value and that after the last. Raises `UserError` unless there are `size`."""
         first, stop = self.values or (0, vector.size)
-        if stop - first != part.size or stop > vector.size:
+        if stop - first != size or stop > vector.size:
+            example = replace(self, values=(0, size))
             raise UserError(
-                f"{self.option} {self}: {part.name} has {part.size} values, and {vector.name} has "
-                f"{vector.size}; name those that measure it, such as "
-                f"{part.name}={vector.name}[0:{part.size}]"
+                f"{self._given}: {wanted}, and {vector.name} has {vector.size}; name those that measure "
+                f"it, such as {example}"
             )
-        self._require_difference(part, vector.labels[first:stop], vector)
-        return vector.name, slice(first, stop)
+        return first, stop
 
     def _require_difference(
         self, part: ActionPart, labels: Sequence[str], vector: ProprioceptionSpec
     ) -> None:
-        if part.kind == "binary":
-            raise UserError(
-                f"{self.option} {self}: {part.name} is binary and has two commands; leave it out"
-            )
         for label in labels:
             unit = _unit(label)
             if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
                 raise UserError(
-                    f"{self.option} {self}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
+                    f"{self._given}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
                     "give values of one unit"
                 )
-        named = bool(ROTATIONS & _words(part.name) or ROTATIONS & _words(vector.name))
-        labelled = any(_base(label) in ROTATION_LABELS for label in labels)
-        if (named or labelled) and part.unit.removesuffix("/tick") not in LENGTHS:
+        if looks_turning(part, vector.name, labels):
             raise UserError(
-                f"{self.option} {self}: this looks like a rotation, and a difference of rotations is none; "
-                f"leave {part.name} out, or say by --spec that it is in m"
+                f"{self._given}: this looks like a rotation, and a difference of rotations is none; "
+                f"say how both are written, such as {part.name}:rotvec={self.vector}:xyzw (forms: "
+                f"{', '.join(ROTATION_SIZES)}), leave {part.name} out, or say by --spec that it is in m"
             )
+
+
+def looks_turning(part: ActionPart, vector: str, labels: Sequence[str]) -> bool:
+    """Return whether a part, and what measures it, seem to be rotations by their names and unit."""
+    named = bool(ROTATIONS & _words(part.name) or ROTATIONS & _words(vector))
+    labelled = any(_base(label) in ROTATION_LABELS for label in labels)
+    return (named or labelled) and part.unit.removesuffix("/tick") not in LENGTHS
 
 
 def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Reference]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.transform import Rotation
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
@@ -20,7 +22,7 @@ from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.memory_start import WholeEpisodes
@@ -30,6 +32,7 @@ from ttm.training.cloning.predicted_statistics import predicted_statistics
 Make = Callable[..., TrainCommand]
 CHUNK = 2
 RELATIVE = ("arm=joints",)
+TURNING = ("tip:rpy=tip_quat:xyzw",)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,33 @@ def reaching(tmp_path_factory: pytest.TempPathFactory, spec: PolicySpec) -> Path
                 writer.append({"joints": joints}, action, timestamp_s=tick / spec.rate_hz)
             split = "valid" if seed == 2 else "train"
             writer.finish(instruction="reach", embedding=np.ones(384), split=split)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def turning(tmp_path_factory: pytest.TempPathFactory, spec: PolicySpec) -> Path:
+    """Three episodes of a tip that is within 3 degrees of a half turn, and told to turn on by 2.
+
+    What it measures is a quaternion of any sign; the command is roll, pitch and yaw.
+    """
+    vectors = (ProprioceptionSpec("tip_quat", ("qx", "qy", "qz", "qw")),)
+    parts = (ActionPart("tip", 3, "rad", low=-np.pi, high=np.pi), *spec.actions[1:])
+    spec = replace(spec, actions=parts, cameras=(), proprioception=vectors)
+    folder = tmp_path_factory.mktemp("turning")
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        with EpisodeWriter(folder / f"episode_{seed}.hdf5", spec) as writer:
+            for tick in range(8):
+                here = np.pi + np.radians(rng.uniform(-3, 3))
+                quat = Rotation.from_rotvec([0, 0, here]).as_quat() * rng.choice([-1, 1])
+                yaw = (here + np.radians(2) + np.pi) % (2 * np.pi) - np.pi
+                writer.append(
+                    {"tip_quat": quat.astype(np.float32)},
+                    np.array([0, 0, yaw, float(tick > 4)], np.float32),
+                    timestamp_s=tick / spec.rate_hz,
+                )
+            split = "valid" if seed == 2 else "train"
+            writer.finish(instruction="turn", embedding=np.ones(384), split=split)
     return folder
 
 
@@ -157,3 +187,75 @@ def test_a_spec_that_does_not_fit_is_told_before_training(command: Make, episode
         command(relative=RELATIVE).run()
     with pytest.raises(UserError, match="name arm 2 times"):
         command(relative=RELATIVE * 2).run()
+
+
+def test_rotations_are_learned_across_a_half_turn(
+    command: Make, turning: Path, tmp_path: Path
+) -> None:
+    """As angles they jump by 360 degrees; as turns from where the tip is they are all alike."""
+    errors = {}
+    for name, relative in (("turns", TURNING), ("angles", ())):
+        out = tmp_path / name
+        options = {"data": (str(turning),), "relative": relative, "chunk": CHUNK, "delay": 0.3}
+        assert command(**options, out=out).run() == 0
+        errors[name] = json.loads((out / "result.json").read_text())["validation"]["policy"][
+            "parts"
+        ]
+    assert errors["turns"]["tip"] < np.radians(2)
+    assert errors["angles"]["tip"] > np.radians(30)
+    trained, _ = load_checkpoint(tmp_path / "turns" / "last.safetensors")
+    assert trained.config.relative == TURNING
+    runner = PolicyRunner(trained, engine="torch", execution="ensemble:0.01")
+    runner.reset("turn")
+    for degrees in (176, 180, -176):
+        quat = Rotation.from_rotvec([0, 0, np.radians(degrees)]).as_quat().astype(np.float32)
+        tip = Rotation.from_euler("xyz", runner.step({"tip_quat": quat}).part("tip"))
+        turned = Rotation.from_quat(quat).inv() * tip
+        assert turned.magnitude() < np.radians(10)
+
+
+def test_targets_with_delays_are_rotations(turning: Path) -> None:
+    episodes = open_dataset(turning).filter("train")
+    policy = Policy(
+        episodes.spec, replace(PRESETS["tiny"], chunk=CHUNK, relative=TURNING, longest_delay_s=0.3)
+    )
+    windows = WindowDataset(episodes, 8, pad="none")
+    settings = {"memory": WholeEpisodes(), "chunk": CHUNK, "longest_delay_s": 0.3}
+    source = BatchSource(windows, 2, 0, form=policy.relative, **settings)  # type: ignore[arg-type]
+    batch = next(iter(source.sample(1)))
+    assert batch.actions.shape == (2, 8, CHUNK, 7)
+    columns = batch.actions[..., :6].unflatten(-1, (2, 3))
+    eye = torch.eye(2).expand(2, 8, CHUNK, 2, 2)
+    torch.testing.assert_close(columns @ columns.mT, eye, atol=1e-5, rtol=0)
+    assert (columns[..., 0, 0] < -0.99).all(), "a mean of 179 and -179 degrees is none of them"
+    found = predicted_statistics(policy, episodes)
+    assert found is not None
+    assert len(set(found.std[:6].tolist())) == 1, "turns about all axes count alike"
+
+
+def test_what_is_no_rotation_is_told_before_training(command: Make, turning: Path) -> None:
+    wrong = "tip:rotvec=tip_quat[0:3]:rotvec"
+    episodes = open_dataset(turning).filter("train")
+    policy = Policy(episodes.spec, replace(PRESETS["tiny"], relative=(wrong,)))
+    assert predicted_statistics(policy, episodes) is not None, "any three numbers may be one"
+    policy.relative.require_rotations(torch.zeros(4, 4), {"tip_quat": torch.eye(4)}, "here")
+    policy = Policy(episodes.spec, replace(PRESETS["tiny"], relative=TURNING))
+    for commands, quat, message in (
+        (180.0, 1.0, "here: tip is not written as rpy at tick 1, since it is beyond two turns"),
+        (0.0, 2.0, "here: what measures tip is not written as xyzw at tick 1, since its length"),
+    ):
+        told, seen = torch.zeros(4, 4), torch.eye(4)
+        told[1], seen[1] = commands, quat * seen[1]
+        with pytest.raises(UserError, match=message):
+            policy.relative.require_rotations(told, {"tip_quat": seen}, "here")
+
+
+def test_data_show_names_the_forms_of_rotations(
+    turning: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_dataset(str(turning))
+    printed = capsys.readouterr().out
+    assert "tip stays close to tip_quat: the turn between them spreads" in printed
+    given = {"tip:rotvec=tip_quat:xyzw", "tip:rpy=tip_quat:xyzw"}  # about one axis they are equal
+    said = printed.partition("ttm train --relative ")[2].replace(")", " ").split()
+    assert {word for word in said if ":" in word} == given

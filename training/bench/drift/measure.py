@@ -83,7 +83,8 @@ def measure(
 
     def run(tokens: Tensor, reset: Bools) -> ChainRun:
         norms, predicted = run_core(policy, tokens, colours, torch.from_numpy(reset), measured)
-        return ChainRun(norms, squared_errors(predicted, actions, statistics.std))
+        alike = policy.relative.nearest(torch.from_numpy(predicted), torch.from_numpy(actions))
+        return ChainRun(norms, squared_errors(alike.numpy(), actions, statistics.std))
 
     return DriftRuns(run(joined, np.zeros_like(reset)), run(separate, reset), reset)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.statistics import VectorStatistics
@@ -100,10 +101,14 @@ class EpisodeErrors:
 
     def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
         """Return the errors of a policy, which must be in evaluation mode."""
-        return self._errors(
-            (batch, _predict(policy, self._inputs(batch), without_previous_action))
-            for batch in self._batches()
-        )
+        form = policy.relative
+
+        def predicted(batch: WindowBatch) -> Floats:
+            actions = _predict(policy, self._inputs(batch), without_previous_action)
+            # One rotation is written in several ways, such as by two quaternions; that is no error.
+            return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
+
+        return self._errors((batch, predicted(batch)) for batch in self._batches())
 
     def _inputs(self, batch: WindowBatch) -> PolicyInputs:
         inputs = policy_inputs(batch)
@@ -135,7 +140,7 @@ class EpisodeErrors:
 
 
 @torch.no_grad()
-def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Floats:
+def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Tensor:
     """Return actions (B, T, A) in the spec's units, as `Policy.decode` does.
 
     The memory goes through all T ticks.
@@ -149,4 +154,4 @@ def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool
         some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
         raw, state = policy(some, state)
         decoded.append(policy.decode(raw, some.proprioception).float().cpu())
-    return torch.cat(decoded, dim=1).numpy()
+    return torch.cat(decoded, dim=1)

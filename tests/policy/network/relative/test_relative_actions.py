@@ -16,7 +16,7 @@ from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.normalizer import ABSOLUTE_FLOOR
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.relative.reference import Reference
+from ttm.policy.network.relative.reference import Reference, Source
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.run.engine_options import EngineName
@@ -152,7 +152,8 @@ def test_an_identity_policy_of_positions_commands_the_displacements(
     measured = make_inputs(2, 4).proprioception
     told = torch.randn(2, 4, 1, 6)
     told[..., 3] = (told[..., 3] > 0).float()
-    planned = told + policy.relative.present(measured).unsqueeze(-2)
+    now = {name: values.unsqueeze(-2) for name, values in measured.items()}
+    planned = policy.relative.plan(told, now)
     raw = policy.normalizer.normalize_actions(planned)
     raw[..., 3] = 40 * told[..., 3] - 20
     assert max(policy.loss(raw.flatten(-2), planned, measured).values()) < 1e-5
@@ -240,4 +241,4 @@ def test_a_difference_of_rotations_is_refused(
         with pytest.raises(UserError, match="looks like a rotation"):
             reference.of(turning)
     else:
-        assert reference.of(turning) == (vector, slice(0, 3))
+        assert reference.of(turning) == Source((vector,), slice(0, 3))
