@@ -49,7 +49,7 @@ from ttm.training.cloning.processes.launch import launched, together
 from ttm.training.cloning.recall.recall_loss import RecallLoss
 from ttm.training.cloning.settings.config_file import write_config
 from ttm.training.cloning.settings.groups import NO_WEIGHTS
-from ttm.training.cloning.source import batch_source
+from ttm.training.cloning.source import batch_source, reading_notes, training_windows
 from ttm.training.cloning.trainer_config import trainer_config
 from ttm.training.cloning.training_data import Data, open_data
 from ttm.training.common.allocator import keep_freed_memory
@@ -111,6 +111,8 @@ def assembled(
         with processes.agreeing():
             _resume(options, trainer, console)
     console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
+    for note in reading_notes(trainer.source):
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     if cache is not None:
         console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
     return trainer
@@ -229,8 +231,12 @@ def _trainer(
     """Return the trainer with its data in memory, at the first step."""
     processes = Processes.of(fabric)
     with processes.agreeing():
+        windows = training_windows(options, data, processes, frozen=cache is not None)
+    with processes.agreeing():
         network, form = policy.config, policy.relative
-        source = batch_source(options, data, cache, network, form, processes, fabric.device)
+        source = batch_source(
+            options, data, windows, cache, network, form, processes, fabric.device
+        )
         errors = _errors(options, data, cache, processes)
         config = trainer_config(options, data, source, errors)
         recall = _recall_loss(options, policy, source)

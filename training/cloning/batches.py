@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from math import gcd
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ttm.datasets.windows.recent_frames import RecentFrames
+from ttm.datasets.windows.sections import SECTION
 from ttm.datasets.windows.window_dataset import Chunks, WindowBatch, WindowDataset
 from ttm.policy.network.inputs import PolicyInputs
 from ttm.policy.network.relative.relative_actions import RelativeActions
@@ -154,11 +158,11 @@ class BatchSource:
         self._on_gpu = device is not None and device.type == "cuda"
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
-        """Yield `count` batches that start from the initial memory.
+        """Yield `count` batches of any windows, which start from the initial memory.
 
         They are the same at every call and at every step of a training.
         """
-        start = FromZero() if self.memory.carries else self.memory
+        start = FromZero() if self.memory.carries or self.memory.apart else self.memory
         picks = start.picks(self.windows, self.batch_size, self.seed, first_batch=0)
         for step, pick in zip(range(count), picks, strict=False):
             yield self.make(pick, step, burn_in=0)
@@ -171,29 +175,48 @@ class BatchSource:
         """
         picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
         orders = enumerate(picks, start=first_step)
+        ordered = partial(self._ordered, self.recent_frames())
         if self.workers:
-            yield from made_by_workers(self._ordered, orders, self.workers, pin=self._on_gpu)
+            yield from made_by_workers(ordered, orders, self.workers, pin=self._on_gpu)
             return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
             coming = None
             for order in orders:
-                ready, coming = coming, pool.submit(self._ordered, order)
+                ready, coming = coming, pool.submit(ordered, order)
                 if ready is not None:
                     yield ready.result()
 
-    def _ordered(self, order: tuple[int, Pick]) -> TrainingBatch:
-        step, pick = order
-        return self.make(pick, step, self.memory.burn_in)
+    def recent_frames(self) -> RecentFrames | None:
+        """Return what keeps the frames of the sections that are open, in each process that makes batches.
 
-    def make(self, pick: Pick, step: int, burn_in: int) -> TrainingBatch:
+        None where no sections are drawn, or all frames are in memory.
+        """
+        apart, frames = self.memory.apart, self.windows.frames
+        if apart is None or frames.in_memory:
+            return None
+        sections = apart * -(-self.batch_size // self.processes.count)
+        ticks = sections * (SECTION - 1 + self.windows.window + self.memory.burn_in)
+        makers = max(1, self.workers)
+        # Of `apart` turns, a worker has every n-th, where n is the number of workers, if that divides it.
+        return frames.recent(ticks // gcd(apart, makers), makers * self.processes.on_machine)
+
+    def _ordered(self, recent: RecentFrames | None, order: tuple[int, Pick]) -> TrainingBatch:
+        step, pick = order
+        return self.make(pick, step, self.memory.burn_in, recent)
+
+    def make(
+        self, pick: Pick, step: int, burn_in: int, recent: RecentFrames | None = None
+    ) -> TrainingBatch:
         """Return the windows of `pick` as the batch of `step`.
 
         What is hidden and how images change is drawn once for each window and holds for its burn-in
-        too.
+        too. recent: see `FrameStore.gather`.
         """
         rng = np.random.default_rng([self.seed, step])
         total, rows = len(pick.places), self.processes.rows(len(pick.places))
-        gathered = self.windows.gather_at(pick.places[rows], burn_in=burn_in, ticks=pick.ticks)
+        gathered = self.windows.gather_at(
+            pick.places[rows], burn_in=burn_in, ticks=pick.ticks, recent=recent
+        )
         ticks = gathered["dataset_tick"]
         inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng, total, rows)
         changes = self._changes(inputs.images, total, rows, rng)

@@ -44,6 +44,10 @@ class MemoryStart(ABC):
     """Ticks that run before each window, without gradient."""
     carries: bool = False
     """Whether a window's memory holds the ticks of its episode before the window."""
+    overlapping: bool = False
+    """Whether the windows of a pass overlap, so that sections of them can be drawn (see `Sections`)."""
+    apart: int | None = None
+    """Batches from one window of a section to the next; None to draw windows from all data."""
 
     @abstractmethod
     def picks(
@@ -65,13 +69,22 @@ class MemoryStart(ABC):
 class FromZero(MemoryStart):
     """Every window starts from the initial memory, wherever it lies in its episode (the paper)."""
 
+    overlapping = True
+
+    def __init__(self, apart: int | None = None) -> None:
+        self.apart = apart
+
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
         """Yield windows drawn at random."""
-        mix = windows.window_mix
         sampler = WindowSampler(
-            len(windows), batch_size, seed=seed, first_batch=first_batch, mix=mix
+            len(windows),
+            batch_size,
+            seed=seed,
+            first_batch=first_batch,
+            mix=windows.window_mix,
+            sections=None if self.apart is None else windows.sections(self.apart),
         )
         return (Pick(windows.places(indices)) for indices in sampler)
 
@@ -84,6 +97,8 @@ class WholeEpisodes(FromZero):
 
     The data set must have one window for each episode.
     """
+
+    overlapping = False
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
@@ -99,7 +114,8 @@ class WholeEpisodes(FromZero):
 class AfterBurnIn(FromZero):
     """The windows of `FromZero`, each after a burn-in of at most `ticks` ticks of its episode."""
 
-    def __init__(self, ticks: int) -> None:
+    def __init__(self, ticks: int, apart: int | None = None) -> None:
+        super().__init__(apart)
         self.burn_in = ticks
 
 
@@ -124,14 +140,24 @@ class Carried(MemoryStart):
         return {name: value.detach() for name, value in memory.items()}
 
 
-MEMORY_STARTS: Mapping[Memory, Callable[[int], MemoryStart]] = MappingProxyType(
-    {"zero": lambda ticks: FromZero(), "carry": lambda ticks: Carried(), "burn-in": AfterBurnIn}
+MEMORY_STARTS: Mapping[Memory, Callable[[int, int | None], MemoryStart]] = MappingProxyType(
+    {
+        "zero": lambda ticks, apart: FromZero(apart),
+        "carry": lambda ticks, apart: Carried(),
+        "burn-in": AfterBurnIn,
+    }
 )
-"""Value of `ttm train --memory` -> constructor, which is called with the ticks of --burn-in."""
+"""Value of `ttm train --memory` -> constructor, which is called with the ticks of --burn-in, and with how
+many batches the windows of a section are apart."""
 
 
-def memory_start(config: MemoryStartConfig, window: Window = 8) -> MemoryStart:
-    """Return the way that `config` names; whole episodes start from the initial memory alone."""
+def memory_start(
+    config: MemoryStartConfig, window: Window = 8, apart: int | None = None
+) -> MemoryStart:
+    """Return the way that `config` names; whole episodes start from the initial memory alone.
+
+    apart: see `MemoryStart.apart`.
+    """
     if window == "episode":
         return WholeEpisodes()
-    return MEMORY_STARTS[config.memory](config.burn_in)
+    return MEMORY_STARTS[config.memory](config.burn_in, apart)

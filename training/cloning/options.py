@@ -35,6 +35,7 @@ from ttm.training.cloning.settings.groups import (
     OptimizationConfig,
     OptimizerConfig,
     ProcessesConfig,
+    Shuffle,
     Window,
 )
 from ttm.training.common.core_names import AUTO, CORE_HELP, CoreChoice
@@ -151,6 +152,11 @@ class TrainOptions:
     memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
     batch_size: int = 16
     """Windows in a batch, on all devices together."""
+    shuffle: Shuffle = "auto"
+    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open. A section
+    is about 16 windows one after another of an episode, of which every N-th batch takes one until all
+    are taken, so that a frame is read and decoded once or twice in a pass, and not for each window that
+    it is in. auto: 24 where the frames do not fit into memory, and otherwise all."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -208,6 +214,8 @@ class TrainOptions:
         require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
         require_above_0(given("--early-stopping", "--save-every", "--keep", "--chunk"))
         require_above_0(given("--devices", "--nodes", "--accumulate"))
+        if not isinstance(self.shuffle, str):
+            require_above_0(given("--shuffle"))
         above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
         require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
         require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))
@@ -238,6 +246,11 @@ class TrainOptions:
             raise UserError(
                 f"--window episode starts at the first tick, before which there is no memory, but "
                 f"--memory is {memory}; leave --memory out, or give --window a number"
+            )
+        if not isinstance(self.shuffle, str) and (self.window == "episode" or memory == "carry"):
+            raise UserError(
+                f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
+                "episode or --memory carry none do; leave --shuffle out"
             )
         if self.vision_model is not None and self.init is not None:
             raise UserError(

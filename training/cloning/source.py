@@ -14,7 +14,9 @@ from ttm.training.cloning.frozen_vision.feature_cache import (
     FeatureCache,
     without_cameras,
 )
-from ttm.training.cloning.memory_start import memory_start
+from ttm.training.cloning.loop.resume import read_header
+from ttm.training.cloning.loop.run_folder import resume_path
+from ttm.training.cloning.memory_start import MemoryStart, memory_start
 from ttm.training.cloning.options import TrainOptions
 from ttm.training.cloning.processes.group import Processes
 from ttm.training.cloning.recall.codes import tick_codes
@@ -22,10 +24,15 @@ from ttm.training.cloning.recall.targets import RecallTargets
 from ttm.training.cloning.training_data import Data
 from ttm.training.cloning.worker_processes import default_workers, require_room
 
+SECTIONS_APART = 24
+"""Batches from one window of a section to the next with --shuffle auto: 1, 2, 3, 4, 6 and 8 workers
+divide it."""
+
 
 def batch_source(
     options: TrainOptions,
     data: Data,
+    windows: WindowDataset,
     cache: FeatureCache | None,
     network: PolicyConfig,
     form: RelativeActions | None = None,
@@ -34,16 +41,17 @@ def batch_source(
 ) -> BatchSource:
     """Return the source of batches, with frames or with the features of frozen vision.
 
-    network: that of the policy. form: in which it predicts actions; None for that of the robot.
-    processes: those that share each batch; None for one alone. device: where it is trained on; None
-    for the CPU.
+    windows: those of `training_windows`. network: that of the policy. form: in which it predicts
+    actions; None for that of the robot. processes: those that share each batch; None for one alone.
+    device: where it is trained on; None for the CPU.
     """
     processes = Processes() if processes is None else processes
     features = None
     if cache is not None:
         versions = options.vision.augmented_versions
         features = cache.features(data.training, versions, options.augmentation, options.seed)
-    windows = _windows(options, data, processes, frozen=features is not None)
+    apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
+    memory = memory_start(options.memory_start, options.window, apart)
     weighs = options.loss
     return BatchSource(
         windows,
@@ -52,7 +60,7 @@ def batch_source(
         dropout=options.input_dropout,
         loss=options.loss,
         augmentation=options.augmentation if options.augment and features is None else None,
-        memory=memory_start(options.memory_start, options.window),
+        memory=memory,
         tick_weights=tick_weights(
             data.training,
             changes=weighs.weigh_changes,
@@ -64,46 +72,69 @@ def batch_source(
         chunk=network.chunk,
         form=form,
         longest_delay_s=network.longest_delay_s,
-        workers=_workers(options, windows, processes),
+        workers=_workers(options, windows, memory, processes),
         processes=processes,
         device=device,
     )
 
 
-def _workers(options: TrainOptions, windows: WindowDataset, processes: Processes) -> int:
+def reading_notes(source: BatchSource) -> list[str]:
+    """Return in words how frames are read that do not fit into memory."""
+    recent = source.recent_frames()
+    if recent is None:
+        return []
+    gib = recent.ticks * source.windows.frames.tick_bytes * max(1, source.workers) / 2**30
+    note = f"frames are read from the files, with --shuffle {source.memory.apart}; up to {gib:.2f} GiB "
+    if recent.portion == 1:
+        return [note + "keep those that windows have in common"]
+    return [
+        note
+        + f"keep {recent.portion:.0%} of those that windows have in common, since not more memory is "
+        "free; a smaller --shuffle or --batch-size needs less"
+    ]
+
+
+def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:
+    """Return how many batches are between two windows of a section by --shuffle; None for no sections.
+
+    A training that is resumed goes on as it began, whether or not the frames are in memory now.
+    """
+    chosen = options.shuffle
+    if chosen == "auto" and options.resume:
+        chosen = read_header(resume_path(options.out)).get("shuffle", "all")
+    if chosen == "auto":
+        overlapping = memory_start(options.memory_start, options.window).overlapping
+        chosen = SECTIONS_APART if overlapping and not in_memory else "all"
+    return None if chosen == "all" else chosen
+
+
+def _workers(
+    options: TrainOptions, windows: WindowDataset, memory: MemoryStart, processes: Processes
+) -> int:
     """Return how many processes make the batches; none where all that they need is in memory."""
     if options.vision.freeze_vision or (options.workers is None and windows.frames.in_memory):
         return 0
-    ticks = windows.window + memory_start(options.memory_start, options.window).burn_in
+    ticks = windows.window + memory.burn_in
     size = windows.frames.tick_bytes * ticks * -(-options.batch_size // processes.count)
     if options.workers is None:
-        return default_workers(size, processes.on_machine)
+        return default_workers(size, processes.on_machine, memory.apart)
     require_room(options.workers, size)
     return options.workers
 
 
-def _windows(
+def training_windows(
     options: TrainOptions, data: Data, processes: Processes, *, frozen: bool
 ) -> WindowDataset:
+    """Return the windows to train on. frozen: without frames, in whose place are features."""
     episodes = without_cameras(data.training) if frozen else data.training
-    resize_to = {} if frozen else data.resize_to
-    shares = None if data.sets is None else data.sets.shares
-    if options.window != "episode":
-        return WindowDataset(
-            episodes,
-            options.window,
-            pad="both",
-            resize_to=resize_to,
-            shares=shares,
-            copies=processes.on_machine,
-        )
+    whole = options.window == "episode"
     longest = max(episode.num_samples for episode in episodes)
     return WindowDataset(
         episodes,
-        longest,
-        pad="none",
-        resize_to=resize_to,
-        shares=shares,
+        longest if options.window == "episode" else options.window,
+        pad="none" if whole else "both",
+        resize_to={} if frozen else data.resize_to,
+        shares=None if data.sets is None else data.sets.shares,
         copies=processes.on_machine,
     )
 

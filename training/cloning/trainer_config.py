@@ -70,4 +70,9 @@ def _facts(
     found["training shares"] = None if shares is None else list(shares.shares)
     if "validation" in errors:
         found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
-    return {"options": comparable(options), "length": length(options), "data": found}
+    return {
+        "options": comparable(options),
+        "length": length(options),
+        "data": found,
+        "shuffle": source.memory.apart or "all",
+    }

@@ -25,14 +25,19 @@ SHARED_MEMORY = Path("/dev/shm")
 """Where Linux keeps the batches on their way from a worker to the training."""
 
 
-def default_workers(batch_bytes: int, processes: int = 1) -> int:
+def default_workers(batch_bytes: int, processes: int = 1, apart: int | None = None) -> int:
     """Return the number of workers for frames beyond memory: half of the cores, 1 to 8.
 
     Fewer, or none, if their batches do not fit into the shared memory of the machine, which so many
     `processes` of a training share.
+
+    apart: batches from one window of a section to the next, None without sections. The number is a
+    divisor of it, so that a section is always read by the same worker, which has its frames at hand.
     """
     wanted = max(1, min(usable_cores() // processes // 2, MOST_WORKERS))
-    return min(wanted, _fitting_workers(batch_bytes) // processes)
+    most = min(wanted, _fitting_workers(batch_bytes) // processes)
+    divisors = (count for count in range(1, most + 1) if not (apart or 0) % count)
+    return max(divisors, default=0)
 
 
 def require_room(workers: int, batch_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,12 +15,13 @@ from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.frames import Frames
 from ttm.datasets.progress import track
+from ttm.datasets.windows.recent_frames import RecentFrames
 from ttm.datasets.windows.resizing import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 MEMORY_PORTION = 0.5
-"""The portion of the free memory that `cache="auto"` may fill with frames."""
+"""The portion of the free memory that `cache="auto"` and `FrameStore.recent` may fill with frames."""
 
 
 class FrameStore:
@@ -69,30 +71,54 @@ class FrameStore:
         """Close the files that are open; what is read afterwards opens them again."""
         self._files.close()
 
-    def gather(self, rows: Tensor) -> dict[str, Tensor]:
+    def recent(self, ticks: int, processes: int) -> RecentFrames:
+        """Return what keeps the frames of so many ticks, or of those for which there is memory.
+
+        processes: those of this machine that keep so many each.
+        """
+        room = int(MEMORY_PORTION * available_memory_bytes()) // (processes * self.tick_bytes)
+        return RecentFrames(min(ticks, room), min(1.0, room / ticks))
+
+    def gather(self, rows: Tensor, recent: RecentFrames | None = None) -> dict[str, Tensor]:
         """Return the frames at dataset ticks (B, T), by camera: (B, T, H, W, 3) uint8.
 
-        Each row of `rows` must lie within one episode.
+        Each row of `rows` must lie within one episode. recent: gives and keeps frames that would be read
+        again; None to read all from the files.
         """
         if self._cached is not None:
-            return {name: frames[rows] for name, frames in self._cached.items()}
+            ticks = rows.flatten()  # index_select copies whole frames, unlike frames[rows]
+            return {
+                name: frames.index_select(0, ticks).reshape(*rows.shape, *frames.shape[1:])
+                for name, frames in self._cached.items()
+            }
         wanted = rows.cpu().numpy()
         return {
-            camera.name: torch.from_numpy(self._read(camera, wanted)).to(self._device)
+            camera.name: torch.from_numpy(self._windows(camera, wanted, recent)).to(self._device)
             for camera in self._spec.cameras
         }
 
-    def _read(self, camera: CameraSpec, rows: npt.NDArray[np.int64]) -> Frames:
-        """Read the frames at dataset ticks (B, T) from the files, (B, T, H, W, 3)."""
+    def _windows(
+        self, camera: CameraSpec, rows: npt.NDArray[np.int64], recent: RecentFrames | None
+    ) -> Frames:
+        """Return the frames at dataset ticks (B, T) that are in the files, (B, T, H, W, 3)."""
         found = np.empty((*rows.shape, camera.height, camera.width, 3), np.uint8)
         for row, window in zip(rows, found, strict=True):
-            index = int(np.searchsorted(self._offsets, row[0], side="right")) - 1
-            ticks = row - self._offsets[index]
-            first, stop = int(ticks.min()), int(ticks.max()) + 1
-            frames = self._episodes[index].frames(camera.name, first, stop, files=self._files)
-            resized = resized_frames(frames, camera)
-            np.take(resized, ticks - first, axis=0, out=window, mode="clip")
+            first, stop = int(row.min()), int(row.max()) + 1
+            read = partial(self._read, camera)
+            frames = (
+                read(first, stop) if recent is None else recent.between(camera, first, stop, read)
+            )
+            np.take(frames, row - first, axis=0, out=window, mode="clip")
         return found
+
+    def _read(self, camera: CameraSpec, first: int, stop: int) -> Frames:
+        """Read the frames of dataset ticks `first` to `stop` - 1, of one episode, from its file."""
+        index = int(np.searchsorted(self._offsets, first, side="right")) - 1
+        start = int(self._offsets[index])
+        frames = self._episodes[index].frames(
+            camera.name, first - start, stop - start, files=self._files
+        )
+        return resized_frames(frames, camera)
 
     def _decode_all(self) -> dict[str, Tensor]:
         cached = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from torch.utils.data import Sampler
 
+from ttm.datasets.windows.sections import Sections
 from ttm.datasets.windows.shares import Integers, Mix
 from ttm.policy.checks import require_at_least
 
@@ -19,7 +20,8 @@ class WindowSampler(Sampler[list[int]]):
 
     Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
     data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
-    windows, and each data set its share of them (see `Mix`).
+    windows, and each data set its share of them (see `Mix`). With `sections` the windows of a pass are
+    the same, in an order in which overlapping ones come near each other (see `Sections`).
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class WindowSampler(Sampler[list[int]]):
         seed: int = 0,
         first_batch: int = 0,
         mix: Mix | None = None,
+        sections: Sections | None = None,
     ) -> None:
         require_at_least(1, {"batch_size": batch_size})
         self.num_windows = num_windows
@@ -37,6 +40,7 @@ class WindowSampler(Sampler[list[int]]):
         self.seed = seed
         self.first_batch = first_batch
         self.mix = mix
+        self.sections = sections
 
     @property
     def batches_per_pass(self) -> int:
@@ -46,7 +50,10 @@ class WindowSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         done, skip = divmod(self.first_batch, self.batches_per_pass)
         while True:
-            for batch in self._windows(done).reshape(-1, self.batch_size)[skip:]:
+            windows = self._windows(done).reshape(-1, self.batch_size)
+            if self.sections is not None:
+                windows = self.sections.arranged(windows, self.seed, done)
+            for batch in windows[skip:]:
                 yield batch.tolist()
             done, skip = done + 1, 0
 

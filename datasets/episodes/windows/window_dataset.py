@@ -19,6 +19,8 @@ from torch.utils.data import Dataset
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.windows.frame_store import FrameStore
+from ttm.datasets.windows.recent_frames import RecentFrames
+from ttm.datasets.windows.sections import Sections
 from ttm.datasets.windows.shares import DataShares, Mix
 from ttm.policy.checks import require_at_least
 from ttm.policy.errors import UserError
@@ -199,6 +201,11 @@ class WindowDataset(Dataset[WindowBatch]):
             return None
         return self.shares.of_windows(self._windows[:, 0].cpu().numpy())
 
+    def sections(self, apart: int) -> Sections:
+        """Return what arranges the windows of a pass in sections; see there for `apart`."""
+        episodes, first_ticks, _ = self._windows.cpu().numpy().T
+        return Sections(episodes, first_ticks, apart)
+
     def places(self, indices: Tensor | list[int]) -> Tensor:
         """Return the episode, first tick and length of each of these windows, (B, 3) int64."""
         return self._windows[torch.as_tensor(indices, device=self._windows.device)]
@@ -208,13 +215,19 @@ class WindowDataset(Dataset[WindowBatch]):
         return self.gather_at(self.places(indices))
 
     def gather_at(
-        self, places: Tensor, *, burn_in: int = 0, ticks: int | None = None
+        self,
+        places: Tensor,
+        *,
+        burn_in: int = 0,
+        ticks: int | None = None,
+        recent: RecentFrames | None = None,
     ) -> WindowBatch:
         """Return the windows at any places, as one batch of T = `burn_in` + `window` ticks.
 
         places: (B, 3) int64, as `places` returns them: episode, first tick, length.
         burn_in: the number of ticks to include before each window, for a memory to build up.
         ticks: T without the burn-in, where the longest of these windows needs fewer than `window`.
+        recent: see `FrameStore.gather`.
 
         The first tick may be negative. In place of ticks before an episode's start stands its first
         tick, each time with `episode_start`, so that a memory which is reset there keeps nothing of
@@ -228,7 +241,7 @@ class WindowDataset(Dataset[WindowBatch]):
         tick = torch.minimum(wanted.clamp_min(0), (self._lengths[episode] - 1)[:, None])
         rows = self._offsets[episode][:, None] + tick
         return WindowBatch(
-            images=self.frames.gather(rows),
+            images=self.frames.gather(rows, recent),
             proprioception=self.measured(rows),
             actions=self._actions[rows],
             previous_action=self._executed[(rows - 1).clamp_min(0)] * (tick > 0)[..., None],

@@ -73,6 +73,8 @@ def test_options_of_parts_have_no_prefix_and_those_of_the_augmentation_have_one(
         ({"optimizer": OptimizerConfig(gradient_limit=0.0)}, "--optimizer.gradient-limit is 0.0"),
         ({"keeping": KeepingConfig(keep=2)}, "--keep is 2, but .* --save-every"),
         ({"keeping": KeepingConfig(save_every=0)}, "--save-every is 0"),
+        ({"shuffle": 0}, "--shuffle is 0"),
+        ({"shuffle": 8, "window": "episode"}, "--shuffle is 8, but sections are of windows that"),
         ({"resume_anyway": True}, "--resume-anyway says how to resume; give --resume too"),
     ],
 )

@@ -19,6 +19,7 @@ from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cloning import worker_processes
 from ttm.training.cloning.batches import BatchSource
 from ttm.training.cloning.command import TrainCommand
+from ttm.training.cloning.memory_start import AfterBurnIn
 from ttm.training.cloning.settings.groups import AugmentationConfig
 from ttm.training.cloning.worker_processes import default_workers, made_by_workers, require_room
 from ttm.training.common.recorded.episodes import open_all, split
@@ -31,15 +32,18 @@ def _quick_look_for_dead_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
 
 
-def source(episodes: Path, workers: int) -> BatchSource:
+def source(episodes: Path, workers: int, apart: int | None) -> BatchSource:
     data = split(open_all([str(episodes)]), "train")
     windows = WindowDataset(data, 3, cache="none" if workers else "ram")
-    return BatchSource(windows, 4, 1, augmentation=AugmentationConfig(), workers=workers)
+    changes, memory = AugmentationConfig(), AfterBurnIn(1, apart)
+    return BatchSource(windows, 4, 1, augmentation=changes, memory=memory, workers=workers)
 
 
-@pytest.mark.parametrize("first_step", [0, 5])
-def test_workers_make_the_batches_that_a_thread_makes(episodes: Path, first_step: int) -> None:
-    one, two = (source(episodes, workers).batches(first_step) for workers in (0, 2))
+@pytest.mark.parametrize(("first_step", "apart"), [(0, None), (5, None), (3, 2)])
+def test_workers_make_the_batches_that_a_thread_makes(
+    episodes: Path, first_step: int, apart: int | None
+) -> None:
+    one, two = (source(episodes, workers, apart).batches(first_step) for workers in (0, 2))
     for _, mine, others in zip(range(6), one, two, strict=False):
         assert torch.equal(mine.actions, others.actions)
         assert torch.equal(mine.memory_reset, others.memory_reset)
@@ -100,6 +104,7 @@ def test_as_many_workers_are_taken_as_the_shared_memory_has_room_for() -> None:
     assert default_workers(1 << 20) == 8
     assert default_workers(8 << 20) == 3
     assert default_workers(64 << 20) == 0
+    assert [default_workers(8 << 20, apart=apart) for apart in (24, 8)] == [3, 2]
     require_room(3, 8 << 20)
     with pytest.raises(UserError, match=r"--workers 4 need 72 MiB .*has 64 MiB.*--shm-size"):
         require_room(4, 8 << 20)

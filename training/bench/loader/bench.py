@@ -13,7 +13,7 @@ from ttm.training.bench.loader.beside_robomimic import (
     is_installed,
     measure_reading,
 )
-from ttm.training.bench.loader.material import write_data
+from ttm.training.bench.loader.material import frame_kb, write_data
 from ttm.training.bench.loader.measure import LoaderRow, measure_case, windows_of
 from ttm.training.bench.loader.options import FrameSize, LoaderOptions
 from ttm.training.bench.loader.tables import READING_NOTES, loader_table, notes, reading_table
@@ -51,8 +51,11 @@ def _measure_size(
     for storage in options.storages:
         path = folder / "data.hdf5"
         write_data(path, size, storage)
-        windows = windows_of(path, size, storage, options.window)
-        loading += [measure_case(windows, size, storage, n, options) for n in options.workers]
+        windows = windows_of(path, size, storage, options)
+        stored_kb = frame_kb(path)
+        loading += [
+            measure_case(windows, size, storage, stored_kb, n, options) for n in options.workers
+        ]
         same_size = (size.height, size.width) == (size.side, size.side)
         if is_installed() and same_size and storage in READABLE:
             reading.append(measure_reading(path, windows, size, storage, options))

@@ -6,8 +6,9 @@ It neither decodes JPEGs nor resizes or augments frames, so that only reading is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,9 @@ from torch.utils.data import default_collate
 
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.bench.loader.material import CAMERA, VECTOR
+from ttm.training.bench.loader.measure import memory_start_of, warm_up
 from ttm.training.bench.loader.options import FrameSize, LoaderOptions, Storage
+from ttm.training.cloning.batches import BatchSource
 
 ROUNDS = 5
 """Turns that both readers take."""
@@ -49,25 +52,41 @@ def is_installed() -> bool:
 def measure_reading(
     path: Path, windows: WindowDataset, size: FrameSize, storage: Storage, options: LoaderOptions
 ) -> ReadingRow:
-    """Let both read batches of random windows from the same file, in turns."""
+    """Let both read batches of windows from the same file, in turns.
+
+    Ours come in the order of a training, and robomimic's in random order, as its trainings have them.
+    """
     theirs = _sequence_dataset(path, storage, options.window)
     rng = np.random.default_rng(0)
-    readers: list[tuple[Callable[[list[int]], Any], int]] = [
-        (windows.gather, len(windows)),
-        (lambda chosen: default_collate([theirs[index] for index in chosen]), len(theirs)),
-    ]
+    ours = _ours(windows, storage, options)
+
+    def robomimics() -> object:
+        chosen = rng.integers(0, len(theirs), options.batch_size).tolist()
+        return default_collate([theirs[index] for index in chosen])
+
+    readers: list[Callable[[], object]] = [partial(next, ours), robomimics]
+    for _ in range(warm_up(memory_start_of(storage, options))):
+        next(ours)
     taken, counts = [0.0, 0.0], [0, 0]
     for turn in range(ROUNDS + 1):
-        for reader, (read, total) in enumerate(readers):
+        for reader, read in enumerate(readers):
             begun, clock, count = time.process_time(), time.perf_counter(), 0
             while time.perf_counter() - clock < options.seconds / ROUNDS or not count:
-                read(rng.integers(0, total, options.batch_size).tolist())
+                read()
                 count += options.batch_size
             if turn:  # the first turn warms up
                 taken[reader] += time.process_time() - begun
                 counts[reader] += count
-    ours, robomimics = (count / seconds for count, seconds in zip(counts, taken, strict=True))
-    return ReadingRow(size.text, storage, ours, robomimics)
+    windows_per_s = (count / seconds for count, seconds in zip(counts, taken, strict=True))
+    return ReadingRow(size.text, storage, *windows_per_s)
+
+
+def _ours(windows: WindowDataset, storage: Storage, options: LoaderOptions) -> Iterator[object]:
+    """Yield batches as a training reads them, and before it augments them."""
+    start = memory_start_of(storage, options)
+    recent = BatchSource(windows, options.batch_size, 0, memory=start).recent_frames()
+    for pick in start.picks(windows, options.batch_size, seed=0, first_batch=0):
+        yield windows.gather_at(pick.places, recent=recent)
 
 
 def _sequence_dataset(path: Path, storage: Storage, window: int) -> Any:

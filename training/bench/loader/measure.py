@@ -9,15 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.windows.sections import SECTION
 from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.training.bench.loader.material import CAMERA
 from ttm.training.bench.loader.options import FrameSize, LoaderOptions, Storage
 from ttm.training.cloning.batches import BatchSource, TrainingBatch
+from ttm.training.cloning.memory_start import FromZero
 from ttm.training.cloning.settings.groups import AugmentationConfig
 
 WARM_UP = 2
 """Batches that are not counted."""
+SECTIONS_WARM_UP = 8
+"""Windows of each open section that are not counted."""
+WINDOWS_IN_A_LANE = 8 * SECTION
+"""So long are the lanes of windows from files at least: the demos come so many times in the data set,
+each time as others, of which nothing is kept."""
 STEPS = 8
 """Steps over which the share of waiting is taken."""
 
@@ -28,6 +35,8 @@ class LoaderRow:
 
     size: str
     storage: Storage
+    frame_kb: float
+    """Size of a frame in the file, in thousands of bytes."""
     workers: int
     windows_per_s: float
     """On the clock, while nothing but loading is done."""
@@ -37,31 +46,59 @@ class LoaderRow:
     """The portion of a training step that passes until its batch is there."""
 
 
-def windows_of(path: Path, size: FrameSize, storage: Storage, window: int) -> WindowDataset:
+def windows_of(
+    path: Path, size: FrameSize, storage: Storage, options: LoaderOptions
+) -> WindowDataset:
     """Return the windows of a file, with the frames in memory or not."""
+    episodes = open_dataset(path)
+    lanes = options.shuffle * options.batch_size
+    times = -(-lanes * WINDOWS_IN_A_LANE // episodes.num_ticks)
+    if storage != "ram" and times:
+        episodes = EpisodeDataset(list(episodes) * times, episodes.spec, source=str(path))
     return WindowDataset(
-        open_dataset(path),
-        window,
+        episodes,
+        options.window,
         resize_to={CAMERA: (size.side, size.side)},
         cache="ram" if storage == "ram" else "none",
     )
 
 
+def memory_start_of(storage: Storage, options: LoaderOptions) -> FromZero:
+    """Return what draws the windows as a training does, with sections for those from files."""
+    return FromZero(None if storage == "ram" else options.shuffle or None)
+
+
+def warm_up(start: FromZero) -> int:
+    """Return the number of batches that are not counted."""
+    return WARM_UP + (start.apart or 0) * SECTIONS_WARM_UP
+
+
 def measure_case(
-    windows: WindowDataset, size: FrameSize, storage: Storage, workers: int, options: LoaderOptions
+    windows: WindowDataset,
+    size: FrameSize,
+    storage: Storage,
+    frame_kb: float,
+    workers: int,
+    options: LoaderOptions,
 ) -> LoaderRow:
     """Time the batches of `windows`, augmented as in a training, made by so many workers."""
+    start = memory_start_of(storage, options)
     source = BatchSource(
-        windows, options.batch_size, 0, augmentation=AugmentationConfig(), workers=workers
+        windows,
+        options.batch_size,
+        0,
+        augmentation=AugmentationConfig(),
+        memory=start,
+        workers=workers,
     )
     batches = source.batches(0)
     with closing(batches):  # type: ignore[type-var]
-        for _ in range(WARM_UP):
+        for _ in range(warm_up(start)):
             next(batches)
         speed = _speed(batches, options)
         waiting = _waiting(batches, options.step_ms / 1e3)
     per_core = None if workers else speed["processor"]
-    return LoaderRow(size.text, storage, workers, speed["clock"], per_core, waiting)
+    return LoaderRow(size.text, storage, frame_kb, workers, speed["clock"], per_core, waiting)
 
 
 def _speed(batches: Iterator[TrainingBatch], options: LoaderOptions) -> Mapping[str, float]:

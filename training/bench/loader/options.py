@@ -57,6 +57,10 @@ class LoaderOptions:
     """Windows in a batch."""
     window: int = 8
     """Ticks in a window."""
+    shuffle: int = 6
+    """Batches from one window of a section to the next, as `ttm train --shuffle` has them for frames from
+    files; 0 draws windows from all data. More take longer until the first sections are used up, which is
+    not timed, and read as often afterwards."""
     seconds: float = 3.0
     """How long each case is timed."""
     step_ms: float = 100.0
@@ -69,6 +73,7 @@ class LoaderOptions:
         require_some(options(self, "sizes", "storages", "workers"))
         require_at_least(1, options(self, "batch_size", "window"))
         require_above_0(options(self, "seconds", "step_ms"))
+        require_at_least(0, options(self, "shuffle"))
         for count in self.workers:
             require_at_least(0, {"--workers": count})
         for text in self.sizes:

@@ -13,6 +13,7 @@ from ttm.training.bench.report import decimals, rows_table
 
 NOTES = """\
   frames      as they are stored, and the side to which they are resized, in pixels.
+  kB          size of a frame in the file, in thousands of bytes.
   workers     processes that make batches; 0: a thread of the training's process.
   windows/s   windows a second, augmented, while nothing else is done.
   per core    windows per second of processor time.
@@ -20,7 +21,8 @@ NOTES = """\
 """
 READING_NOTES = """\
   Windows per second of processor time, read in turns in one process, neither resized nor augmented.
-  robomimic: its SequenceDataset, with hdf5_cache_mode "all" for ram and None for files.
+  ours: in the order of a training, from files in sections (--shuffle).
+  robomimic: its SequenceDataset in random order, with hdf5_cache_mode "all" for ram and None for files.
 """
 
 
@@ -31,6 +33,7 @@ def loader_table(rows: Sequence[LoaderRow]) -> Table:
         {
             "frames": lambda row: row.size,
             "from": lambda row: row.storage,
+            "kB": lambda row: f"{row.frame_kb:.0f}",
             "workers": lambda row: str(row.workers),
             "windows/s": lambda row: f"{row.windows_per_s:.0f}",
             "per core": lambda row: decimals(row.windows_per_core_s, 0),

@@ -12,6 +12,7 @@ from ttm.training.common.schedule import WarmupCosine
 
 Memory = Literal["zero", "carry", "burn-in"]
 Window = int | Literal["episode"]
+Shuffle = int | Literal["auto", "all"]
 LoggerName = Literal["tensorboard", "csv", "wandb"]
 NO_WEIGHTS = "none"
 """The value of --vision-weights for random ones."""

@@ -29,6 +29,7 @@ def test_every_case_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
         workers=(0, 1),
         batch_size=2,
         window=3,
+        shuffle=1,
         seconds=0.01,
         step_ms=1.0,
         json=tmp_path / "loader.json",

@@ -13,10 +13,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ttm.datasets.windows import frame_store
 from ttm.policy.errors import UserError
 from ttm.training.cloning.command import TrainCommand
 from ttm.training.cloning.loop.resume import read_header
 from ttm.training.cloning.loop.run_folder import resume_path
+from ttm.training.cloning.source import SECTIONS_APART
 
 Make = Callable[..., TrainCommand]
 
@@ -91,3 +93,30 @@ def test_states_saved_before_these_facts_can_be_resumed(command: Make) -> None:
     rewritten(resume_path(training.out), older)
     assert command(steps=2, resume=True).run() == 0
     assert "data" in read_header(resume_path(training.out))
+
+
+def test_a_training_goes_on_in_the_order_in_which_it_began(
+    command: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shuffle() -> object:
+        return read_header(resume_path(command().out))["shuffle"]
+
+    with monkeypatch.context() as little_memory:
+        little_memory.setattr(frame_store, "available_memory_bytes", lambda: 0)
+        command(steps=1, workers=0).run()
+    assert shuffle() == SECTIONS_APART
+    assert "frames are read from the files, with --shuffle 24; up to" in capsys.readouterr().err
+    go_on = {"resume": True, "resume_anyway": True}
+    command(steps=2, **go_on).run()
+    assert shuffle() == SECTIONS_APART, "although all frames are in memory now"
+    with pytest.raises(UserError, match=r"another training .*--shuffle \(auto then, all now\)"):
+        command(steps=2, resume=True, shuffle="all").run()
+
+    def older(header: dict[str, Any]) -> dict[str, Any]:
+        del header["shuffle"], header["options"]["shuffle"]
+        return header
+
+    rewritten(resume_path(command().out), older)
+    monkeypatch.setattr(frame_store, "available_memory_bytes", lambda: 0)
+    command(steps=3, workers=0, **go_on).run()
+    assert shuffle() == "all", "as it was before there were sections"
