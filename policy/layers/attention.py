@@ -83,32 +83,49 @@ def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads
     telling = (of_heads @ value).transpose(0, 1).flatten(1)  # (D, nh * D)
     telling_bias = torch.addmv(out_bias, out, biases[width:])
     asked = linear(x, asking, asking_bias).view(len(x), -1, width)  # (B, r * nh, D)
-    found: Tensor = _SharedAttention.apply(asked, context)  # type: ignore[no-untyped-call]
+    found, _ = shared_attention(asked, context)
     return linear(found.view(len(x), -1, heads * width), telling, telling_bias)
 
 
-class _SharedAttention(torch.autograd.Function):
-    """softmax(q x^T) x, of queries q, (B, Q, D), and tokens x, (B, N, D), that are keys and values.
+def shared_attention(
+    queries: Tensor, tokens: Tensor, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return softmax(q x^T + bias) x and the softmax itself: tokens x are both keys and values.
 
-    PyTorch would make the gradients of x as keys and as values, and then add them.
+    queries: (B, Q, D); tokens: (B, N, D); bias: (N,). Returns (B, Q, D) and (B, Q, N).
     """
+    found, weights = _SharedAttention.apply(queries, tokens, bias)  # type: ignore[no-untyped-call]
+    return found, weights
+
+
+class _SharedAttention(torch.autograd.Function):
+    """PyTorch would make the gradients of the tokens as keys and as values, and then add them."""
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, tokens: Tensor) -> Tensor:
-        weights = (queries @ tokens.transpose(1, 2)).softmax(dim=-1)
+    def forward(
+        ctx: Any, queries: Tensor, tokens: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        logits = queries @ tokens.transpose(1, 2)
+        weights = (logits if bias is None else logits.add_(bias)).softmax(dim=-1)
         ctx.save_for_backward(queries, tokens, weights)
-        return weights @ tokens
+        ctx.set_materialize_grads(False)
+        return weights @ tokens, weights
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(
+        ctx: Any, of_found: Tensor, of_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         queries, tokens, weights = ctx.saved_tensors
-        of_logits = gradient @ tokens.transpose(1, 2)
+        of_logits = of_found @ tokens.transpose(1, 2)
+        if of_weights is not None:
+            of_logits += of_weights
         of_logits -= (of_logits * weights).sum(dim=-1, keepdim=True)
         of_logits *= weights
-        of_tokens = weights.transpose(1, 2) @ gradient
+        of_tokens = weights.transpose(1, 2) @ of_found
         of_tokens.baddbmm_(of_logits.transpose(1, 2), queries)
-        return of_logits @ tokens, of_tokens
+        of_bias = of_logits.sum(dim=(0, 1)) if ctx.needs_input_grad[2] else None
+        return of_logits @ tokens, of_tokens, of_bias
 
 
 def folding_gains(module: nn.Module, x: Tensor, tokens: int, heads: int) -> bool:

@@ -25,8 +25,10 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
-from ttm.policy.layers.linear import Linear
+from ttm.policy.layers.attention import shared_attention
+from ttm.policy.layers.linear import Linear, has_onednn
 from ttm.policy.layers.mlp import Mlp
+from ttm.policy.network.fused.cell_layers import CellLayers, SeenCells, seen_cells
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.vision_tokens import position_waves
 from ttm.policy.spec import PolicySpec
@@ -103,38 +105,72 @@ class SightMemory(nn.Module):
         episode_start: (B, T) bool, True where the memory is emptied before the tick.
         """
         flat = (colours.float().flatten(2).transpose(1, 2) - 0.5) * COLOUR_GAIN  # (U, P, 3)
-        embedded = self.colour(flat) + self.shade(flat)  # (U, P, E)
-        hidden = F.gelu(self.of_embedding(embedded) + self.of_position(self.positions))
-        logits = self.select(hidden).transpose(1, 2)  # (U, J, P)
-        weights, ticks = logits.softmax(dim=-1), index.flatten()
-        now = self._sums(weights, embedded)  # (U, J, C)
+        cells, ticks = self._cells(flat), index.flatten()
         now, log_weight = (
             each.index_select(0, ticks).view(*index.shape, *each.shape[1:])
-            for each in (now, logits.logsumexp(dim=-1))
+            for each in (cells.sums, cells.log_weight)
         )
         seen, amount, state = _accumulated(now, log_weight, state, episode_start)
-        found = self._found(seen.flatten(0, 1), embedded, ticks).view_as(seen)
+        found = self._found(seen.flatten(0, 1), cells, ticks).view_as(seen)
         seen = torch.cat([seen, amount.unsqueeze(-1) - math.log(CELLS**2)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
+
+    def _cells(self, colours: Tensor) -> SeenCells:
+        """Return what is made of the cells: colours (U, P, 3), in the range of `COLOUR_GAIN`."""
+        if self._fuses(colours):
+            return seen_cells(colours, self.positions, self._layers())
+        embedded = self.colour(colours) + self.shade(colours)  # (U, P, E)
+        hidden = F.gelu(self.of_embedding(embedded) + self.of_position(self.positions))
+        logits = self.select(hidden).transpose(1, 2)  # (U, J, P)
+        sums = self._sums(logits.softmax(dim=-1), embedded)  # (U, J, C)
+        return SeenCells(embedded, sums, logits.logsumexp(dim=-1), embedded.mean(dim=1))
+
+    def _fuses(self, x: Tensor) -> bool:
+        """Whether the layers of the cells are computed at once: where they train on a CPU in float32."""
+        return (
+            self.training
+            and torch.is_grad_enabled()
+            and x.device.type == "cpu"
+            and self.select.weight.dtype == torch.float32
+            and not torch.is_autocast_enabled("cpu")
+            and has_onednn()
+        )
+
+    def _layers(self) -> CellLayers:
+        shade = self.shade
+        return CellLayers(
+            self.colour.weight,
+            shade.hidden.weight,
+            shade.hidden.bias,
+            shade.out.weight,
+            shade.out.bias,
+            self.of_embedding.weight,
+            self.of_position(self.positions) + self.of_embedding.bias,
+            self.select.weight,
+            self.select.bias,
+        )
 
     def _sums(self, weights: Tensor, embedded: Tensor) -> Tensor:
         """Return the sums of x_p, (B, J, C), with weights (B, J, P)."""
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
-    def _found(self, seen: Tensor, embedded: Tensor, ticks: Tensor) -> Tensor:
+    def _found(self, seen: Tensor, cells: SeenCells, ticks: Tensor) -> Tensor:
         """Return where the remembered embeddings are now: seen (B * T, J, C) to (B * T, J, C).
 
         <q, e> and the constant of b are the same for all cells, so that no weight depends on them.
         """
         prior = self.prior.weight[0]
-        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
-        mean = embedded.mean(dim=1, keepdim=True)  # (U, 1, E)
-        query = seen[..., :EMBEDDING] - mean.index_select(0, ticks)
+        query = seen[..., :EMBEDDING] - cells.mean.unsqueeze(1).index_select(0, ticks)
         query = F.normalize(query, dim=-1, eps=1e-3) * self.sharpness.exp()
-        cells = embedded.index_select(0, ticks)  # (B * T, P, E)
-        logits = query @ cells.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
-        return self._sums(logits.softmax(dim=-1), cells)
+        here = cells.embedded.index_select(0, ticks)  # (B * T, P, E)
+        if self._fuses(here):
+            bias = self.positions @ prior[EMBEDDING:]
+            found, weights = shared_attention(query + prior[:EMBEDDING], here, bias)
+            return torch.cat([found, weights @ self.positions], dim=-1)
+        bias = cells.embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
+        logits = query @ here.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
+        return self._sums(logits.softmax(dim=-1), here)
 
 
 def build_sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ttm.policy.errors import UserError
+from ttm.policy.layers.linear import has_onednn
+from ttm.policy.network.fused import cell_layers
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PolicyConfig
@@ -104,8 +106,7 @@ def test_a_remembered_colour_is_found_before_anything_is_learned() -> None:
                 seen = torch.zeros(1, 1, EMBEDDING + 32)
                 seen[..., :EMBEDDING] = sight.colour(flat) + sight.shade(flat)
                 cells = (scene.flatten(2).transpose(1, 2) - 0.5) * 4
-                embedded = sight.colour(cells) + sight.shade(cells)
-                where = sight._found(seen, embedded, torch.tensor([0]))[0, 0, EMBEDDING:]
+                where = sight._found(seen, sight._cells(cells), torch.tensor([0]))[0, 0, EMBEDDING:]
                 nearest = int((sight.positions - where).square().sum(dim=1).argmin())
             at = divmod(nearest, CELLS)
             found += abs(at[0] - row) <= 1 and abs(at[1] - column) <= 1
@@ -119,6 +120,33 @@ def test_the_gradient_of_the_last_tick_reaches_the_first(sight: SightMemory) -> 
     assert colours.grad is not None
     of_ticks = colours.grad.flatten(1).norm(dim=1)
     assert of_ticks[0] > 0.1 * of_ticks[-2]
+
+
+@pytest.mark.skipif(not has_onednn(), reason="this PyTorch has no oneDNN")
+def test_layers_at_once_equal_layers_one_by_one(
+    sight: SightMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients, with more frames than pass at once, and a colour where GELU is 0 / 0."""
+    torch.manual_seed(0)
+    for parameter in sight.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    colours, index = scenes(5), torch.randint(0, 5, (2, 4))
+    with torch.no_grad():
+        colours[0] = 0.5
+        sight.shade.hidden.bias.zero_()
+    monkeypatch.setattr(cell_layers, "BLOCK", 2)
+    upstream, results = torch.randn(2, 4, sight.num_tokens, WIDTH), []
+    for fuses in (True, False):
+        if not fuses:
+            monkeypatch.setattr(sight, "_fuses", lambda x: False)
+            monkeypatch.setattr(cell_layers, "_SeenCells", None)
+        given = colours.clone().requires_grad_()
+        tokens, state = sight(given, index, sight.initial_state(2), None)
+        leaves = [given, *sight.parameters()]
+        results.append([tokens, *state.values(), *torch.autograd.grad(tokens, leaves, upstream)])
+    for mine, expected in zip(*results, strict=True):
+        scale = expected.detach().abs().max()
+        torch.testing.assert_close(mine / scale, expected / scale, rtol=0, atol=2e-5)
 
 
 @pytest.fixture

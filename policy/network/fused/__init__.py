@@ -1,0 +1,1 @@
+"""Layers that training computes at once, with gradients written by hand."""
