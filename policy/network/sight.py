@@ -71,7 +71,7 @@ class SightMemory(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior = nn.Linear(CHANNELS, 1, bias=False)
         sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the amount beside it
-        self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
+        self.tokens = nn.ModuleList(Linear(size, width) for size in sizes)
 
     @property
     def num_tokens(self) -> int:

@@ -38,7 +38,10 @@ class GatedWrite(nn.Module):
 
         memory: (B, m, D); others: inputs (B, N, D), and outputs (B, r, D) if the write sees them.
         """
-        candidate = self.candidate(memory, *others)
+        return self.mixed(memory, self.candidate(memory, *others))
+
+    def mixed(self, memory: Tensor, candidate: Tensor) -> Tensor:
+        """Return what the gates make of the slots and their candidates. All tensors are (B, m, D)."""
         gates = self.gates(memory, candidate)
         # Under autocast both are of lower precision than the memory, which keeps its own.
         return torch.lerp(candidate.to(memory.dtype), memory, gates.to(memory.dtype))

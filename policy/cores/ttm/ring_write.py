@@ -15,12 +15,15 @@ ticks (chrono initialisation, Tallec and Ollivier 2018), and of 2 m ticks if `ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ttm.policy.cores.ttm.gated_write import GatedWrite, chrono_bias
 from ttm.policy.layers.positioned_summarizer import PositionedSummarizer
+from ttm.policy.layers.token_learner import LogitSummarizer
 
 
 class RingWrite(GatedWrite):
@@ -51,13 +54,40 @@ class RingWrite(GatedWrite):
         """
         size, ticks = memory.shape[1], inputs.shape[1]
         slots = memory  # in the order of visits; tick t reads slots t to t + m
+        candidates = self._candidates(inputs)
         for first in range(0, ticks, size):
-            now = inputs[:, first : first + size]  # (B, K, N, D)
-            oldest = slots[:, first : first + now.shape[1]].flatten(0, 1).unsqueeze(1)
-            written = super().forward(oldest, now.flatten(0, 1))  # (B * K, 1, D)
-            slots = torch.cat([slots, written.view(len(memory), -1, memory.shape[2])], dim=1)
+            oldest = slots[:, first : min(first + size, ticks)]  # (B, K, D)
+            slots = torch.cat([slots, self.mixed(oldest, candidates(oldest, first))], dim=1)
         memories = slots.unfold(1, size, 1).transpose(2, 3)  # (B, T + 1, m, D)
         return memories[:, :-1], memories[:, -1]
+
+    def _candidates(self, inputs: Tensor) -> Callable[[Tensor, int], Tensor]:
+        """Return what makes S for K ticks of (B, T, N, D) of the slots that they visit, (B, K, D).
+
+        It is called with the slots and the first of the ticks. Where the summary is a softmax, all
+        that the inputs give to it is computed here for all ticks at once.
+        """
+        summarizer, position = self.candidate.summarizer, self.candidate.position
+        if not isinstance(summarizer, LogitSummarizer):
+
+            def whole(oldest: Tensor, first: int) -> Tensor:
+                now = inputs[:, first : first + oldest.shape[1]].flatten(0, 1)
+                made: Tensor = self.candidate(oldest.flatten(0, 1).unsqueeze(1), now)
+                return made.view_as(oldest)
+
+            return whole
+        of_slot, of_inputs = (0, 0) if position is None else (position[:, :1], position[:, 1:])
+        tokens = (inputs + of_inputs).flatten(0, 1)  # (B * T, N, D)
+        logits = summarizer.logits(tokens)  # (B * T, N, 1)
+        mean = (logits.softmax(dim=1).transpose(1, 2) @ tokens).view(*inputs.shape[:2], -1)
+        amount = logits.logsumexp(dim=1).view(*inputs.shape[:2], 1)
+
+        def joined(oldest: Tensor, first: int) -> Tensor:
+            ticks, token = slice(first, first + oldest.shape[1]), oldest + of_slot
+            portion = (summarizer.logits(token) - amount[:, ticks]).sigmoid().to(token.dtype)
+            return torch.lerp(mean[:, ticks].to(token.dtype), token, portion)
+
+        return joined
 
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
         """See `GatedWrite.weights`."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ttm.policy.layers.linear import product, product_gelu, sum_of_products
 
-BLOCK = 32
+BLOCK = 64
 """Frames that pass through all layers together."""
 FEW = 8
 """Channels below which oneDNN multiplies faster than PyTorch's library where it sums over all cells."""
