@@ -10,7 +10,7 @@ from rclpy.node import Node
 
 from ttm.policy.errors import UserError
 from ttm_policy.declare import declare_parameters, read_parameters
-from ttm_policy.known_names import require_known
+from ttm_policy.parameter_sets.known_names import require_known
 from ttm_policy.parameters import PolicyParameters
 
 

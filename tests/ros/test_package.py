@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import runpy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -42,17 +44,27 @@ def test_package_has_what_colcon_needs() -> None:
     assert (PACKAGE / "resource" / "ttm_policy").is_file()
     assert (PACKAGE / "config" / "fetch_kitchen.yaml").read_text() == default_contract().read_text()
     assert "script_dir=$base/lib/ttm_policy" in (PACKAGE / "setup.cfg").read_text()
-    setup = (PACKAGE / "setup.py").read_text()
-    for node in ("policy_node", "recorder_node", "sim_node", "teleop_node"):
-        assert f"{node} = {{NAME}}.{node}:main" in setup
-        assert (PACKAGE / "ttm_policy" / f"{node}.py").is_file()
 
 
-def test_colcon_and_pip_install_the_same_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run setup.py as colcon does, and note what it would install."""
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What setup.py would install, run as colcon does."""
     said: dict[str, Any] = {}
     monkeypatch.setattr(setuptools, "setup", said.update)
     monkeypatch.chdir(PACKAGE)
     runpy.run_path("setup.py")
+    return said
+
+
+def test_every_node_is_a_program(said: dict[str, Any]) -> None:
+    for line in said["entry_points"]["console_scripts"]:
+        name, _, place = line.partition(" = ")
+        program = pkgutil.resolve_name(place)
+        (module,) = program.args
+        assert module.rpartition(".")[2] == name
+        assert callable(import_module(f"ttm_policy.{module}").main)
+
+
+def test_colcon_and_pip_install_the_same_packages(said: dict[str, Any]) -> None:
     folders = {path.parent for path in PACKAGE.glob("ttm_policy/**/__init__.py")}
     assert set(said["packages"]) == {".".join(f.relative_to(PACKAGE).parts) for f in folders}

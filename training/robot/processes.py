@@ -38,7 +38,7 @@ def run_program(module: str, options: Mapping[str, Any]) -> int:
     Raises `UserError` before it starts if ROS is missing.
     """
     require_rclpy()
-    command = [sys.executable, "-m", f"ttm_policy.{module}", json.dumps(options)]
+    command = [sys.executable, "-m", "ttm_policy", module, json.dumps(options)]
     return subprocess.run(command, check=False).returncode
 
 
@@ -110,7 +110,7 @@ def running_nodes(
         try:
             for name, values in parameters.items():
                 file = _write_parameters(Path(folder) / f"{name}.yaml", values)
-                command = [sys.executable, "-m", f"ttm_policy.{name}"]
+                command = [sys.executable, "-m", "ttm_policy", name]
                 command += ["--ros-args", "--params-file", str(file)]
                 nodes[name] = subprocess.Popen(command, env=environment)
             yield nodes

@@ -28,11 +28,8 @@ setup(
     license="Apache-2.0",
     entry_points={
         "console_scripts": [
-            f"policy_node = {NAME}.policy_node:main",
-            f"recorder_node = {NAME}.recorder_node:main",
-            f"sim_node = {NAME}.sim_node:main",
-            f"teleop_node = {NAME}.teleop_node:main",
-            f"web_node = {NAME}.web.web_node:main",
+            f"{node} = {NAME}.__main__:{node}"
+            for node in ("policy_node", "recorder_node", "sim_node", "teleop_node", "web_node")
         ],
     },
 )

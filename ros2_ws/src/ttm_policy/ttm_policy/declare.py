@@ -17,7 +17,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ttm.policy.errors import UserError
-from ttm_policy.known_names import require_known
+from ttm_policy.parameter_sets.known_names import require_known
 from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_of
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)

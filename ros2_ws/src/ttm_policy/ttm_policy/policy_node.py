@@ -5,7 +5,7 @@ policy and then the robot. The memory is kept on deactivation: only a different 
 `~/reset_memory` empties it.
 
     ros2 run ttm_policy policy_node --ros-args -p checkpoint:=policy.safetensors
-    python -m ttm_policy.policy_node --ros-args …            (the same without a ROS install)
+    python -m ttm_policy policy_node --ros-args …            (the same without a ROS install)
 """
 
 from __future__ import annotations

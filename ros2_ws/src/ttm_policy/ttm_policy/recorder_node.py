@@ -4,7 +4,7 @@ It takes the contract of `policy_node`, so that what is recorded is what a polic
 reads contract and spec, activate allows episodes to begin, deactivate discards an episode in hand.
 
     ros2 run ttm_policy recorder_node --ros-args -p contract:=my_robot.yaml -p rate_hz:=10.0
-    python -m ttm_policy.recorder_node --ros-args …            (the same without a ROS install)
+    python -m ttm_policy recorder_node --ros-args …            (the same without a ROS install)
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ complete command for it, and steps: however slow either process is, every episod
 `ttm evaluate` runs. With `driver:=person` it waits for no policy, and changes the scene when it is asked.
 
     ros2 run ttm_policy sim_node --ros-args -p instruction:="open the top drawer"
-    python -m ttm_policy.sim_node --ros-args -p task:=pick            (the same without a ROS install)
+    python -m ttm_policy sim_node --ros-args -p task:=pick            (the same without a ROS install)
 """
 
 from __future__ import annotations

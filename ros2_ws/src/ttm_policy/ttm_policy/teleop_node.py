@@ -4,7 +4,7 @@ The node has no life cycle of its own: it sends nothing before somebody touches 
 soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 
     ros2 run ttm_policy teleop_node --ros-args -p contract:=my_robot.yaml -p rate_hz:=10.0
-    python -m ttm_policy.teleop_node --ros-args …            (the same without a ROS install)
+    python -m ttm_policy teleop_node --ros-args …            (the same without a ROS install)
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The simulated robot's contract with everything declared that makes an input implausible.
 
-python -m ttm_policy.faults.strict_contract '{"out": "robot.yaml"}'
+python -m ttm_policy faults.strict_contract '{"out": "robot.yaml"}'
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,5 +32,7 @@ def strict_contract() -> dict[str, Any]:
     return data
 
 
-if __name__ == "__main__":
-    Path(json.loads(sys.argv[1])["out"]).write_text(yaml.safe_dump(strict_contract()))
+def main(arguments: str) -> int:
+    """Write the contract to the path `out` of a JSON object; return the exit code."""
+    Path(json.loads(arguments)["out"]).write_text(yaml.safe_dump(strict_contract()))
+    return 0

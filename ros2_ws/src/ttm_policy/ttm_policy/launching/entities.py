@@ -19,7 +19,7 @@ from ttm_policy.parameter_sets.declared_parameter import (
     NodeParameters,
     parameters_of,
 )
-from ttm_policy.known_names import require_known
+from ttm_policy.parameter_sets.known_names import require_known
 from ttm_policy.launching.values import read_values
 
 Start = Callable[[Mapping[str, Mapping[str, Any]]], list[LaunchDescriptionEntity]]
