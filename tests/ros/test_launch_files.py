@@ -16,6 +16,7 @@ import yaml
 
 from ttm.policy.errors import UserError
 from ttm.sim.environment import FIRST_DEMONSTRATION_SEED
+from ttm.sim.shipped import SHIPPED_CHECKPOINT
 from ttm_policy.contract.contract_file import default_contract
 from ttm_policy.launching.launch_parameters import (
     TOPICS,
@@ -253,6 +254,25 @@ def test_record_in_simulation_has_a_page_a_person_and_time_of_the_simulator(
     assert "web_node" not in _run("record", "sim:=true", "teleop:=true")
 
 
+def test_record_takes_over_from_a_policy_of_the_simulator() -> None:
+    """As `ttm record --sim --checkpoint` does, with the limits of the person for the policy."""
+    typed = ("sim:=true", "checkpoint:=shipped", "max_forward_m_s:=0.2", "page_timeout_s:=2")
+    nodes = _run("record", *typed, "teleop:=true")
+    assert set(nodes) == {"recorder_node", "web_node", "teleop_node", "policy_node", "sim_node"}
+    assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
+    policy, recorder = _parameters(nodes["policy_node"]), _parameters(nodes["recorder_node"])[0]
+    assert policy[0]["checkpoint"] == recorder["spec"] == str(SHIPPED_CHECKPOINT)
+    assert policy[0]["use_sim_time"]
+    assert policy[1] == {"max_forward_m_s": 0.2}
+    assert (recorder["simulator"], recorder["countdown_s"]) == ("sim_node", 0.0)
+    for name in ("web_node", "teleop_node"):
+        assert _parameters(nodes[name])[0]["policy"] == "policy_node"
+    nodes = _run("record", "sim:=true", "policy:=mine")
+    assert _parameters(nodes["recorder_node"])[0]["simulator"] == "sim_node"
+    with pytest.raises(UserError, match="checkpoint starts a policy; leave out policy"):
+        _run("record", *typed, "policy:=mine")
+
+
 @pytest.mark.parametrize(
     ("name", "typed", "words"),
     [
@@ -269,6 +289,7 @@ def test_record_in_simulation_has_a_page_a_person_and_time_of_the_simulator(
         ("robot", "cmd_vel:=", "argument cmd_vel is ''; give names of letters"),
         ("robot", "params_file:=/no/file", "params_file /no/file cannot be read"),
         ("sim", "episodes:=0", "argument episodes is 0; give 1 or more"),
+        ("record", "checkpoint:=shipped", "a policy for the simulated robot; add sim:=true"),
         ("record", "port:=0", "argument port is one of the web page; add web:=true"),
         ("record", "task:=pick", "argument task is one of the simulated robot; add sim:=true"),
     ],

@@ -38,6 +38,7 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
     RecorderParameters: {
         "autostart": "the command starts the node in order to run it",
         "keys": "the command takes keys wherever there is a terminal",
+        "simulator": "--sim decides it",
     },
     TeleopParameters: {
         "source": "--teleop names it",

@@ -25,6 +25,7 @@ from ttm.sim.environment import make_env
 from ttm_policy.contract.conversions import stamp_to_ns
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.recording.scene_start import SCENE, promise
 from ttm_policy.reset_reply import ResetReply
 from ttm_policy.simulator.actors import Interrupted
 from ttm_policy.simulator.robot_node import SimNode
@@ -126,8 +127,10 @@ def test_scenes_follow_commands_services_and_instructions(person: Person) -> Non
     person.wait(lambda: len(person.stamps_ns) >= 3, "three observations")
     assert {b - a for a, b in pairwise(person.stamps_ns)} == {200_000_000}
     person.wait(person.next_scene.service_is_ready, "the service")
-    person.next_scene.call_async(Trigger.Request())
+    answer = person.next_scene.call_async(Trigger.Request())
     person.wait(lambda: person.episode["seed"] == 1, "the next scene")
+    person.wait(answer.done, "the answer")
+    assert answer.result().message == promise(person.episode[SCENE], 1)
     assert person.resets, "a policy that is there begins the scene with an empty memory"
     person.scene.publish(String(data="dance"))  # no scene asks for it
     person.scene.publish(String(data="open the top drawer"))

@@ -45,8 +45,8 @@ class _CommandOptions:
     web: bool = False
     """Serve a web page on this machine by which a person drives the robot and records."""
     checkpoint: Path | None = None
-    """With --sim: let this policy drive, and take over from it by the page; `shipped` is the one that comes
-    with the project. *Record* on the page begins the scene anew, and records who drove."""
+    """With --sim: let this policy drive, and take over from it by the page or by --teleop; `shipped` is the
+    one that comes with the project. Each episode begins its scene anew, and has who drove."""
     task: str | None = None
     """With --sim: task of the simulated kitchen. By default the one of the instruction, or the first."""
 

@@ -23,6 +23,11 @@ class Nodes:
     teleop: TeleopParameters | None
     policy: PolicyParameters | None = None
 
+    @property
+    def beside_policy(self) -> bool:
+        """Whether the person drives in the place of a policy."""
+        return any(driver is not None and driver.policy for driver in (self.web, self.teleop))
+
     def parameters(self) -> dict[str, dict[str, Any]]:
         """Return the name of each node -> its parameters.
 

@@ -10,12 +10,14 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
+from ttm.training.robot.record import record
 from ttm.training.robot.record.command import RecordCommand
 from ttm.training.robot.record.record import with_policy
 from ttm.training.robot.ros_domain import claim_ros_domain
@@ -87,6 +89,18 @@ def test_a_policy_of_the_simulator_is_taken_over_from_by_page_and_device() -> No
     assert nodes["policy_node"]["checkpoint"] == nodes["recorder_node"]["spec"]
     assert nodes["policy_node"]["max_forward_m_s"] == 0.2
     assert nodes["recorder_node"]["countdown_s"] == 0
+
+
+@pytest.mark.parametrize("option", [{}, {"policy": "mine"}, {"checkpoint": Path("shipped")}])
+def test_whatever_starts_an_episode_of_a_policy_begins_its_scene_anew(
+    option: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Keys of the terminal as well as the page: all of them ask the recorder."""
+    started: dict[str, dict[str, Any]] = {}
+    monkeypatch.setattr(record, "_run", lambda nodes, _: started.update(nodes) or 0)
+    monkeypatch.setattr(record, "simulation_environment", dict)
+    assert RecordCommand(sim=True, teleop="keyboard", web=True, out=tmp_path, **option).run() == 0
+    assert started["recorder_node"]["simulator"] == ("sim_node" if option else "")
 
 
 def test_keys_of_a_terminal_are_answered(tmp_path: Path) -> None:

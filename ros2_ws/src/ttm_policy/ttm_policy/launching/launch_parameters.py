@@ -84,10 +84,19 @@ class RecordLaunchParameters(SimulatedLaunchParameters):
         bool,
         Parameter(
             "Serve a web page on this machine by which a person drives the robot and records. By default "
-            "this is the value of sim, unless teleop is true."
+            "this is the value of sim, unless teleop is true and there is no checkpoint."
         ),
     ] = False
     teleop: Annotated[
         bool,
         Parameter("Start teleop_node too, by which a person drives the robot with a gamepad."),
     ] = False
+    checkpoint: Annotated[
+        str,
+        Parameter(
+            "With sim:=true, let this policy drive, and take over from it by the page or the gamepad. "
+            "`shipped` is the one that comes with the project. Each episode begins its scene anew, and has "
+            "who drove.",
+            is_path=True,
+        ),
+    ] = ""

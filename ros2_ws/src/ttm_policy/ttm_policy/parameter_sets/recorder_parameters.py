@@ -66,6 +66,13 @@ class RecorderParameters(NodeParameters):
         ),
     ] = 0.9
     cmd_vel_stamped: StampedBaseCommands = True
+    simulator: Annotated[
+        str,
+        Parameter(
+            "Name of the simulated robot that begins its scene anew for each episode. That is for a policy "
+            "that drives from the start of a scene. Empty for none."
+        ),
+    ] = ""
     keys: Annotated[bool, Parameter("Take keys from the terminal. ? lists them.")] = False
     autostart: Autostart = True
     bond_heartbeat_period: BondHeartbeatPeriod = 0.25

@@ -25,7 +25,8 @@ from ttm_policy.inputs.person_command import DRIVER_TOPIC
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
-from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
+from ttm_policy.recording.scene_start import SceneStart
+from ttm_policy.recording.session import IN_HAND, RecordingSession, State, Timing, Topics
 from ttm_policy.recording.spec import read_given_spec
 from ttm_policy.recording.stamps import Stamper
 from ttm_policy.recording.tick_values import JointTopics, TickValues, image_size
@@ -73,6 +74,9 @@ class Recorder:
         self._topics = RecordedTopics(
             node, values.live_types, observed, joints, self._stamper, self.session.lose
         )
+        self._scene = (
+            SceneStart(node, parameters.simulator, self._on_scene) if parameters.simulator else None
+        )
         self._instruction = parameters.instruction
         self._status = node.create_publisher(String, "~/status", LATCHED)
         self._shown = ""
@@ -85,10 +89,21 @@ class Recorder:
         node.get_logger().info(f"{self._contract.robot} at {self._given.rate_hz:g} Hz")
 
     def start(self) -> str:
-        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be."""
+        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be.
+
+        With a `simulator` it begins with its scene, which begins anew.
+        """
         if not self.active:
             raise UserError("the recorder is not active; activate it first")
-        return self.session.start(self._instruction, time.monotonic())
+        now_s = time.monotonic()
+        said = self.session.start(self._instruction, now_s, waits=self._scene is not None)
+        if self._scene is not None:
+            try:
+                self._scene.ask(now_s)
+            except UserError as error:
+                self.session.scene_missing(str(error))
+                raise
+        return said
 
     def stop(self, success: bool | None) -> str:
         """End the episode and keep it; return what happens, in words."""
@@ -97,6 +112,9 @@ class Recorder:
     def update(self) -> None:
         """Let time pass, and tell what has changed."""
         self._topics.update()
+        if self._scene is not None and (problem := self._scene.problem(time.monotonic())):
+            self._scene.forget()
+            self.session.scene_missing(problem)
         while not self._results.empty():
             result = self._results.get()
             if isinstance(result, Written):
@@ -111,7 +129,7 @@ class Recorder:
     def interrupt(self) -> None:
         """Discard the episode in hand. One that was stopped is still saved."""
         self.active = False
-        if self.session.state in (State.COUNTDOWN, State.RECORDING):
+        if self.session.state in IN_HAND:
             self.session.discard()
             self._node.get_logger().warning("the episode in hand is discarded")
 
@@ -126,6 +144,8 @@ class Recorder:
         self.update()
         self._node.destroy_timer(self._timer)
         self._topics.close()
+        if self._scene is not None:
+            self._scene.close()
         for listener in self._listeners:
             self._node.destroy_subscription(listener)
         for service in self._services:
@@ -185,6 +205,10 @@ class Recorder:
         first = self._topics.first
         sizes = {source.name: image_size(first[source.topic]) for source in self._contract.images}
         return self._sink.begin(self._values(sizes))
+
+    def _on_scene(self) -> None:
+        """Begin an episode that waits for its scene, unless it was discarded meanwhile."""
+        self.session.scene_begun(time.monotonic())
 
     def _on_instruction(self, message: String) -> None:
         if text := message.data.strip():

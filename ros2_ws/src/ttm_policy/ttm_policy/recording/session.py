@@ -2,6 +2,7 @@
 
 =========  =================================================================================
 ready      waits for `start`; keeps the last `preroll_s` of messages
+waiting    waits for `scene_begun`, if a simulated scene begins anew for the episode
 countdown  waits until the first tick
 recording  matches messages to ticks, and hands these to the writing thread
 saving     waits for messages that are still under way, and then for the writing thread
@@ -32,9 +33,14 @@ class State(Enum):
     """What the recorder does now. The values are the texts of its status."""
 
     READY = "ready"
+    WAITING = "waiting for the scene"
     COUNTDOWN = "countdown"
     RECORDING = "recording"
     SAVING = "saving"
+
+
+IN_HAND = (State.WAITING, State.COUNTDOWN, State.RECORDING)
+"""The states in which there is an episode that can be discarded."""
 
 
 class Sink(Protocol):
@@ -158,11 +164,11 @@ class RecordingSession:
         if self._matcher is not None:
             self._cadence.lost[topic] += count
 
-    def start(self, instruction: str, now_s: float) -> str:
+    def start(self, instruction: str, now_s: float, *, waits: bool = False) -> str:
         """Begin the countdown of an episode; return what happens, in words.
 
-        Raises `UserError` in the middle of another, without an instruction, while inputs are missing, and
-        if the folder cannot take an episode.
+        waits: whether it begins with `scene_begun`. Raises `UserError` in the middle of another, without
+        an instruction, while inputs are missing, and if the folder cannot take an episode.
         """
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
@@ -173,11 +179,23 @@ class RecordingSession:
         if missing := self.missing():
             raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")
         self.instruction, self.problem, self.report = instruction.strip(), "", ""
-        self.state, self._begins_s = State.COUNTDOWN, now_s + self.timing.countdown_s
-        self.update(now_s)
+        self.state = State.WAITING
+        if not waits:
+            self.scene_begun(now_s)
         if self.problem:
             raise UserError(self.problem)
         return f"{self.state.value}: {self.instruction}"
+
+    def scene_begun(self, now_s: float) -> None:
+        """Begin the countdown of an episode that waits for it."""
+        if self.state is State.WAITING:
+            self.state, self._begins_s = State.COUNTDOWN, now_s + self.timing.countdown_s
+            self.update(now_s)
+
+    def scene_missing(self, problem: str) -> None:
+        """Give up an episode that waits for its scene. problem: why it does not begin."""
+        if self.state is State.WAITING:
+            self._drop(problem)
 
     def stop(self, success: bool | None, now_s: float) -> str:
         """End the episode, and keep it if its cadence is good; return what happens, in words.
@@ -192,7 +210,7 @@ class RecordingSession:
 
     def discard(self) -> str:
         """Drop the episode in hand; return what happens, in words."""
-        if self.state not in (State.COUNTDOWN, State.RECORDING):
+        if self.state not in IN_HAND:
             raise UserError(f"it is {self.state.value}; there is no episode to discard")
         self._drop("")
         return "discarded"
@@ -294,7 +312,7 @@ class RecordingSession:
             self._sink.finish(count, self.instruction, success)
 
     def _drop(self, problem: str) -> None:
-        if self.state is not State.COUNTDOWN:
+        if self.state not in (State.WAITING, State.COUNTDOWN):
             self._sink.discard()
         self._matcher = self._ending = None
         self.state, self.problem = State.READY, problem

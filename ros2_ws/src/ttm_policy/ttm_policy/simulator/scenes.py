@@ -19,6 +19,7 @@ from ttm.sim.evaluation.rollout import step
 from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.recording.scene_start import SCENE, promise
 from ttm_policy.recording.session import State
 from ttm_policy.simulator.actors import FreeRunningActor, PolicyIsSilent
 from ttm_policy.simulator.robot_node import SimNode
@@ -66,7 +67,7 @@ class Scenes:
         self._actor = delayed(PersonActor(node, signals), env, parameters.command_delay_s)
         self._seed, self._tasks = parameters.first_seed, tasks_of(env)
         self._task, self._wanted = parameters.task, parameters.instruction
-        self._over = False
+        self._over, self._scene = False, -1
         self._recorder: tuple[str, int] | None = None
         self._clock = Clock()
         self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
@@ -90,10 +91,11 @@ class Scenes:
             options["instruction"] = self._wanted
         observation, info = self._env.reset(seed=self._seed, options=options)
         self._over, self._node.commands.resting = False, resting_action_of(self._env)
+        self._scene += 1
         self._node.say(f"initial state {self._seed}: {info['instruction']}")
         self._actor.reset(info["instruction"])
         for tick in count():
-            self._show({"tick": tick, **info, "seed": self._seed})
+            self._show({"tick": tick, **info, "seed": self._seed, SCENE: self._scene})
             action = self._actor.act(observation)
             if self._over:
                 return
@@ -129,5 +131,5 @@ class Scenes:
 
     def _serve_same(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._over = response.success = True
-        response.message = f"initial state {self._seed}"
+        response.message = promise(self._scene + 1, self._seed)
         return response

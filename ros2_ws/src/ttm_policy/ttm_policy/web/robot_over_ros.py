@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,6 @@ from ttm_policy.web.robot_side import LiveFrame
 DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
 READY = "ready"
-LOOK_S = 0.02
-SCENE_S = 30.0
-"""The longest wait for a simulated robot to begin a scene."""
 
 
 class RobotOverRos:
@@ -49,7 +45,6 @@ class RobotOverRos:
         self._session, self._layout = session, layout
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
-        self._tick = self._scenes = 0
         self._known: list[str] = []
         self._reports: dict[str, tuple[float, DiagnosticStatus]] = {}
         self._own = node.get_fully_qualified_name()
@@ -100,19 +95,8 @@ class RobotOverRos:
         return self._cameras.frame(camera)
 
     async def start(self) -> str:
-        """See `RobotSide`. A policy is recorded from the start of the simulated scene."""
-        if self._parameters.simulator and self._parameters.policy:
-            await self._begin_anew()
+        """See `RobotSide`."""
         return await self._trigger("start", self._parameters.recorder)
-
-    async def _begin_anew(self) -> None:
-        """Wait until the scene has begun again."""
-        before, deadline_s = self._scenes, time.monotonic() + SCENE_S
-        await self.scene(same=True)
-        while self._scenes == before:
-            if time.monotonic() > deadline_s:
-                raise UserError(f"{self._parameters.simulator} does not begin the scene")
-            await asyncio.sleep(LOOK_S)
 
     async def stop(self, success: bool) -> str:
         """See `RobotSide`."""
@@ -188,8 +172,6 @@ class RobotOverRos:
 
     def _on_scene(self, message: String) -> None:
         info = json.loads(message.data)
-        self._scenes += info.get("tick", 0) < self._tick
-        self._tick = info.get("tick", 0)
         self._scene = {name: info.get(name) for name in ("task", "instruction", "success", "seed")}
 
     def _on_known(self, message: String) -> None:

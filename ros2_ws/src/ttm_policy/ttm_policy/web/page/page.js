@@ -148,7 +148,7 @@ function showState() {
   const recorder = state.recorder, phase = recorder?.state ?? "";
   const mine = state.driver === "me";
   const shown = {
-    "": "", ready: "", countdown: `starts in ${recorder?.remaining_s} s`,
+    "": "", ready: "", "waiting for the scene": "the scene begins", countdown: `starts in ${recorder?.remaining_s} s`,
     recording: `● ${(recorder?.ticks / facts.rate_hz).toFixed(1)} s`, saving: "saving",
   }[phase];
   pill("phase", shown, phase === "recording" ? "live" : "");
@@ -156,7 +156,7 @@ function showState() {
   $("start").hidden = Boolean(phase) && !free;
   $("start").disabled = !free;
   for (const id of ["success", "failure"]) $(id).hidden = phase !== "recording";
-  $("discard").hidden = !["countdown", "recording"].includes(phase);
+  $("discard").hidden = !["waiting for the scene", "countdown", "recording"].includes(phase);
   $("instruction").disabled = !free;
   if (document.activeElement !== $("instruction") && recorder) $("instruction").value = recorder.instruction;
   $("next-scene").hidden = !state.scene;
