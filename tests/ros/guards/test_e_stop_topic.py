@@ -68,13 +68,32 @@ def test_late_copy_of_release_does_not_undo_a_press() -> None:
     assert button.topic.problem == "it is pressed"
 
 
-def test_press_counts_again_if_an_older_release_came_after_it() -> None:
-    """Best effort lost the release, which the others receive later."""
+def test_release_that_a_newer_press_has_overtaken_lets_nothing_move() -> None:
+    """Best effort lost the release, which the others receive before they receive the press."""
     button = Button(rearm=False)
     button.hear(2, 2, True)
-    button.hear(0, 1, False)
-    button.hear(0, 2, True)
+    for subscription in (0, 1):
+        button.hear(subscription, 1, False)
+        assert button.topic.problem == "it is pressed"
+        button.hear(subscription, 2, True)
     assert button.topic.problem == "it is pressed"
+    button.hear(0, 3, False)
+    assert button.topic.problem == ""
+
+
+def test_press_that_a_newer_release_has_overtaken_must_be_rearmed() -> None:
+    button = Button(rearm=True)
+    button.hear(2, 2, False)
+    button.hear(0, 1, True)
+    button.hear(0, 2, False)
+    assert "call the service rearm" in button.topic.problem
+
+
+def test_release_counts_though_the_clock_of_its_publisher_is_behind() -> None:
+    button = Button(rearm=False)
+    button.hear(0, 1000, True)
+    button.hear(0, 5, False)
+    assert button.topic.problem == ""
 
 
 def test_press_counts_though_the_clock_of_its_publisher_is_behind() -> None:

@@ -45,7 +45,11 @@ _REMEMBERED = 64
 
 
 def listen(
-    node: Node, kind: Any, topic: str, callback: Callable[[Any], None]
+    node: Node,
+    kind: Any,
+    topic: str,
+    callback: Callable[[Any], None],
+    keeps: Callable[[Any], bool] = lambda _: False,
 ) -> list[Subscription[Any]]:
     """Subscribe to a topic of rare messages, whatever the QoS of its publishers.
 
@@ -53,19 +57,30 @@ def listen(
     publishers that keep nothing, such as `ros2 topic pub --once`, whose only message a best-effort
     subscription loses if it has not discovered the publisher yet; and one hears best-effort publishers.
     `callback` gets most messages several times: it must change nothing when they are repeated. A copy of
-    a message that comes after a newer one is dropped; no message is dropped that was not received before.
+    a message that comes after a newer one is dropped. So is a message that was lost on the subscription
+    that was quicker, and comes on another one before the newer one has come there, unless `keeps` says that
+    it counts even so. What comes after the newer one on the same subscription is never dropped: the clock of
+    its publisher is behind.
     """
     heard_ns: deque[int] = deque(maxlen=_REMEMBERED)
 
-    def receive(message: Any, info: Any) -> None:
-        sent_ns = info["source_timestamp"]  # the same for all copies
-        if sent_ns in heard_ns and sent_ns < max(heard_ns):
-            return
-        heard_ns.append(sent_ns)
-        callback(message)
+    def receiver() -> Callable[[Any, Any], None]:
+        own_ns: deque[int] = deque(maxlen=_REMEMBERED)
+
+        def receive(message: Any, info: Any) -> None:
+            sent_ns = info["source_timestamp"]  # the same for all copies
+            newest_ns = max(heard_ns, default=sent_ns)
+            own_ns.append(sent_ns)
+            overtaken = sent_ns < newest_ns and newest_ns not in own_ns
+            if sent_ns < newest_ns and (sent_ns in heard_ns or (overtaken and not keeps(message))):
+                return
+            heard_ns.append(sent_ns)
+            callback(message)
+
+        return receive
 
     quiet = SubscriptionEventCallbacks(incompatible_qos=lambda _: None)  # for the other two
     return [
-        node.create_subscription(kind, topic, receive, qos, event_callbacks=quiet)
+        node.create_subscription(kind, topic, receiver(), qos, event_callbacks=quiet)
         for qos in _LISTENING
     ]

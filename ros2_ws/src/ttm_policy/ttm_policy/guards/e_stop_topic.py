@@ -19,12 +19,13 @@ class EStopTopic:
     """Listens to the emergency stop. `on_change` is called after every message and every re-arming.
 
     It is heard from publishers of any QoS, also from one that is there for a single message. A message
-    is received up to three times, which changes nothing; `listen` drops copies that come late.
+    is received up to three times, which changes nothing; `listen` drops copies that come late, and releases
+    that a newer press has overtaken.
     """
 
     def __init__(self, node: Node, e_stop: EStop, on_change: Callable[[], None]):
         self._node, self._e_stop, self._on_change = node, e_stop, on_change
-        self._subscriptions = listen(node, Bool, TOPIC, self._receive)
+        self._subscriptions = listen(node, Bool, TOPIC, self._receive, keeps=lambda m: bool(m.data))
         self._service = node.create_service(Trigger, "~/rearm", self._rearm)
 
     @property
