@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 import rclpy
 from builtin_interfaces.msg import Time
+from rclpy.time import Time as Stamp
 from std_msgs.msg import String
 
 from ttm.policy.errors import MissingObservation
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.robot_contract import Workspace
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control import helm
 from ttm_policy.control.control_loop import PolicyTick
@@ -38,6 +41,7 @@ class Commands:
 
     def __init__(self) -> None:
         self.sent: list[float] = []
+        self.forces: list[np.ndarray] = []
         self.lifespans_s: list[float | None] = []
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
@@ -45,6 +49,7 @@ class Commands:
 
     def send(self, command: np.ndarray, stamp: Time, lifespan_s: float | None = None) -> None:
         self.sent.append(float(command[BASE]))
+        self.forces.append(command)
         self.lifespans_s.append(lifespan_s)
 
     def tell(self, action: np.ndarray) -> None: ...
@@ -58,8 +63,10 @@ class Robot:
 
     def __init__(self, **given: Any) -> None:
         self.commands, self.seen, self.now_s = Commands(), True, 100.0
+        self.measured, self.measured_s = dict(SEEN), 0.0
         self.node = rclpy.create_node("policy_node")
-        codec = CommandCodec(load_contract(), SPEC)
+        box = given.pop("workspace", None)
+        codec = CommandCodec(replace(load_contract(), workspace=box), SPEC)
         parameters = PolicyParameters(**given)
         self.limits = SafetyLimits(codec.contract, SPEC, parameters.limits)
         loaded: Any = SimpleNamespace(
@@ -69,10 +76,10 @@ class Robot:
         self.helm = Helm(self.node, loaded, parameters, commands, self._look)
         self.helm.is_open = True
 
-    def _look(self) -> dict[str, np.ndarray]:
+    def _look(self) -> tuple[dict[str, np.ndarray], float]:
         if not self.seen:
             raise MissingObservation("nothing is seen")
-        return SEEN
+        return self.measured, self.measured_s
 
     def tick(self) -> np.ndarray:
         return self.helm.publish(PolicyTick(OWN, OWN), Time(), SEEN)
@@ -144,6 +151,32 @@ def test_a_person_who_was_silent_begins_at_rest(robot: Robot) -> None:
     robot.now_s += 2 * TIMEOUT_S
     robot.hear(0.3)
     assert robot.commands.sent == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1, 0.02])
+
+
+@pytest.mark.parametrize(
+    "robot",
+    [{"workspace": Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))}],
+    indirect=True,
+)
+def test_an_old_pose_counts_with_what_the_person_did_since(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clock() -> Any:
+        return SimpleNamespace(now=lambda: Stamp(nanoseconds=round(robot.now_s * 1e9)))
+
+    monkeypatch.setattr(robot.node, "get_clock", clock)
+    wish = np.zeros(SPEC.action_size, np.float32)
+    wish[GRIPPER], wish[0] = np.nan, 0.05
+    path_m = [0.9]
+    while len(path_m) < 100:
+        at = max(0, len(path_m) - 1 - 15)  # the pose of 15 commands ago
+        robot.measured_s = robot.now_s + PERIOD_S - (len(path_m) - 1 - at) * PERIOD_S
+        robot.measured["ee_pose"] = np.array([path_m[at], 0, 1, 0, 0, 0, 1], np.float32)
+        robot.now_s += PERIOD_S
+        robot.helm._receive(to_message(SPEC, wish, Time(), "anna"))
+        speed_m_s = robot.commands.forces[-1][0] / SPEC.control_dt_s
+        path_m.append(path_m[-1] + speed_m_s * PERIOD_S)
+    assert 0.99 < path_m[-1] <= max(path_m) <= 1.0 + 1e-6
 
 
 @pytest.mark.parametrize(

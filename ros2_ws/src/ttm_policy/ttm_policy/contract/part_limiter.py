@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
@@ -74,11 +75,12 @@ class PartLimiter:
         joints: Mapping[str, JointLimit],
         observation: Observation | None,
         late_s: float,
+        now_s: float | None = None,
     ) -> Vector:
         """Return the values (n,) that may be commanded. Those within the limits keep their bits.
 
         limits: the values of all limit parameters. joints: the limits of the robot's description.
-        late_s: as for `SafetyLimits.apply`.
+        late_s, now_s: as for `SafetyLimits.apply`.
         """
         low, high = self._range(joints)
         wanted = np.clip(values.astype(np.float64), low, high)
@@ -89,9 +91,11 @@ class PartLimiter:
             allowed = self._filter.apply(speed, self._bounds(limits, joints))
             if self._box is not None:
                 # While a smooth part changes, its old velocity counts for half of the time.
-                late_s += self._ramp_s / 2 if late_s else 0.0
-                way = self._filter.speed * late_s
+                ramp_s = self._ramp_s / 2 if late_s else 0.0
+                before = self._filter.speed
+                way = self._box.way(before, late_s, now_s) + _to_sides(before, ramp_s)
                 allowed = self._box.keep_inside(allowed, observation, way)
+                self._box.commanded(allowed, now_s)
             self._filter.commanded(allowed)
             moved = (allowed + start / self._period_s) / scale
             wanted = np.where(allowed == speed, wanted, moved)
@@ -156,22 +160,49 @@ class _Box:
         paths = [field.path for field in source.fields]
         wanted = [f"pose.position.{'xyz'[axis]}" for axis in axes]
         self._measured = [(source, paths.index(path)) for path in wanted]
+        self._sent: deque[tuple[float, Numbers]] = deque()
+
+    def commanded(self, velocity: Numbers, now_s: float | None) -> None:
+        """Note the velocity (3,) that is in force from now on. now_s: None if nobody will ask."""
+        if now_s is not None:
+            self._sent.append((now_s, velocity))
+
+    def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
+        """Return how far the point has gone towards low and high sides since it was observed, (2, 3).
+
+        before: (3,), the velocity that was commanded last, which alone counts without `now_s`.
+        """
+        if now_s is None:
+            return _to_sides(before, late_s)
+        seen_s = now_s - late_s
+        while self._sent and not seen_s - self._lasts_s <= self._sent[0][0] <= now_s:
+            self._sent.popleft()
+        ends = [*(begun_s for begun_s, _ in self._sent), now_s][1:]
+        way = np.zeros((2, len(before)))
+        for (begun_s, velocity), end_s in zip(self._sent, ends, strict=True):
+            last_s = min(end_s, begun_s + self._lasts_s)
+            way += _to_sides(velocity, max(0.0, last_s - max(begun_s, seen_s)))
+        return way
 
     def keep_inside(
         self, velocity: Numbers, observation: Observation | None, way: Numbers
     ) -> Numbers:
         """Return the velocity (3,) that does not leave the box while it lasts.
 
-        Outside of the box it may only lead back. way: (3,), how far the point goes from where it was
-        observed before the velocity is in force. It counts only towards the sides to which it leads: what
-        holds the point back, or starts it late, must not make room at the opposite ones.
+        Outside of the box it may only lead back. way: (2, 3), how far the point goes from where it was
+        observed before the velocity is in force, towards low and high sides. What leads to one side makes
+        no room at the opposite one, since something may hold the point back, or start it late.
         """
         assert observation is not None, "a workspace needs the gripper's position"
         position = np.array([_read(observation, *source) for source in self._measured])
-        low = self._low - (position + np.minimum(way, 0.0))
-        high = self._high - (position + np.maximum(way, 0.0))
+        low, high = self._low - (position + way[0]), self._high - (position + way[1])
         low, high = np.minimum(0.0, low / self._lasts_s), np.maximum(0.0, high / self._lasts_s)
         return np.clip(velocity, low, high)
+
+
+def _to_sides(velocity: Numbers, duration_s: float) -> Numbers:
+    """Return how far a velocity (n,) leads in a time, (2, n): what leads down, and what leads up."""
+    return np.stack([np.minimum(velocity, 0.0), np.maximum(velocity, 0.0)]) * duration_s
 
 
 def _read(observation: Observation, source: VectorSource, index: int) -> float:

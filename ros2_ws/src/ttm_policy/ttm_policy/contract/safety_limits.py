@@ -81,13 +81,19 @@ class SafetyLimits:
         self._joints = dict(joints)
 
     def apply(
-        self, values: Vector, observation: Observation | None = None, *, late_s: float = 0.0
+        self,
+        values: Vector,
+        observation: Observation | None = None,
+        *,
+        late_s: float = 0.0,
+        now_s: float | None = None,
     ) -> Vector:
         """Return the action that may be sent. An action within the limits keeps its bits.
 
         values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
-        spec; only a workspace and limits of joints' speeds need it. late_s: how long the command before
-        this one stays in force after the observation, in seconds, so that the robot moves on meanwhile.
+        spec; only a workspace and limits of joints' speeds need it. late_s: how long ago the observation
+        was made, in seconds. Since then the robot has moved on by the command before this one, or, if there
+        may be several in that time, with now_s: the time of this command in seconds, on any clock.
         Raises `ArithmeticError` for NaN and infinity.
         """
         if not np.isfinite(values).all():
@@ -98,7 +104,7 @@ class SafetyLimits:
         limits, joints = self._limits, self._joints
         for part in self._parts:
             wanted = limited[part.where]
-            limited[part.where] = part.limit(wanted, limits, joints, observation, late_s)
+            limited[part.where] = part.limit(wanted, limits, joints, observation, late_s, now_s)
         return limited
 
     def halt(self) -> None:

@@ -53,9 +53,9 @@ class Helm:
         loaded: LoadedPolicy,
         parameters: PolicyParameters,
         commands: CommandPublishers,
-        look: Callable[[], Seen],
+        look: Callable[[], tuple[Seen, float]],
     ):
-        """look: returns what is measured now; raises `ObservationError` if nobody may drive."""
+        """look: see `ttm_policy.control.vigilance.Vigilance.look_for_person`."""
         self._node, self._commands, self._look = node, commands, look
         self._contract, self._spec = loaded.codec.contract, loaded.runner.spec
         self._lockstep = parameters.lockstep
@@ -151,14 +151,14 @@ class Helm:
             return
         try:
             wish = from_message(self._spec, message)
-            seen = self._look()
+            seen, seen_s = self._look()
             if person != self.person:
                 self._take_over(person)
             elif not self._lockstep and not self._moves():  # the robot stands
                 self._limits.halt()
             self._wish, self._heard_s, self.problem = wish, time.monotonic(), ""
             if not self._lockstep:
-                self._force, self._drove = self._limited(wish, seen), True
+                self._force, self._drove = self._limited(wish, seen, seen_s), True
                 stamp = self._node.get_clock().now().to_msg()
                 self._commands.send(self._force, stamp, TIMEOUT_S)
         except ObservationError as error:
@@ -220,8 +220,11 @@ class Helm:
         force = np.zeros(self._spec.action_size, np.float32) if self._force is None else self._force
         return self._limits.stopped(force)
 
-    def _limited(self, wish: Vector, seen: Seen) -> Vector:
-        """Return the wish (A,) within the limits, with what is in force, or measured, in place of NaN."""
+    def _limited(self, wish: Vector, seen: Seen, seen_s: float | None = None) -> Vector:
+        """Return the wish (A,) within the limits, with what is in force, or measured, in place of NaN.
+
+        seen_s: when it was seen, in seconds; None for now.
+        """
         known = self._force is not None
         start = self._still() if known else measured_goals(self._contract, self._spec, seen)
         wanted = np.where(np.isnan(wish), start, wish).astype(np.float32)
@@ -230,4 +233,7 @@ class Helm:
                 "where joints of the action are is not measured; add them to the contract's observations, "
                 "or let the policy act first"
             )
-        return self._limits.apply(wanted, seen)
+        if seen_s is None:
+            return self._limits.apply(wanted, seen)
+        now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9
+        return self._limits.apply(wanted, seen, late_s=max(0.0, now_s - seen_s), now_s=now_s)

@@ -59,14 +59,18 @@ class Vigilance:
         self.due = self.lacks_frame()
         return not self.due
 
-    def look_for_person(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return what is measured now. Raises `ObservationError` if a person must not drive, either."""
+    def look_for_person(self) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
+        """Return what is measured now, and when its oldest value was, on the clock of ROS, in seconds.
+
+        Raises `ObservationError` if a person must not drive, either.
+        """
         if self._loop.state is LoopState.E_STOP:
             raise MissingObservation(f"{self._loop.state.value}: {self._loop.problem}")
         if self.echo is None:  # in lockstep a person drives from tick to tick
-            return {}
+            return {}, 0.0
         self._watchdog.require_sight(self._loop.max_age_s)
-        return self._inputs.observation().values
+        observation = self._inputs.observation()
+        return observation.values, observation.oldest_ns * 1e-9
 
     def lacks_frame(self) -> bool:
         """Return whether a camera has sent no frame yet that the memory has not seen."""

@@ -1,0 +1,48 @@
+"""What a person's command becomes before it is sent to the robot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from rclpy.time import Time
+
+from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.robot_contract import Workspace
+from ttm_policy.inputs.person_command import PERIOD_S
+from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy.parameters import TeleopParameters
+from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop.controls import Goals
+from ttm_policy.teleop.robot_output import RobotOutput
+
+BOX = Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))
+
+
+@pytest.mark.parametrize("old", [0, 5, 15])
+def test_a_gripper_stays_in_its_workspace_though_its_pose_is_old(old: int) -> None:
+    """old: how many commands ago the pose was measured."""
+    contract, parameters = replace(load_contract(), workspace=BOX), TeleopParameters()
+    goals, node = Goals(SPEC.action_size), MagicMock()
+    cockpit = Cockpit(contract, SPEC, parameters.limits, goals)
+    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    wish = np.zeros(SPEC.action_size, np.float32)
+    wish[SPEC.action_slices["gripper"]], wish[0] = np.nan, 0.05
+    path_m, begin_s, sent = [0.9], 100.0, node.create_publisher.return_value.publish
+    for command in range(100):
+        at = max(0, command - old)
+        pose = np.array([path_m[at], 0, 1, 0, 0, 0, 1], np.float32)
+        seen_ns = round((begin_s + at * PERIOD_S) * 1e9)
+        seen = StampedObservation({"ee_pose": pose, "joint_positions": np.zeros(9)}, 0, seen_ns)
+        output._inputs = MagicMock(observation=lambda seen=seen: seen)
+        now_ns = round((begin_s + command * PERIOD_S) * 1e9)
+        node.get_clock.return_value.now.return_value = Time(nanoseconds=now_ns)
+        sent.reset_mock()
+        output.send(wish)
+        twists = [call.args[0] for call in sent.call_args_list if hasattr(call.args[0], "twist")]
+        speed_m_s = max(message.twist.linear.x for message in twists)
+        path_m.append(path_m[-1] + speed_m_s * PERIOD_S)
+    assert 0.99 < path_m[-1] <= max(path_m) <= 1.0 + 1e-6
