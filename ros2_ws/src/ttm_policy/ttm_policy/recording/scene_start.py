@@ -70,7 +70,9 @@ class SceneStart:
         self._node.destroy_client(self._client)
 
     def _on_answer(self, answer: Future) -> None:
-        if answer is not self._asked:  # that of an episode that was discarded
+        if (
+            self._asked is None or answer is not self._asked
+        ):  # that of an episode that was discarded
             return
         reply: Any = answer.result()
         found = re.match(r"scene (\d+)", reply.message)

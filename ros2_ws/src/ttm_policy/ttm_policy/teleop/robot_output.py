@@ -98,23 +98,25 @@ class RobotOutput:
         Raises `ObservationError` if a measurement cannot be used.
         """
         spec, goals = self._cockpit.spec, self._cockpit.goals
-        now_s, age_s, observation = self._now_s(), 0.0, {}
-        if not self._is_blind:
-            seen = self._inputs.observation()
-            age_s, observation = max(0.0, now_s - seen.oldest_ns * 1e-9), seen.values
+        now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9
+        observation, seen_s = self._look(now_s)
         start = measured_goals(self._cockpit.contract, spec, observation)
         start = np.where(np.isnan(goals.values), start, goals.values)
         wanted = np.where(np.isnan(wish), start, wish)
         known = np.isfinite(wanted)
         wanted = np.where(known, wanted, 0).astype(np.float32)
-        command = self._limits.apply(wanted, observation, late_s=age_s, now_s=now_s)
+        late_s = max(0.0, now_s - seen_s)
+        command = self._limits.apply(wanted, observation, late_s=late_s, now_s=now_s)
         goals.values = np.where(known & self._cockpit.is_goal, command, np.nan).astype(np.float32)
         self._publish(command, known)
         self.moves = True
 
-    def _now_s(self) -> float:
-        """Return the time on the clock that stamps the messages."""
-        return float(self._node.get_clock().now().nanoseconds) * 1e-9
+    def _look(self, now_s: float) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
+        """Return what is measured, and when its oldest value was, in seconds."""
+        if self._is_blind:
+            return {}, now_s
+        observation = self._inputs.observation()
+        return observation.values, observation.oldest_ns * 1e-9
 
     def rest(self) -> None:
         """Send zero once to all topics that move the robot. Joints and gripper keep their goals."""
