@@ -16,12 +16,23 @@ def delayed(actor: Actor, env: Env, delay_s: float) -> Actor:
     return DelayedActor(actor, env, delay_s) if delay_s else actor
 
 
+def forget_commands(actor: Actor) -> None:
+    """Let the robot rest in place of the commands that `actor` has decided and that are not in force yet.
+
+    A memory that is exchanged while the robot is held says nothing if what was decided with the old one
+    still comes into force.
+    """
+    if isinstance(actor, DelayedActor):
+        actor.forget()
+
+
 class DelayedActor:
     """Any actor whose commands come into force `delay_s` after the observation.
 
     A tick is carried out as the mean of the two commands that are in force in it, each weighted by its
     time; a binary part as the one with the larger share. Until the first command is in force, the
     robot stays where it is (`resting_action_of`), and binary parts are those of the first command.
+    A probe that changes the memory lets it go on resting: see `forget_commands`.
     """
 
     def __init__(self, actor: Actor, env: Env, delay_s: float):
@@ -33,6 +44,7 @@ class DelayedActor:
         self._share = ticks - self._whole
         """The portion of a tick in which the older of two commands is still in force."""
         self._commands: deque[np.ndarray] = deque(maxlen=self._whole + 2)
+        self._done = np.zeros(spec.action_size, np.float32)
 
     def reset(self, instruction: str) -> None:
         """See `Actor.reset`."""
@@ -48,12 +60,19 @@ class DelayedActor:
         mean = (1 - self._share) * new + self._share * old
         nearest = old if self._share > 0.5 else new
         in_force = np.where(self._binary, nearest, mean).astype(np.float32)
-        self._actor.executed(in_force)
+        self.executed(in_force)
         return in_force
 
     def executed(self, action: np.ndarray) -> None:
         """See `Actor.executed`."""
+        self._done = action
         self._actor.executed(action)
+
+    def forget(self) -> None:
+        """Let the robot stay as it is in place of all commands that are not in force yet."""
+        rest = np.where(self._binary, self._done, resting_action_of(self._env))
+        for place in range(len(self._commands)):
+            self._commands[place] = rest.astype(np.float32)
 
     def _before(self, ticks: int) -> np.ndarray:
         """Return the command of so many ticks ago."""

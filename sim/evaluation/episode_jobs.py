@@ -26,7 +26,7 @@ from ttm.sim.evaluation.memory_picture import EpisodeMemory
 from ttm.sim.evaluation.pages.media import memory_path, video_path
 from ttm.sim.evaluation.probes.probe import PROBES, Probe
 from ttm.sim.evaluation.probes.trial import RememberingActor, Trial
-from ttm.sim.evaluation.rollout import OnTick, Outcome, run_episode
+from ttm.sim.evaluation.rollout import Actor, OnTick, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
 from ttm.sim.workers.pool import WorkerPool
 
@@ -66,7 +66,8 @@ class EpisodeWorker:
         if isinstance(self._actor, PolicyActor):
             self._actor.execute_by(job.condition.execution)
             self._actor.delay_s = job.condition.delay_s
-        spec, probe = spec_of(self._env), self._prepare(job)
+        spec, actor = spec_of(self._env), delayed(self._actor, self._env, job.condition.delay_s)
+        probe = self._prepare(job, actor)
         with ExitStack() as stack:
             watchers = [] if probe is None else [_before_ticks(probe)]
             film = video_path(job.folder if job.video else None, job.task, job.seed)
@@ -78,7 +79,7 @@ class EpisodeWorker:
             watchers += [] if memory is None else [memory.on_tick]
             outcome = run_episode(
                 self._env,
-                delayed(self._actor, self._env, job.condition.delay_s),
+                actor,
                 spec=spec,
                 task=job.task,
                 seed=job.seed,
@@ -98,12 +99,12 @@ class EpisodeWorker:
             return EpisodeMemory(actor)
         return None
 
-    def _prepare(self, job: EpisodeJob) -> Probe | None:
+    def _prepare(self, job: EpisodeJob, late: Actor) -> Probe | None:
         if job.condition.probe == LIVE:
             return None
         actor = cast(RememberingActor, self._actor)  # `run_episodes` refuses to probe experts
         return PROBES[job.condition.probe](
-            Trial(self._env, actor, job.task, job.seed, job.condition, job.max_ticks)
+            Trial(self._env, actor, job.task, job.seed, job.condition, job.max_ticks, late)
         )
 
     def _filming(self, video: EpisodeVideo) -> OnTick:

@@ -4,6 +4,8 @@ If a policy chooses as well with its memory emptied, it does not need it. If it 
 episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
 but the memory: instruction, previous action and tick count stay as they are. The previous action is
 what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as the robot is held.
+What was decided with the old memory and is not carried out yet goes with it: a plan, and commands that
+are late.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ttm.sim.evaluation.condition import ProbeName
+from ttm.sim.evaluation.delay import forget_commands
 from ttm.sim.evaluation.probes.donor import Donor, find_donor
 from ttm.sim.evaluation.probes.trial import Memory, Trial, run_to_go
 
@@ -25,13 +28,18 @@ class Probe:
 
     def __init__(self, trial: Trial):
         """Prepare the episode. This may run other episodes with the environment and the actor."""
-        self.actor = trial.actor
+        self.actor, self._late = trial.actor, trial.late or trial.actor
 
     def before_tick(self, tick: int, go: bool) -> None:
         """Change the memory of the actor, which is about to act.
 
         tick: counted from 0 at the actor's reset. go: whether the robot may act now.
         """
+
+    def _exchange(self, memory: Memory) -> None:
+        """Let the robot act with another memory alone."""
+        self.actor.set_memory(memory)
+        forget_commands(self._late)
 
 
 class Zero(Probe):
@@ -52,7 +60,7 @@ class Erase(Probe):
         if tick == 0:
             self._initial: Memory | None = self.actor.memory()
         if go and self._initial is not None:
-            self.actor.set_memory(self._initial)
+            self._exchange(self._initial)
             self._initial = None
 
 
@@ -92,7 +100,7 @@ class Swap(Probe):
     def before_tick(self, tick: int, go: bool) -> None:
         """See `Probe.before_tick`."""
         if go and self._theirs is not None:
-            self.actor.set_memory(self._theirs)
+            self._exchange(self._theirs)
             self._theirs = None
 
 

@@ -40,6 +40,8 @@ class Trial:
     condition: Condition
     max_ticks: int | None = None
     """The number of ticks after which it is cut off, as it is without the probe."""
+    late: Actor | None = None
+    """What drives the episode if that is not `actor` itself, as its commands come late."""
 
 
 def begin(

@@ -87,6 +87,26 @@ def test_a_robot_that_takes_positions_stays_where_it_is_before_its_first_command
     assert np.allclose(counter.done, made[:, 0])
 
 
+@pytest.mark.parametrize("rest", [None, 3.0])
+def test_commands_under_way_can_be_forgotten_and_the_robot_stays_as_it_is(
+    rest: float | None,
+) -> None:
+    counter = Counter()
+    late = DelayedActor(counter, robot(rest=rest), 0.3)  # one and a half ticks
+    late.reset("go")
+    for _ in range(3):
+        late.act({})
+    late.executed(
+        np.array([0.5, 1.0], np.float32)
+    )  # the robot was held, with something in its gripper
+    late.forget()
+    made = np.array([late.act({}) for _ in range(3)])
+    stays = rest or 0.0
+    assert made[:, 0] == pytest.approx([stays, (40 + stays) / 2, 45])
+    assert made[0, 1] == 1
+    assert counter.ticks == 6
+
+
 def test_the_delay_is_a_part_of_the_condition() -> None:
     (late,) = conditions_of((), ("live",), "hidden", 0.5, delay_s=0.2)
     assert late.to_dict() == {"delay_s": 0.2}

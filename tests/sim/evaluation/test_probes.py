@@ -14,6 +14,7 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.sim.environment import Env, make_env, spec_of
 from ttm.sim.evaluation.condition import SAME_STATE, Condition, ProbeName
+from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.probes.donor import MOST_DONORS, find_donor
 from ttm.sim.evaluation.probes.probe import PROBES, Noise, Probe
 from ttm.sim.evaluation.probes.trial import Memory, Trial, begin
@@ -195,6 +196,30 @@ def test_a_run_before_the_episode_is_delayed_as_the_episode_is(env: Env, probe: 
     noted, late = Noted(), Condition(GAP, probe, delay_s=0.2)  # two ticks
     PROBES[probe](Trial(noted, Walker(), "recall", 0, late))
     assert noted.steps_m == pytest.approx([0, 0, *[0.1] * (GO - 2)])
+
+
+@pytest.mark.parametrize(("probe", "late_ticks"), [("live", 2), ("erase", 0), ("swap", 0)])
+def test_what_was_decided_before_go_is_not_carried_out_with_another_memory(
+    env: Env, probe: ProbeName, late_ticks: int
+) -> None:
+    class Leader(Counter):
+        """Moves while it remembers a red cue, and holds something."""
+
+        def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+            super().act(observation)
+            return np.array([0.1 * (self.before[-1][0] > 0), 0], np.float32)
+
+    ours = Trial(env, Leader(), "recall", 0, Condition(GAP, probe, delay_s=0.2))
+    late = delayed(ours.actor, env, 0.2)  # two ticks
+    acting, carried_out = PROBES[probe](replace(ours, late=late)), list[float]()
+    run_episode(
+        env, late, spec=spec_of(env), task="recall", seed=0, max_ticks=GO + 3, gap=GAP,
+        on_tick=lambda _, info: (
+            carried_out.append(float(late._done[0])),  # type: ignore[attr-defined]
+            acting.before_tick(info["tick"], info["go"]),
+        ),
+    )  # fmt: skip
+    assert sum(step > 0 for step in carried_out[GO + 1 : GO + 3]) == late_ticks
 
 
 def test_noise_is_a_share_of_each_tokens_norm(env: Env) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttm.sim.environment import Env, resting_action_of
-from ttm.sim.evaluation.delay import delayed
+from ttm.sim.evaluation.delay import delayed, forget_commands
 from ttm.sim.evaluation.result import Evaluation, TaskResult
 from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
 from ttm.sim.evaluation.video import EpisodeVideo
@@ -27,6 +27,7 @@ class Episodes:
         kind = LockstepActor if node.parameters.lockstep else FreeRunningActor
         self.actor: LockstepActor | FreeRunningActor = kind(node, signals)
         self._actions: dict[str, np.ndarray] = {}
+        self._late: Actor = self.actor
         self._to_erase = False
 
     def run(self) -> TaskResult:
@@ -57,7 +58,8 @@ class Episodes:
     def _run_one(self, index: int) -> Outcome:
         parameters = self._node.parameters
         seed = parameters.first_seed + index
-        recorder = _RecordingActor(delayed(self.actor, self._env, parameters.command_delay_s))
+        self._late = delayed(self.actor, self._env, parameters.command_delay_s)
+        recorder = _RecordingActor(self._late)
         self._to_erase = parameters.probe == "erase"
         with ExitStack() as stack:
             video = None
@@ -101,6 +103,7 @@ class Episodes:
             video.add(np.asarray(self._env.render()), cameras, info)
         if self._to_erase and info.get("go"):
             self.actor.erase_memory()
+            forget_commands(self._late)
             self._to_erase = False
 
     def _tell(self, info: Mapping[str, Any], seed: int) -> None:
