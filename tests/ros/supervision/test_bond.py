@@ -64,6 +64,7 @@ def test_a_heartbeat_goes_on_while_the_manager_lives() -> None:
 def test_without_a_manager_the_node_falls_silent() -> None:
     bonded = Bonded()
     bonded.hear(active=True, instance_id=bonded.sent[0].instance_id)  # its own message
+    bonded.hear(active=True, instance_id=Bonded().sent[0].instance_id)  # a node of the same name
     bonded.hear(active=True, name="recorder_node")
     assert not bonded.bond.formed
     bonded.time_s += 0.9 * CONNECT_TIMEOUT_S

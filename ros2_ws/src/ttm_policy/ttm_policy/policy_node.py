@@ -37,6 +37,7 @@ from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.stop_signals import StopSignals, end_process
 from ttm_policy.supervision.bond import Bond, form_bond
+from ttm_policy.supervision.namesakes import tell_namesakes
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,
@@ -78,6 +79,7 @@ class PolicyNode(LifecycleNode):
             self.publish_diagnostics,
             clock=Clock(clock_type=ClockType.STEADY_TIME),
         )
+        tell_namesakes(self)
 
     def _on_parameters(self) -> None:
         if self._session is not None:

@@ -28,6 +28,7 @@ from ttm_policy.recording.recorder import Recorder
 from ttm_policy.ros_program import run_with_ros
 from ttm_policy.stop_signals import StopSignals
 from ttm_policy.supervision.bond import Bond, form_bond
+from ttm_policy.supervision.namesakes import tell_namesakes
 from ttm_policy.terminal import raw_terminal, read_key
 
 SUCCESS, FAILURE, ERROR = (
@@ -51,6 +52,7 @@ class RecorderNode(LifecycleNode):
         self.create_timer(
             1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
+        tell_namesakes(self)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read contract and spec, and subscribe to all topics."""

@@ -1,7 +1,8 @@
 """The bond by which the lifecycle manager of Nav2 knows that an active node is alive.
 
 The protocol is that of the package `bond` (ros/bond_core): both sides publish their state on the topic
-`bond` under the same ID, which is the name of the managed node. Its message type cannot be had from
+`bond` under the same ID, which is the name of the managed node; that of an instance tells the two sides
+apart, and here nodes of one name from the manager. The message type cannot be had from
 wheels, so that a bond is formed only where ROS has the package.
 """
 
@@ -27,6 +28,9 @@ CONNECT_TIMEOUT_S = 10.0
 
 HEARTBEAT_TIMEOUT_S = 4.0
 """What the messages say about the longest silence. A manager has a setting of its own, `bond_timeout`."""
+
+OURS = "ttm_policy-"
+"""What the IDs of instances in this package begin with. Those of a manager are bare UUIDs."""
 
 ACKNOWLEDGED_S = 0.1
 """The longest wait for the manager to receive the end of the bond."""
@@ -74,7 +78,7 @@ class Bond:
         kind: what `bond_type` returned. period_s: time between two messages. now_s: steady time.
         """
         self._node, self._kind, self._period_s, self._now_s = node, kind, period_s, now_s
-        self._instance_id = str(uuid.uuid4())
+        self._instance_id = f"{OURS}{uuid.uuid4()}"
         self._until_s = now_s() + CONNECT_TIMEOUT_S
         self.formed = self.over = False
         self._publisher = node.create_publisher(kind, TOPIC, QoSProfile(depth=5))
@@ -95,9 +99,8 @@ class Bond:
             self._send(active=True)
 
     def _receive(self, message: Any) -> None:
-        """Heed the manager. The topic also carries this node's own messages, and other bonds."""
-        own = message.instance_id == self._instance_id
-        if own or message.id != self._node.get_name() or self.over:
+        """Heed the manager. The topic also carries what this node and its namesakes say, and other bonds."""
+        if message.instance_id.startswith(OURS) or message.id != self._node.get_name() or self.over:
             return
         if not self.formed:
             self.formed = True

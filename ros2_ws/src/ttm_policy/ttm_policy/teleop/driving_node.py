@@ -11,6 +11,7 @@ from rclpy.node import Node
 
 from ttm_policy.declare import declare_parameters, read_parameters
 from ttm_policy.parameter_sets.driving_parameters import DrivingParameters
+from ttm_policy.supervision.namesakes import tell_namesakes
 from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.source import Source
 from ttm_policy.teleop.teleop_session import TeleopSession
@@ -30,6 +31,7 @@ class DrivingNode(Node):
         self._kind = parameters  # not _parameters, which rclpy has itself
         declare_parameters(self, parameters, self._on_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        tell_namesakes(self)
 
     def drive(
         self,
