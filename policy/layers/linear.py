@@ -22,7 +22,7 @@ class Linear(nn.Linear):
     """`nn.Linear`, whose larger products run in oneDNN while it trains on a CPU in float32.
 
     The results differ from those of `nn.Linear` by rounding. Its gradients have no gradients of their
-    own: asking for them is an error.
+    own: asking for them is an error. Under `torch.compile` it is `nn.Linear`.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     x: (..., in); weight: (out, in); bias: (out,). Returns (..., out).
     """
-    if torch.is_grad_enabled() and _gains(x, weight):
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and _gains(x, weight):
         out: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return F.linear(x, weight, bias)

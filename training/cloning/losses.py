@@ -81,6 +81,7 @@ def _scaled(losses: dict[str, Tensor], portions: Mapping[str, Tensor] | None) ->
     return {name: loss * portions[name] for name, loss in losses.items()}
 
 
+@torch.compiler.disable  # it changes the mode of the policy
 @torch.no_grad()
 def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """Return the memory after the ticks of `batch`, which start from the initial memory.

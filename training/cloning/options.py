@@ -175,6 +175,9 @@ class TrainOptions:
     processes: OmitArgPrefixes[ProcessesConfig] = field(default_factory=ProcessesConfig)
     precision: Literal["32", "bf16"] = "32"
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
+    compile: bool = False
+    """Compute losses and gradients by torch.compile, the ticks of a window as one graph. Its first step
+    takes a minute or more; results differ by rounding. A CPU needs g++."""
     threads: int = 0
     """CPU threads of each device; 0 shares the cores that may be used among the devices."""
     workers: int | None = None
@@ -251,6 +254,11 @@ class TrainOptions:
             raise UserError(
                 f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
                 "episode or --memory carry none do; leave --shuffle out"
+            )
+        if self.window == "episode" and self.compile:
+            raise UserError(
+                "--compile makes one graph of the ticks of a window, and --window episode has windows of "
+                "many lengths, each of which would be compiled anew; give --window a number, or leave it out"
             )
         if self.vision_model is not None and self.init is not None:
             raise UserError(

@@ -43,6 +43,7 @@ def trainer_config(
         optimizer=optimizer,
         keeping=options.keeping,
         accumulate=options.processes.accumulate,
+        compiles=options.compile,
         info={
             "command": shlex.join(["ttm", *sys.argv[1:]]),
             "data": data.training.source,

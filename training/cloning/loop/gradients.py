@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.network.policy import Policy
 from ttm.training.cloning.batches import TrainingBatch
+from ttm.training.cloning.loop.compiled import compile_module, kept
 from ttm.training.cloning.losses import cloning_losses, weight_sums
 from ttm.training.cloning.processes.group import Processes, shares
 from ttm.training.cloning.recall.recall_loss import RecallLoss
@@ -53,15 +54,26 @@ class Gradients:
         fabric: Fabric,
         processes: Processes,
         parts: int = 1,
+        *,
+        compiles: bool = False,
+        same_shapes: bool = False,
     ) -> None:
-        """parts: into how many parts each process cuts its windows, which it takes in turn."""
+        """Make what computes the losses of `policy` and `recall`.
+
+        parts: into how many parts each process cuts its windows, which it takes in turn. compiles: whether
+        the losses are computed by `torch.compile`. same_shapes: whether all batches have the same shapes.
+        """
         self._spec, self._fabric, self._processes, self._parts = (
             policy.spec,
             fabric,
             processes,
             parts,
         )
-        self._losses = fabric.strategy.setup_module(_CloningLosses(policy, recall))
+        losses, self._compiles = _CloningLosses(policy, recall), compiles
+        if compiles:
+            graphs = same_shapes and parts == processes.count == 1
+            compile_module(losses, fabric.device, graphs=graphs)
+        self._losses = fabric.strategy.setup_module(losses)
 
     def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
         """Add the gradients of the whole batch to those of the weights.
@@ -92,12 +104,14 @@ class Gradients:
         last: bool,
     ) -> tuple[Losses, CoreState]:
         here = part.to(self._fabric.device)
+        if self._compiles:
+            torch.compiler.cudagraph_mark_step_begin()
         with self._exchanging(last):
             with self._fabric.autocast():
                 losses, memory = self._losses(here, memory, portions)
             # The processes take the mean of their gradients, and these are to be added up.
             self._fabric.backward(losses["loss"] * self._processes.count)
-        return losses, memory
+        return (kept(losses), kept(memory)) if self._compiles else (losses, memory)
 
     def _exchanging(self, last: bool) -> AbstractContextManager[None]:
         """Return a context in which gradients are exchanged only at the last part of a batch."""

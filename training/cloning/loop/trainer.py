@@ -55,6 +55,8 @@ class TrainerConfig:
     keeping: KeepingConfig = field(default_factory=KeepingConfig)
     accumulate: int = 1
     """The number of parts of a batch that each process takes in turn."""
+    compiles: bool = False
+    """Whether losses and gradients are computed by `torch.compile`."""
 
 
 class Trainer:
@@ -85,7 +87,13 @@ class Trainer:
         self.processes = source.processes
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
         self._gradients = Gradients(
-            self.policy, self.recall, fabric, self.processes, config.accumulate
+            self.policy,
+            self.recall,
+            fabric,
+            self.processes,
+            config.accumulate,
+            compiles=config.compiles,
+            same_shapes=source.features is None,
         )
         self.optimizer = build_optimizer(self._trained, config.weight_decay, config.optimizer)
         self.progress = TrainingProgress()
