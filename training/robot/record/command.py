@@ -36,8 +36,9 @@ class _CommandOptions:
     """The options that are no parameters of the nodes."""
 
     sim: bool = False
-    """Start the simulated robot too, and without --teleop the web page to drive it by. After each episode
-    it is in another initial state, none of which `ttm evaluate` uses by itself."""
+    """Start the simulated robot too, and without --teleop the web page to drive it by; with --teleop, --web
+    shows what its cameras see. After each episode it is in another initial state, none of which
+    `ttm evaluate` uses by itself."""
     teleop: TeleopDevice | None = None
     """Start teleop_node too, by which a person drives the robot: by the keys of this terminal, by a gamepad
     of this computer or one whose state joy_node of ROS publishes, by the pose of a tracked hand, or by a

@@ -111,6 +111,11 @@ class ControlLoop:
         self._frames: Mapping[str, int] = {}
         self.reopen()
 
+    @property
+    def description(self) -> str:
+        """The state, and why it is that, in words."""
+        return f"{self.state.value}: {self.problem}" if self.problem else self.state.value
+
     def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
         """Run one tick: `begin`, `think`, `finish` and `acted`. Return None to stand still.
 

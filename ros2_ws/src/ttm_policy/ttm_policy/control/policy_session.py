@@ -147,9 +147,7 @@ class PolicySession:
             return "the node is inactive; activate it first"
         if self._parameters.lockstep:
             return "in lockstep the simulator begins the episodes; there are no goals"
-        if self._loop.state is LoopState.E_STOP:
-            return f"{self._loop.state.value}: {self._loop.problem}"
-        return ""
+        return self._loop.description if self._loop.state is LoopState.E_STOP else ""
 
     def _rest(self, why: str) -> None:
         """Stop the robot, and let it stand still until the next goal begins."""
@@ -318,7 +316,7 @@ class PolicySession:
             return
         if self._loop.state is LoopState.E_STOP:
             self._stop_if_active()
-            self._goals.abort(f"{self._loop.state.value}: {self._loop.problem}")
+            self._goals.abort(self._loop.description)
         self._report_if_changed(before)
 
     def _begin_episode(self, answered_ns: int) -> None:
@@ -345,6 +343,7 @@ class PolicySession:
 
     def _report_if_changed(self, before: LoopState) -> None:
         if self._loop.state is not before:
-            problem = f": {self._loop.problem}" if self._loop.problem else ""
-            self._node.get_logger().info(f"{self._loop.state.value}{problem}")
+            # Of a pause nothing was told.
+            if (before, self._loop.state) != (LoopState.PAUSED, LoopState.RUNNING):
+                self._node.get_logger().info(self._loop.description)
             self._on_state_change()

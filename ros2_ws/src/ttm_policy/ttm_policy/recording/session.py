@@ -174,7 +174,7 @@ class RecordingSession:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
         if not instruction.strip():
             raise UserError(
-                "no instruction yet; type one on the page, or publish it on `instruction`"
+                "no instruction yet; type one on the page, start with one, or publish it on `instruction`"
             )
         if missing := self.missing():
             raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")

@@ -48,7 +48,10 @@ class PolicyOutput:
         if self._publisher.get_subscription_count():
             return ""
         topic = self._node.resolve_topic_name(TOPIC)
-        return f"nobody listens to {topic}; start {self._policy}, or set the parameter policy to its name"
+        return (
+            f"{self._policy} does not listen to {topic}; wait until it has loaded its policy, start it, or "
+            "set the parameter policy to its name"
+        )
 
     def send(self, wish: Vector) -> None:
         """Take over, or drive on, with a wish (A,)."""
