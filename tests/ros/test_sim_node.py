@@ -85,10 +85,12 @@ def test_an_erased_memory_and_late_commands_over_ros_are_those_in_process_bit_by
     checkpoint: Path, tmp_path: Path
 ) -> None:
     env, policy = make_env(), _policy(checkpoint, "torch")
-    actor = _Recorder(delayed(policy, env, DELAY_S))
+    late = delayed(policy, env, DELAY_S)
+    actor = _Recorder(late)
     actions, outcomes = {}, []
     for condition in (Condition(1, delay_s=DELAY_S), Condition(1, "erase", delay_s=DELAY_S)):
-        probe = PROBES[condition.probe](Trial(env, policy, "side_shown", 3, condition))
+        trial = Trial(env, policy, "side_shown", 3, condition, late=late)
+        probe = PROBES[condition.probe](trial)
         outcomes.append(
             run_episode(
                 env, actor, spec=SPEC, task="side_shown", seed=3, max_ticks=9, gap=1,

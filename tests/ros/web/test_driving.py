@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
-from std_msgs.msg import String
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
@@ -17,7 +12,6 @@ from ttm_policy.parameters import WebParameters
 from ttm_policy.teleop.controls import Controls, Goals
 from ttm_policy.teleop.default_controls import default_keyboard
 from ttm_policy.web.layout import page_controls, page_layout
-from ttm_policy.web.robot_over_ros import RobotOverRos
 from ttm_policy.web.web_source import WebSource
 from ttm_policy.web.wheel import Wheel
 
@@ -121,21 +115,3 @@ def test_every_value_of_the_action_has_a_widget_and_keys_of_its_own() -> None:
     assert keys["KeyA"] == {"name": "base.1", "value": 1}  # to turn left is positive
     assert keys["ArrowRight"] == {"name": "arm_translation.1", "value": -1}
     assert keys["KeyI"] == {"name": "arm_rotation.1", "value": -1}  # up on the stick is to pitch up
-
-
-def test_a_policy_in_simulation_is_recorded_from_the_start_of_the_scene() -> None:
-    robot: Any = RobotOverRos.__new__(RobotOverRos)
-    robot._parameters = SimpleNamespace(simulator="sim", policy="policy_node", recorder="recorder")
-    robot._recorder, robot._scenes, robot._tick = {"state": "ready"}, 0, 7
-    called: list[tuple[str, int]] = []
-
-    async def trigger(name: str, who: str) -> str:
-        called.append((name, robot._tick))
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.01, robot._on_scene, String(data='{"tick": 8}'))  # was on its way
-        loop.call_later(0.05, robot._on_scene, String(data='{"tick": 0}'))
-        return name
-
-    robot._trigger = trigger
-    assert asyncio.run(robot.start()) == "start"
-    assert called == [("same_scene", 7), ("start", 0)]
