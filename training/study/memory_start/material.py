@@ -16,6 +16,7 @@ from torch import Tensor
 from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.statistics import dataset_statistics
+from ttm.datasets.windows.recent_frames import RecentFrames
 from ttm.datasets.windows.window_dataset import WindowDataset, resized_spec
 from ttm.policy.network.policy import Policy
 from ttm.training.common.recorded.episodes import open_all, split
@@ -64,8 +65,8 @@ class CameraTokens:
         """tokens: camera -> (ticks, K, D)."""
         self.tokens = tokens
 
-    def gather(self, rows: Tensor) -> dict[str, Tensor]:
-        """rows: (B, T) -> camera -> (B, T, 1, K, D)."""
+    def gather(self, rows: Tensor, recent: RecentFrames | None = None) -> dict[str, Tensor]:
+        """rows: (B, T) -> camera -> (B, T, 1, K, D). All tokens are in memory, without `recent`."""
         return {name: values[rows].unsqueeze(2) for name, values in self.tokens.items()}
 
 
