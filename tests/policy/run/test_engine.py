@@ -24,7 +24,12 @@ from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.run.engine import Engine
 from ttm.policy.run.engine_choice import make_engine
 from ttm.policy.run.openvino_engine import OpenVinoEngine, require_agreement
-from ttm.policy.run.openvino_module import CompiledModule, LayerNormGroups
+from ttm.policy.run.openvino_module import (
+    CompiledModule,
+    LayerNormGroups,
+    PlanarPointwise,
+    trace,
+)
 from ttm.policy.run.tick_module import (
     CoreTickModule,
     TickLayout,
@@ -226,6 +231,28 @@ def test_group_norm_by_layer_norm_is_the_same() -> None:
     nn.init.normal_(norm.bias)
     x = torch.randn(2, 12, 5, 7).to(memory_format=torch.channels_last)
     torch.testing.assert_close(LayerNormGroups(norm)(x), norm(x), rtol=0, atol=1e-5)
+
+
+def test_a_pointwise_convolution_by_a_matrix_product_is_the_same() -> None:
+    convolution = nn.Conv2d(6, 10, 1, bias=False)
+    x = torch.randn(2, 6, 5, 7).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(PlanarPointwise(convolution)(x), convolution(x), rtol=0, atol=1e-6)
+
+
+def test_only_pointwise_convolutions_beside_a_group_norm_are_replaced() -> None:
+    kept = [
+        nn.Conv2d(4, 4, 3, padding=1, bias=False),
+        nn.Conv2d(4, 4, 1),
+        nn.Conv2d(4, 4, 1, stride=2, bias=False),
+        nn.Conv2d(4, 4, 1, groups=2, bias=False),
+        nn.Sequential(nn.Conv2d(4, 4, 1, bias=False), nn.BatchNorm2d(4)),
+    ]
+    block = nn.Sequential(nn.Conv2d(4, 4, 1, bias=False), nn.GroupNorm(2, 4), *kept)
+    x = torch.randn(1, 4, 8, 8)
+    expected = block.eval()(x)
+    traced = trace(block, (x,))
+    assert [isinstance(child, PlanarPointwise) for child in block] == [True, *[False] * 6]
+    torch.testing.assert_close(traced(x), expected, rtol=0, atol=1e-5)
 
 
 def test_loading_says_nothing(policy: Policy, capfd: pytest.CaptureFixture[str]) -> None:
