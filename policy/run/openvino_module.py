@@ -100,8 +100,8 @@ class PlanarPointwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x, (B, C, H, W), to (B, C', H, W)."""
-        mixed = self.convolution.weight.flatten(1) @ x.flatten(2)
-        return mixed.unflatten(2, x.shape[2:])
+        mixed = self.convolution.weight.flatten(1) @ x.flatten(2)  # (B, C', H * W)
+        return mixed.reshape(x.shape[0], -1, *x.shape[2:])
 
 
 def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModule:

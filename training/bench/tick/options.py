@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from ttm.policy.checks import options, require_at_least
-from ttm.policy.network.config import PresetName
 
+Timed = Literal["tiny", "base", "paper", "shipped"]
+"""A preset, with random weights, or the policy that ships with the project."""
 Part = Literal["unit", "flat", "whole", "cores"]
 
 
@@ -28,8 +29,8 @@ class TickOptions:
     """Ticks of the Transformer without a window. Its cache grows by 0.5 MB a tick, and its time with it."""
     period_ticks: int = 1024
     """Ticks of the episode in which tlb and hourglass are timed by themselves."""
-    presets: tuple[PresetName, ...] = ("tiny", "base", "paper")
-    """Presets of which a whole tick is timed."""
+    presets: tuple[Timed, ...] = ("tiny", "base", "paper", "shipped")
+    """Presets of which a whole tick is timed, and the policy that ships."""
     whole_ticks: int = 300
     """Whole ticks with each precision of OpenVINO."""
     torch_ticks: int = 50

@@ -1,4 +1,4 @@
-"""The time of a whole tick, from images to the action, for every preset."""
+"""The time of a whole tick, from images to the action, for every preset and for the shipped policy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.network.config import PresetName
-from ttm.policy.network.presets import PRESETS
+from ttm.policy.network.policy import Policy
+from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.policy.run.engine_options import EngineName, Precision
 from ttm.policy.run.openvino_module import supported_precisions
 from ttm.policy.run.runner import PolicyRunner
+from ttm.sim.shipped import default_checkpoint
+from ttm.training.bench.tick.options import Timed
 from ttm.training.bench.tick.preset_policy import (
-    CAMERAS,
     begin_episode,
     preset_policy,
     random_observation,
@@ -23,16 +24,16 @@ from ttm.training.bench.tick.preset_policy import (
 )
 from ttm.training.bench.timing import median_ms, repeated
 
-BAR_MS = {"tiny": 10.0, "base": 40.0, "paper": 100.0}
-"""Preset -> the project's bar for the median tick on two CPU cores."""
+BAR_MS: dict[Timed, float] = {"tiny": 10.0, "base": 40.0, "paper": 100.0, "shipped": 10.0}
+"""What is timed -> the project's bar for the median tick on two CPU cores."""
 COMPARED_TICKS = 20
 
 
 @dataclass(frozen=True)
 class WholeRow:
-    """A tick of one preset through `PolicyRunner.step`."""
+    """A tick of one policy through `PolicyRunner.step`."""
 
-    preset: PresetName
+    preset: Timed
     image_size: int
     cameras: int
     engine: str
@@ -44,16 +45,16 @@ class WholeRow:
     """The largest difference of an action from PyTorch's over 20 ticks; commands lie in [-1, 1]."""
 
 
-def measure_presets(presets: Iterable[PresetName], ticks: int, torch_ticks: int) -> list[WholeRow]:
+def measure_presets(presets: Iterable[Timed], ticks: int, torch_ticks: int) -> list[WholeRow]:
     """Measure each preset: `torch_ticks` ticks with PyTorch, then `ticks` with each precision of OpenVINO."""
     return [row for preset in presets for row in measure_whole(preset, ticks, torch_ticks)]
 
 
-def measure_whole(preset: PresetName, ticks: int, torch_ticks: int) -> list[WholeRow]:
-    """Measure every engine and precision on one preset with random weights."""
+def measure_whole(preset: Timed, ticks: int, torch_ticks: int) -> list[WholeRow]:
+    """Measure every engine and precision on one preset with random weights, or on the shipped policy."""
     settings: list[tuple[EngineName, Precision, int]] = [("torch", "float32", torch_ticks)]
     settings += [("openvino", precision, ticks) for precision in supported_precisions()]
-    policy = preset_policy(preset)
+    policy = timed_policy(preset)
     rows: list[WholeRow] = []
     expected = None
     for engine, precision, count in settings:
@@ -66,8 +67,8 @@ def measure_whole(preset: PresetName, ticks: int, torch_ticks: int) -> list[Whol
         rows.append(
             WholeRow(
                 preset=preset,
-                image_size=PRESETS[preset].image_size,
-                cameras=CAMERAS[preset],
+                image_size=policy.spec.cameras[0].height,
+                cameras=len(policy.spec.cameras),
                 engine=engine,
                 precision=precision,
                 median_ms=median_ms(times),
@@ -77,6 +78,13 @@ def measure_whole(preset: PresetName, ticks: int, torch_ticks: int) -> list[Whol
             )
         )
     return rows
+
+
+def timed_policy(name: Timed) -> Policy:
+    """Return the policy that is shipped, or one of a preset with random weights."""
+    if name == "shipped":
+        return load_checkpoint(default_checkpoint())[0]
+    return preset_policy(name)
 
 
 def actions_of(runner: PolicyRunner) -> npt.NDArray[np.float32]:
