@@ -57,7 +57,8 @@ class Condition:
     delay_s: float = 0.0
     """The time from an observation until its command is in force; see `DelayedActor`."""
     donor: DonorName = OTHER_STATE
-    """Whose memory the probe "swap" takes. It says nothing of other probes."""
+    """Whose memory the probe "swap" takes, in a result that does not tell it; commands ask for `SAME_STATE`
+    unless told otherwise. It says nothing of other probes."""
 
     @property
     def series(self) -> str:

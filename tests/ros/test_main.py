@@ -45,3 +45,24 @@ def test_ctrl_c_before_a_program_heeds_signals_is_its_end_too(
     monkeypatch.setattr(programs, "import_module", lambda _: SimpleNamespace(main=main))
     assert programs.main(["live_check.check_contract", *words]) == 130
     assert called == [given]
+
+
+def test_a_wrong_name_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert programs.main(["policy_nod"]) == 2
+    assert programs.main(["webs.web_node"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("ttm: error: no program policy_nod; give one of: policy_node, ")
+    assert "no program webs.web_node" in second
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_package_that_a_program_misses_is_not_taken_for_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"no rclpy for {name}", name="rclpy")
+
+    monkeypatch.setattr(programs, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match=r"no rclpy for ttm_policy\.web\.web_node"):
+        programs.main(["web_node"])

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import setuptools
 
+from ttm_policy.__main__ import NODES
 from ttm_policy.contract.contract_file import default_contract
 
 ROOT = Path(__file__).parents[2]
@@ -57,12 +58,13 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_every_node_is_a_program(said: dict[str, Any]) -> None:
-    for line in said["entry_points"]["console_scripts"]:
-        name, _, place = line.partition(" = ")
-        program = pkgutil.resolve_name(place)
-        (module,) = program.args
-        assert module.rpartition(".")[2] == name
-        assert callable(import_module(f"ttm_policy.{module}").main)
+    lines = said["entry_points"]["console_scripts"]
+    programs = dict(line.split(" = ") for line in lines)
+    assert set(programs) == set(NODES)
+    for name, place in programs.items():
+        assert pkgutil.resolve_name(place).args == (name,)
+        assert NODES[name].rpartition(".")[2] == name
+        assert callable(import_module(f"ttm_policy.{NODES[name]}").main)
 
 
 def test_colcon_and_pip_install_the_same_packages(said: dict[str, Any]) -> None:

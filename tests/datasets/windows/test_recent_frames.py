@@ -14,6 +14,7 @@ from ttm.datasets.windows.recent_frames import RecentFrames
 from ttm.datasets.windows.sampler import WindowSampler
 from ttm.datasets.windows.sections import SECTION
 from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.policy.spec import CameraSpec
 
 WINDOW, APART, SIZE = 8, 2, 3
 OPEN_TICKS = APART * SIZE * (SECTION - 1 + WINDOW)
@@ -79,3 +80,17 @@ def test_no_more_is_kept_than_memory_has_room_for(windows, monkeypatch):
     recent = windows.frames.recent(40, processes=3)
     assert (recent.ticks, recent.portion) == (10, 0.25)
     assert windows.frames.recent(10, processes=3).portion == 1
+
+
+def test_the_frames_that_were_used_last_are_kept():
+    """Not those that were read last: a window that is needed again keeps its frames."""
+    camera, asked = CameraSpec("head", 2, 2), []
+
+    def read(first, stop):
+        asked.append((first, stop))
+        return np.full((stop - first, 2, 2, 3), first, np.uint8)
+
+    recent = RecentFrames(4)
+    for first, stop in ((0, 4), (0, 2), (4, 6), (0, 2)):
+        recent.between(camera, first, stop, read)
+    assert asked == [(0, 4), (4, 6)]

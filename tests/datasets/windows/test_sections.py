@@ -69,6 +69,17 @@ def test_sections_begin_at_other_ticks_in_each_pass() -> None:
         assert all(len(set(EPISODES[cut == each])) == 1 for each in range(cut[-1] + 1))
 
 
+def test_sections_come_in_random_order() -> None:
+    """In the order of the files, a lane would have the ticks of an episode one section after another."""
+    batches = np.array(list(islice(sampler(), len(EPISODES) // SIZE)))
+    place = EPISODES * 1000 + FIRST_TICKS
+    lanes = place[batches[::APART]].T  # (B, batches of the first turn)
+    steps = np.diff(lanes, axis=1)
+    jumps = steps[np.abs(steps) >= SECTION]  # from a section to the next in its lane
+    assert (jumps < 0).any()
+    assert (np.abs(jumps) > 1000).any()
+
+
 def test_fewer_windows_than_lanes_fill_their_batches() -> None:
     few = Sections(np.zeros(6, int), np.arange(6), apart=8)
     batches = list(islice(WindowSampler(6, 4, seed=0, sections=few), 2))

@@ -36,7 +36,7 @@ class Nodes:
         keys = sys.stdin.isatty() and not (self.teleop and self.teleop.source == "keyboard")
         if not sys.stdin.isatty() and self.web is None:
             print("no terminal for keys: call ~/start and ~/stop of recorder_node", flush=True)
-        drivers: dict[str, Any] = {"web.web_node": self.web, "teleop_node": self.teleop}
+        drivers: dict[str, Any] = {"web_node": self.web, "teleop_node": self.teleop}
         drivers["policy_node"] = self.policy
         found = {name: asdict(given) for name, given in drivers.items() if given is not None}
         return {**found, "recorder_node": asdict(replace(self.recorder, keys=keys))}

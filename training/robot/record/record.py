@@ -67,7 +67,7 @@ def record_simulation(nodes: Nodes, task: str) -> int:
         values["use_sim_time"] = True
         if "max_age_s" in values:
             values["max_age_s"] = max(values["max_age_s"], PATIENT_MAX_AGE_S)
-        if name == "web.web_node" or (name == "recorder_node" and nodes.beside_policy):
+        if name == "web_node" or (name == "recorder_node" and nodes.beside_policy):
             values["simulator"] = "sim_node"
     return _run({**parameters, "sim_node": asdict(sim)}, simulation_environment())
 

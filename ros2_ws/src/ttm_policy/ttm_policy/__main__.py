@@ -19,11 +19,32 @@ INTERRUPTED = 130
 """The exit code of a process that Ctrl-C has ended."""
 
 
-def run(module: str, *arguments: str) -> int:
-    """Import `ttm_policy.<module>`, call its `main` with the arguments, and return the exit code."""
+NODES = {
+    "policy_node": "policy_node",
+    "recorder_node": "recorder_node",
+    "sim_node": "sim_node",
+    "teleop_node": "teleop_node",
+    "web_node": "web.web_node",
+}
+"""Name of a node -> its module in this package."""
+
+
+def run(name: str, *arguments: str) -> int:
+    """Import a node or a module of this package, call its `main`, and return the exit code.
+
+    2, after a line that says so, if there is no such program.
+    """
+    module = f"ttm_policy.{NODES.get(name, name)}"
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    program = import_module(f"ttm_policy.{module}")
-    signal.signal(signal.SIGINT, before)
+    try:
+        program = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and misses a package of others
+        print(f"ttm: error: no program {name}; give one of: {', '.join(NODES)}", file=sys.stderr)
+        return 2
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         return int(program.main(*arguments))
     except KeyboardInterrupt:  # before the program heeds signals itself
@@ -34,7 +55,7 @@ policy_node = partial(run, "policy_node")
 recorder_node = partial(run, "recorder_node")
 sim_node = partial(run, "sim_node")
 teleop_node = partial(run, "teleop_node")
-web_node = partial(run, "web.web_node")
+web_node = partial(run, "web_node")
 
 
 def main(words: Sequence[str]) -> int:

@@ -26,6 +26,13 @@ def test_several_gaps_give_a_curve_for_each_series() -> None:
     assert draw_rates({"right choice": points, "success": points[:3]}) == svg
 
 
+def test_all_panels_show_the_same_gaps() -> None:
+    """A probe that was evaluated at one of the gaps stands below the same place as in the others."""
+    everywhere = [Point("live", gap, Rate(3, 4)) for gap in (3, 14, 47)]
+    shown = texts(draw_rates({"live": everywhere, "erase": [Point("live", 14, Rate(1, 4))]}))
+    assert [shown.count(gap) for gap in ("3", "14", "47")] == [2, 2, 2]
+
+
 @pytest.mark.parametrize("gap", [None, 5])
 def test_without_several_gaps_the_series_stand_below_each_other(gap: int | None) -> None:
     points = [Point(name, gap, Rate(count, 4)) for name, count in (("live", 4), ("erase", 0))]

@@ -85,7 +85,7 @@ def test_a_policy_of_the_simulator_is_taken_over_from_by_page_and_device() -> No
         sim=True, checkpoint=Path("shipped"), teleop="gamepad", max_forward_m_s=0.2
     )
     nodes = with_policy(command._nodes(), "shipped").parameters()
-    assert nodes["web.web_node"]["policy"] == nodes["teleop_node"]["policy"] == "policy_node"
+    assert nodes["web_node"]["policy"] == nodes["teleop_node"]["policy"] == "policy_node"
     assert nodes["policy_node"]["checkpoint"] == nodes["recorder_node"]["spec"]
     assert nodes["policy_node"]["max_forward_m_s"] == 0.2
     assert nodes["recorder_node"]["countdown_s"] == 0

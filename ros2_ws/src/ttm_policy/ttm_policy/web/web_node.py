@@ -4,7 +4,7 @@ The node sends nothing before a page has the controls, and zero as soon as none 
 contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
 
     ros2 run ttm_policy web_node --ros-args -p contract:=my_robot.yaml -p rate_hz:=10.0
-    python -m ttm_policy web.web_node --ros-args …            (the same without a ROS install)
+    python -m ttm_policy web_node --ros-args …            (the same without a ROS install)
 """
 
 from __future__ import annotations
