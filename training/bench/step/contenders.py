@@ -70,14 +70,15 @@ def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:
-    """Return an LSTM with as many weights as `core`.
+    """Return an LSTM with as many weights and as many output tokens as `core`.
 
     It has as many layers as fit, and if that leaves a gap, a wider summary of its inputs. Raises
     `UserError` if no LSTM has as many weights.
     """
+    outputs = [option for option in core.options if option.startswith("process_size=")]
 
     def lstm(layers: int, *more: str) -> Contender:
-        return contender(LSTM, (f"num_layers={layers}", *more), policy)
+        return contender(LSTM, (*outputs, f"num_layers={layers}", *more), policy)
 
     layers = 1
     while lstm(layers + 1).parameters <= core.parameters * (1 + TOLERANCE):

@@ -232,6 +232,11 @@ def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
     assert abs(lstm.parameters / found.parameters - 1) <= TOLERANCE
 
 
+def test_the_lstm_has_as_many_outputs(policy: Policy) -> None:
+    (found,) = parsed(["ttm process_size=3"], policy)
+    assert "process_size=3" in equal_lstm(found, policy).options
+
+
 def test_weights_that_another_library_put_on_the_cpu_are_counted_as_well(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
