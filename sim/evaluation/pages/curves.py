@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from ttm.sim.evaluation.result import Rate
 STYLE = {"svg.hashsalt": "ttm", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 """The same figures give the same file; text stays text."""
 MARKERS = "osD^vPX*<>"
+IN_A_ROW = 4
+"""The largest number of panels in a row."""
 LONGEST_NAME = 36
 """Names of series are cut to so many characters, of which the last ones tell most of a path."""
 
@@ -33,20 +36,24 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     """Return the SVG of one panel for each measure: name -> its points.
 
     With several gaps, a panel has one curve over the gap for each series. Otherwise it has one line
-    for each series, in which a dot stands for the rate and a bar for its interval.
+    for each series, in which a dot stands for the rate and a bar for its interval. Panels stand in rows
+    of nearly equal length.
     """
     points = [point for each in measures.values() for point in each]
     series = list(dict.fromkeys(point.series for point in points))
     over_gaps = len({point.gap for point in points if point.gap is not None}) > 1
     height = 3.2 if over_gaps else 0.9 + 0.32 * len(series)
     names = 0 if over_gaps else 0.07 * max(len(_shortened(name)) for name in series)  # inches
-    figure = Figure(figsize=(4.2 * len(measures) + names, height), layout="constrained")
-    for number, (name, each) in enumerate(measures.items(), start=1):
-        axes = figure.add_subplot(1, len(measures), number)
+    rows = max(1, math.ceil(len(measures) / IN_A_ROW))
+    columns = math.ceil(len(measures) / rows)
+    size = (4.2 * columns + names, height * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    for number, (name, each) in enumerate(measures.items()):
+        axes = figure.add_subplot(rows, columns, number + 1)
         axes.set_title(name, fontsize=10, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         (_draw_over_gaps if over_gaps else _draw_side_by_side)(axes, each, series)
-        if number > 1 and not over_gaps:
+        if number % columns and not over_gaps:
             axes.tick_params(labelleft=False)
     if over_gaps:
         _share_gaps(figure.axes, points)

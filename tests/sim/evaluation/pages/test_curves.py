@@ -33,6 +33,20 @@ def test_all_panels_show_the_same_gaps() -> None:
     assert [shown.count(gap) for gap in ("3", "14", "47")] == [2, 2, 2]
 
 
+def test_many_panels_stand_in_rows() -> None:
+    """Eight panels in one row are too small to read on a page."""
+    points = [Point("live", gap, Rate(3, 4)) for gap in (5, 15)]
+
+    def size(panels: int) -> tuple[float, float]:
+        svg = draw_rates({f"task {number}": points for number in range(panels)})
+        width, height = re.findall(r'(?:width|height)="([\d.]+)pt"', svg[: svg.index(">")])
+        return float(width), float(height)
+
+    assert size(5)[0] == size(3)[0]
+    assert size(5)[1] > 1.8 * size(3)[1]
+    assert size(8)[0] == size(4)[0]
+
+
 @pytest.mark.parametrize("gap", [None, 5])
 def test_without_several_gaps_the_series_stand_below_each_other(gap: int | None) -> None:
     points = [Point(name, gap, Rate(count, 4)) for name, count in (("live", 4), ("erase", 0))]

@@ -158,6 +158,13 @@ def test_figures_can_be_read_again(tmp_path: Path) -> None:
     assert draw_choices(Report(read_figures(path))) == draw_choices(Report(FIGURES))
 
 
+def test_each_task_has_a_panel() -> None:
+    """What is known of some tasks alone is not mixed with what is known of all."""
+    svg = draw_choices(Report(FIGURES))
+    titles = re.findall(r"<text[^>]*>((?:count|shell|right choice|donor)[^<]*)</text>", svg)
+    assert titles == ["count", "shell", "donor's choice, memory swapped"]
+
+
 def test_table_and_plot_are_drawn_again_without_the_folder(
     finished: SuiteOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
