@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 from ttm.training.study.suite.figures import merged_figures, read_figures
 from ttm.training.study.suite.plot import draw_choices
@@ -30,6 +31,14 @@ def by_task(found: Report) -> Iterator[str]:
     yield row(["---"] * (2 + len(cores)))
     for task, gap in product(found.tasks, found.gaps):
         yield row([f"`{task}`", str(gap), *(rate_of(found, core, gap, task) for core in cores)])
+    for gap in found.gaps:
+        yield row(["mean of the tasks", str(gap), *(mean_of(found, core, gap) for core in cores)])
+
+
+def mean_of(found: Report, core: str, gap: int) -> str:
+    """Return the mean of the rates, or nothing for a core that was not trained on every task."""
+    each = [found.select(core, gap, task=task) for task in found.tasks]
+    return f"{100 * fmean(right_choices(of).rate for of in each):.0f} %" if all(each) else ""
 
 
 def rate_of(found: Report, core: str, gap: int, task: str) -> str:
