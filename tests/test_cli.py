@@ -219,6 +219,7 @@ def test_help(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> N
     assert stop.value.code in (0, None)
     printed = capsys.readouterr().out
     assert f"usage: {' '.join(('ttm', *command))}" in printed
+    assert "noqa" not in printed, "a comment of the source stands where a description belongs"
     for name, entry in cli.COMMANDS.items():
         if command == (name,) and isinstance(entry, cli.Group):
             assert all(of_group in printed for of_group in entry.commands)

@@ -20,7 +20,7 @@ from ttm.policy.network.normalizer import Normalizer
 from ttm.policy.network.presets import PolicyConfig
 from ttm.policy.network.relative.relative_actions import RelativeActions
 from ttm.policy.network.sight import SOURCES as SIGHT_SOURCES
-from ttm.policy.network.sight import SightMemory, build_sight, without_sight
+from ttm.policy.network.sight import build_sight, cell_colours, without_sight
 from ttm.policy.network.vision import shared_vision
 from ttm.policy.network.vision_tokens import build_camera_tokens
 from ttm.policy.spec import PolicySpec
@@ -264,7 +264,8 @@ class Policy(nn.Module):
         frames = inputs.images[self.spec.cameras[0].name]  # (B, T, 3, H, W)
         index = torch.arange(frames.shape[0] * frames.shape[1], device=frames.device)
         return FeatureMaps(
-            SightMemory.colours(frames.flatten(0, 1)), index.view(frames.shape[0], frames.shape[1])
+            cell_colours(frames.flatten(0, 1), self.sight.cells),
+            index.view(frames.shape[0], frames.shape[1]),
         )
 
     def _with_sight(

@@ -13,6 +13,9 @@ from ttm.policy.cores.ttm.machine import TokenTuringConfig
 from ttm.policy.network.config import ActionHeadConfig, VisionConfig
 from ttm.policy.network.language import EMBEDDING_SIZE, LANGUAGE_MODEL
 
+SIGHT_CELLS = 16
+"""Cells along each side of a frame, unless a sight memory is given another number."""
+
 
 @dataclass(frozen=True)
 class PolicyConfig:
@@ -25,6 +28,8 @@ class PolicyConfig:
     sight_tokens: int = 0
     """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
     tick; 0 for a policy without one."""
+    sight_cells: int = SIGHT_CELLS
+    """Cells along each side of a frame as the `SightMemory` sees it. Its weights do not depend on it."""
     chunk: int = 1
     """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
     (Zhao et al. 2023)."""
@@ -51,8 +56,10 @@ class PolicyConfig:
         """Return plain data for JSON."""
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
-        later = ("relative", "absolute", "longest_delay_s")
-        return {name: value for name, value in data.items() if value or name not in later}
+        later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
+        return {
+            name: value for name, value in data.items() if name not in later or value != later[name]
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:

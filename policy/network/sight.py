@@ -1,8 +1,8 @@
 """A memory of what a camera has seen, and where it is seen now. Ours, not of the papers.
 
-A frame is divided into P cells. The mean colour of each is embedded, e_p = E(c_p), and beside it stands
-its position, x_p = [e_p ‖ pos_p]. J selectors give each cell a logit, l_jp = f_j(x_p). From these come
-three tokens for each selector:
+A frame is divided into P cells, 16 x 16 by default. The mean colour of each is embedded, e_p = E(c_p),
+and beside it stands its position, x_p = [e_p ‖ pos_p]. J selectors give each cell a logit,
+l_jp = f_j(x_p). From these come three tokens for each selector:
 
     now_j   = sum over p of softmax_p(l_jp) x_p                      TokenLearner (Ryoo et al. 2021)
     seen_j  = sum over all ticks so far and p of softmax(l_jp) x_p   the same over space and time
@@ -29,14 +29,12 @@ from ttm.policy.layers.attention import shared_attention
 from ttm.policy.layers.linear import Linear, has_onednn
 from ttm.policy.layers.mlp import Mlp
 from ttm.policy.network.fused.cell_layers import CellLayers, SeenCells, seen_cells
-from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.network.presets import SIGHT_CELLS, PolicyConfig
 from ttm.policy.network.vision_tokens import position_waves
 from ttm.policy.spec import PolicySpec
 
 MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 """The names of the two tensors of the memory, (B, J, C) and (B, J)."""
-CELLS = 16
-"""Cells along each side of a frame."""
 SOURCES = ("sight: now", "sight: seen", "sight: found")
 """The names of the three groups of J tokens, as sources of the core's inputs."""
 EMBEDDING, POSITION, HIDDEN = 16, 32, 32
@@ -56,14 +54,15 @@ class SightMemory(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, width: int, num_selectors: int) -> None:
-        """width: D of the tokens. num_selectors: J."""
+    def __init__(self, width: int, num_selectors: int, cells: int = SIGHT_CELLS) -> None:
+        """width: D of the tokens. num_selectors: J. cells: along each side of a frame, so that P = cells²."""
         super().__init__()
+        self.cells = cells
         self.num_selectors = num_selectors
         self.colour = Linear(3, EMBEDDING, bias=False)
         nn.init.orthogonal_(self.colour.weight)
         self.shade = Mlp(3, HIDDEN, EMBEDDING)
-        positions = position_waves((CELLS, CELLS), POSITION)
+        positions = position_waves((cells, cells), POSITION)
         self.register_buffer("positions", positions, persistent=False)
         self.of_embedding = Linear(EMBEDDING, HIDDEN)
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
@@ -87,21 +86,12 @@ class SightMemory(nn.Module):
             LOG_WEIGHT: like.new_full(size, NOTHING),
         }
 
-    @staticmethod
-    def colours(images: Tensor) -> Tensor:
-        """Return the mean colours of the cells, (U, 3, CELLS, CELLS), of frames (U, 3, H, W).
-
-        images: uint8, or float in [0, 1].
-        """
-        frames = images.float() / 255 if images.dtype == torch.uint8 else images
-        return F.adaptive_avg_pool2d(frames, CELLS)
-
     def forward(
         self, colours: Tensor, index: Tensor, state: CoreState, episode_start: Tensor | None
     ) -> tuple[Tensor, CoreState]:
         """Return the tokens, (B, T, 3 J, D), and the new memory.
 
-        colours: (U, 3, CELLS, CELLS), see `colours`. index: (B, T), which of them each tick sees.
+        colours: (U, 3, cells, cells), see `cell_colours`. index: (B, T), which of them each tick sees.
         episode_start: (B, T) bool, True where the memory is emptied before the tick.
         """
         flat = (colours.float().flatten(2).transpose(1, 2) - 0.5) * COLOUR_GAIN  # (U, P, 3)
@@ -112,7 +102,7 @@ class SightMemory(nn.Module):
         )
         seen, amount, state = _accumulated(now, log_weight, state, episode_start)
         found = self._found(seen.flatten(0, 1), cells, ticks).view_as(seen)
-        seen = torch.cat([seen, amount.unsqueeze(-1) - math.log(CELLS**2)], dim=-1)
+        seen = torch.cat([seen, amount.unsqueeze(-1) - math.log(self.cells**2)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
 
@@ -173,6 +163,15 @@ class SightMemory(nn.Module):
         return self._sums(logits.softmax(dim=-1), here)
 
 
+def cell_colours(images: Tensor, cells: int) -> Tensor:
+    """Return the mean colours of the cells, (U, 3, cells, cells), of frames (U, 3, H, W).
+
+    images: uint8, or float in [0, 1].
+    """
+    frames = images.float() / 255 if images.dtype == torch.uint8 else images
+    return F.adaptive_avg_pool2d(frames, cells)
+
+
 def build_sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
     """Return the sight memory of the first camera, if the policy is to have one.
 
@@ -184,7 +183,7 @@ def build_sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
         raise UserError(
             "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
         )
-    return SightMemory(config.width, config.sight_tokens)
+    return SightMemory(config.width, config.sight_tokens, config.sight_cells)
 
 
 def without_sight(state: CoreState) -> CoreState:

@@ -151,6 +151,7 @@ def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
         options.core,
         options.core_options,
         options.sight_tokens,
+        options.sight_cells,
         options.chunk,
         options.delay,
     )
@@ -173,6 +174,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             options.core_options,
             options.head_options,
             options.sight_tokens,
+            options.sight_cells,
             options.chunk,
             options.vision_weights,
             options.vision_model,
@@ -220,9 +222,9 @@ def _feature_cache(
     if not options.vision.freeze_vision:
         return None
     freeze_vision(policy)
-    if known is not None:
-        return known
-    return FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
+    if known is None:
+        known = FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
+    return known.for_sight(policy.sight)
 
 
 def _trainer(

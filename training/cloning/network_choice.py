@@ -35,6 +35,7 @@ def chosen_network(
     core_options: Sequence[str],
     head_options: Sequence[str] = (),
     sight_tokens: int | None = None,
+    sight_cells: int | None = None,
     chunk: int | None = None,
     vision_weights: str = NO_WEIGHTS,
     vision_model: VisionModel | None = None,
@@ -45,17 +46,20 @@ def chosen_network(
     """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
     config = PRESETS[preset]
     sized = sized_like(TTM if core == AUTO else core, config.core)
-    return replace(
+    network = replace(
         config,
         core=with_options(sized, core_options),
         head=with_head_options(config.head, head_options),
         sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
+        sight_cells=config.sight_cells if sight_cells is None else sight_cells,
         chunk=config.chunk if chunk is None else chunk,
         relative=tuple(relative),
         absolute=tuple(absolute),
         longest_delay_s=config.longest_delay_s if delay_s is None else delay_s,
         vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
     )
+    _require_sight(network, sight_cells)
+    return network
 
 
 def with_vision_model(config: VisionConfig, model: VisionModel | None) -> VisionConfig:
@@ -96,6 +100,7 @@ def with_chosen_parts(
     core: str,
     options: Sequence[str],
     sight_tokens: int | None = None,
+    sight_cells: int | None = None,
     chunk: int | None = None,
     delay_s: float | None = None,
 ) -> Policy:
@@ -103,9 +108,10 @@ def with_chosen_parts(
 
     A new core has the old one's sizes, changed by `options`. All other weights are kept, except
     the action head's if the new core has another number of outputs. With another number of
-    `sight_tokens` the core is new, too, and so is the sight memory. With another `chunk` the action
-    head is new. A policy that is told of delays, or of longer ones than before, begins with the actions
-    that it had. None keeps what there is.
+    `sight_tokens` the core is new, too, and so is the sight memory; with another number of
+    `sight_cells` nothing is new. With another `chunk` the action head is new. A policy that is told
+    of delays, or of longer ones than before, begins with the actions that it had. None keeps what
+    there is.
     """
     config = (
         policy.config.core
@@ -113,21 +119,24 @@ def with_chosen_parts(
         else sized_like(core, policy.config.core)
     )
     config = with_options(config, options)
-    network = _network(policy.config, config, sight_tokens, chunk, delay_s)
+    network = _network(policy.config, config, sight_tokens, sight_cells, chunk, delay_s)
     return policy if network == policy.config else _with_new_parts(policy, network)
 
 
 def with_vision_kept(
-    policy: Policy, core: CoreConfig | None = None, sight_tokens: int | None = None
+    policy: Policy,
+    core: CoreConfig | None = None,
+    sight_tokens: int | None = None,
+    sight_cells: int | None = None,
 ) -> Policy:
     """Return a copy of `policy` with random weights in the temporal core and the action head.
 
     The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
 
-    core: the configuration of its core; None for that of `policy`. sight_tokens: as in
-    `with_chosen_parts`.
+    core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
+    as in `with_chosen_parts`.
     """
-    network = _network(policy.config, core or policy.config.core, sight_tokens)
+    network = _network(policy.config, core or policy.config.core, sight_tokens, sight_cells)
     return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD))
 
 
@@ -195,17 +204,30 @@ def _network(
     config: PolicyConfig,
     core: CoreConfig,
     sight_tokens: int | None,
+    sight_cells: int | None = None,
     chunk: int | None = None,
     delay_s: float | None = None,
 ) -> PolicyConfig:
     """Return `config` with another core, and with other values of what is not None."""
     given: dict[str, Any] = {
         "sight_tokens": sight_tokens,
+        "sight_cells": sight_cells,
         "chunk": chunk,
         "longest_delay_s": delay_s,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    return replace(config, core=core, **changes)
+    network = replace(config, core=core, **changes)
+    _require_sight(network, sight_cells)
+    return network
+
+
+def _require_sight(network: PolicyConfig, sight_cells: int | None) -> None:
+    """Raise `UserError` if cells were asked for, and nothing sees them."""
+    if sight_cells is not None and not network.sight_tokens:
+        raise UserError(
+            f"--sight-cells is {sight_cells}, but the policy has no sight memory; give it one by "
+            "--sight-tokens 6, or leave --sight-cells out"
+        )
 
 
 def _with_new_parts(

@@ -100,6 +100,9 @@ class TrainOptions:
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
+    sight_cells: int | None = None
+    """Cells along each side of a frame as the sight memory sees it. Fewer are faster, more tell smaller
+    things apart. Default: the checkpoint's with --init, otherwise 16."""
     chunk: int | None = None
     """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
     are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
@@ -219,6 +222,7 @@ class TrainOptions:
         require_above_0(given("--devices", "--nodes", "--accumulate"))
         if not isinstance(self.shuffle, str):
             require_above_0(given("--shuffle"))
+        require_above_0(given("--sight-cells"))
         above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
         require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
         require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from xml.sax.saxutils import escape
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
 
     With several gaps, a panel has one curve over the gap for each series. Otherwise it has one line
     for each series, in which a dot stands for the rate and a bar for its interval. Panels stand in rows
-    of nearly equal length.
+    of nearly equal length. The element `desc` says all rates in words, for those who cannot see the chart.
     """
     points = [point for each in measures.values() for point in each]
     series = list(dict.fromkeys(point.series for point in points))
@@ -59,7 +60,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
         _share_gaps(figure.axes, points)
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-    return _to_svg(figure)
+    return _to_svg(figure, _in_words(measures))
 
 
 def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
@@ -130,9 +131,22 @@ def _bars(points: Sequence[Point]) -> list[list[float]]:
     return [below, above]
 
 
-def _to_svg(figure: Figure) -> str:
+def _in_words(measures: Mapping[str, Sequence[Point]]) -> str:
+    return "\n".join(
+        _sentence(name, point) for name, points in measures.items() for point in points
+    )
+
+
+def _sentence(measure: str, point: Point) -> str:
+    at = "" if point.gap is None else f" at gap {point.gap}"
+    return f"{measure}, {point.series}{at}: {100 * point.rate.rate:.0f} % of {point.rate.episodes}"
+
+
+def _to_svg(figure: Figure, in_words: str) -> str:
     file = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
-    return text[text.index("<svg") :]  # a page takes no XML declaration within
+    text = text[text.index("<svg") :]  # a page takes no XML declaration within
+    begin = text.index(">") + 1
+    return f"{text[:begin]}\n <desc>{escape(in_words)}</desc>{text[begin:]}"

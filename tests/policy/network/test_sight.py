@@ -16,14 +16,14 @@ from ttm.policy.layers.linear import has_onednn
 from ttm.policy.network.fused import cell_layers
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.network.presets import SIGHT_CELLS, PolicyConfig
 from ttm.policy.network.sight import (
-    CELLS,
     EMBEDDING,
     LOG_WEIGHT,
     MEAN,
     SOURCES,
     SightMemory,
+    cell_colours,
 )
 from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.run.runner import PolicyRunner
@@ -38,12 +38,12 @@ def sight() -> SightMemory:
 
 
 def scenes(count: int) -> Tensor:
-    return torch.rand(count, 3, CELLS, CELLS)
+    return torch.rand(count, 3, SIGHT_CELLS, SIGHT_CELLS)
 
 
 def frame(*patches: tuple[tuple[float, float, float], int, int]) -> Tensor:
-    """Return a grey frame, (3, CELLS, CELLS), with patches of 2 x 2 cells: colour, row, column."""
-    made = torch.full((3, CELLS, CELLS), 0.4)
+    """Return a grey frame, with patches of 2 x 2 cells: colour, row, column."""
+    made = torch.full((3, SIGHT_CELLS, SIGHT_CELLS), 0.4)
     for colour, row, column in patches:
         made[:, row : row + 2, column : column + 2] = torch.tensor(colour)[:, None, None]
     return made
@@ -87,7 +87,7 @@ def test_what_was_seen_is_the_mean_over_all_cells_of_all_ticks(sight: SightMemor
         mean = (sight.colour(flat) + sight.shade(flat)).mean(dim=(0, 1))
     torch.testing.assert_close(state[MEAN][0, 0, :EMBEDDING], mean)
     torch.testing.assert_close(
-        state[LOG_WEIGHT][0], torch.full((SELECTORS,), 50.0 * CELLS**2).log()
+        state[LOG_WEIGHT][0], torch.full((SELECTORS,), 50.0 * SIGHT_CELLS**2).log()
     )
 
 
@@ -108,7 +108,7 @@ def test_a_remembered_colour_is_found_before_anything_is_learned() -> None:
                 cells = (scene.flatten(2).transpose(1, 2) - 0.5) * 4
                 where = sight._found(seen, sight._cells(cells), torch.tensor([0]))[0, 0, EMBEDDING:]
                 nearest = int((sight.positions - where).square().sum(dim=1).argmin())
-            at = divmod(nearest, CELLS)
+            at = divmod(nearest, SIGHT_CELLS)
             found += abs(at[0] - row) <= 1 and abs(at[1] - column) <= 1
     assert found >= 24  # of 30
 
@@ -172,12 +172,37 @@ def test_its_colours_can_be_given_as_well_as_its_frames(
 ) -> None:
     inputs = make_inputs(2, 3)
     frames = inputs.images[sighted.spec.cameras[0].name].flatten(0, 1)
-    colours = FeatureMaps(SightMemory.colours(frames), torch.arange(6).view(2, 3))
+    colours = FeatureMaps(cell_colours(frames, SIGHT_CELLS), torch.arange(6).view(2, 3))
     with torch.no_grad():
         expected, _ = sighted(inputs)
         torch.testing.assert_close(sighted(replace(inputs, colours=colours))[0], expected)
         other = replace(colours, index=colours.index.flip(1))
         assert not torch.allclose(sighted(replace(inputs, colours=other))[0], expected)
+
+
+def test_the_number_of_cells_can_be_chosen(
+    spec: PolicySpec,
+    config: PolicyConfig,
+    tmp_path: Path,
+    make_inputs: Callable[[int, int], PolicyInputs],
+) -> None:
+    """It is kept by the checkpoint, and the same weights serve any number."""
+    policies = [
+        Policy(spec, replace(config, sight_tokens=2, sight_cells=cells)).eval()
+        for cells in (SIGHT_CELLS, 5)
+    ]
+    policies[1].load_state_dict(policies[0].state_dict())
+    save_checkpoint(tmp_path / "five.safetensors", policies[1], {})
+    read = load_checkpoint(tmp_path / "five.safetensors")[0]
+    assert read.config.sight_cells == 5
+    inputs = make_inputs(2, 3)
+    with torch.no_grad():
+        sixteen, five, again = (policy(inputs)[0] for policy in (*policies, read))
+    assert torch.equal(five, again)
+    assert not torch.allclose(five, sixteen)
+    told = [policy.config.to_dict() for policy in policies]
+    assert "sight_cells" not in told[0], "versions without this option read such a checkpoint"
+    assert told[1]["sight_cells"] == 5
 
 
 def test_every_parameter_of_it_learns(

@@ -132,6 +132,22 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     assert with_chosen_parts(policy, "auto", ("num_layers=2",)).config.core != config.core
 
 
+def test_another_number_of_cells_keeps_all_weights(spec: PolicySpec) -> None:
+    policy = Policy(spec, chosen_network("tiny", "none", (), sight_tokens=2, sight_cells=8))
+    made = with_chosen_parts(policy, "auto", (), sight_cells=6)
+    assert made.config == replace(policy.config, sight_cells=6)
+    kept = made.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in policy.state_dict().items())
+
+
+def test_cells_without_a_sight_memory_are_an_error(spec: PolicySpec) -> None:
+    policy = Policy(spec, chosen_network("tiny", "none", ()))
+    with pytest.raises(UserError, match="no sight memory"):
+        with_chosen_parts(policy, "auto", (), sight_cells=6)
+    with pytest.raises(UserError, match="--sight-tokens 6"):
+        chosen_network("tiny", "ttm", (), sight_cells=6)
+
+
 def test_with_vision_kept_core_and_head_are_new(spec: PolicySpec) -> None:
     torch.manual_seed(1)
     policy = Policy(spec, PRESETS["tiny"])

@@ -34,9 +34,7 @@ def run_bench(options: StepOptions) -> None:
         lstm_of[replace(first, trains_vision=True)] = lstm
     with _data(options, policy) as data:
         cores = dict.fromkeys([*lstm_of, *lstm_of.values()])
-        features = FeatureCache(
-            policy, policy.spec.cameras, any(core.sight_tokens for core in cores)
-        )
+        features = FeatureCache(policy, policy.spec.cameras)
         trainers = {core: trainer_of(core, options, data, features) for core in cores}
         letters = dict(zip((core.label for core in cores), ascii_uppercase, strict=False))
         report.text(_introduction(next(iter(trainers.values())), options, letters))

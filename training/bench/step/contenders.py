@@ -10,7 +10,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.sight import SightMemory
 from ttm.training.bench.torch_counter import counted_step
-from ttm.training.common.sight_option import SIGHT, split_sight
+from ttm.training.common.sight_option import NO_SIGHT, SightSize, split_sight
 
 LSTM = "lstm"
 TOLERANCE = 0.02
@@ -27,16 +27,14 @@ class Contender:
     """Number of weights of the core and the sight memory."""
     multiply_adds: int
     """Multiply-adds of the matrix products of one tick of the core, forward."""
-    sight_tokens: int = 0
-    """J of its sight memory; 0 for none."""
+    sight: SightSize = NO_SIGHT
     trains_vision: bool = False
     """Whether the step trains vision too, from frames instead of features."""
 
     @property
     def label(self) -> str:
         """Name and options, as the user gives them."""
-        sight = (f"{SIGHT}={self.sight_tokens}",) if self.sight_tokens else ()
-        core = " ".join((self.name, *self.options, *sight))
+        core = " ".join((self.name, *self.options, *self.sight.options))
         return f"{core} (vision trained, no recall loss)" if self.trains_vision else core
 
 
@@ -55,18 +53,18 @@ def parsed(cores: Sequence[str], policy: Policy) -> list[Contender]:
 def contender(name: str, options: tuple[str, ...], policy: Policy) -> Contender:
     """Return a core with its size in `policy`, counted without making its weights.
 
-    options: of the core, each FIELD=VALUE, and perhaps the selectors of a sight memory.
+    options: of the core, each FIELD=VALUE, and perhaps the size of a sight memory.
     """
     config = policy.config
-    of_core, selectors = split_sight(options)
+    of_core, size = split_sight(options)
     core = with_options(sized_like(name, config.core), of_core)
     tokens, weights = policy.num_encoded, 0
-    if selectors:
-        sight = SightMemory(config.width, selectors)
+    if size.tokens:
+        sight = SightMemory(config.width, size.tokens)
         tokens += sight.num_tokens
         weights = sum(parameter.numel() for parameter in sight.parameters())
     counted = counted_step(core, config.width, tokens)
-    return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, selectors)
+    return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, size)
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:

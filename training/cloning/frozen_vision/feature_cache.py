@@ -10,7 +10,9 @@ condition, the code of the instruction, is frozen with it, because the features 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,7 +27,7 @@ from ttm.datasets.windows.resizing import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.network.policy import Policy
-from ttm.policy.network.sight import SightMemory
+from ttm.policy.network.sight import SightMemory, cell_colours
 from ttm.policy.spec import CameraSpec
 from ttm.training.cloning.augmentation import augment
 from ttm.training.cloning.frozen_vision.map_store import MapStore
@@ -90,24 +92,23 @@ class EpisodeFeatures:
 class FeatureCache:
     """Computes the features of data sets and shares those of equal frames among them."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        cameras: tuple[CameraSpec, ...],
-        sight: bool | None = None,
-        copies: int = 1,
-    ) -> None:
+    def __init__(self, policy: Policy, cameras: tuple[CameraSpec, ...], copies: int = 1) -> None:
         """cameras: with the sizes of the frames that the network gets.
 
-        sight: whether to keep what a sight memory sees; None if `policy` has one. copies: the number
-        of caches that share the memory of the machine.
+        copies: the number of caches that share the memory of the machine.
         """
         self._policy = policy
-        self._has_sight = policy.sight is not None if sight is None else sight
+        self._sight = policy.sight
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
-        self._colours = MapStore()
+        self._colours: dict[int, MapStore] = {}  # cells along a side -> colours of the cells
         self._limit = MEMORY_PORTION * available_memory_bytes() / copies
+
+    def for_sight(self, sight: SightMemory | None) -> FeatureCache:
+        """Return a cache that shares all features with this one, and keeps what `sight` sees."""
+        same = copy(self)
+        same._sight = sight
+        return same
 
     def features(
         self,
@@ -136,12 +137,12 @@ class FeatureCache:
                     )
                 rows = [self._see(camera, frames, condition) for frames in seen]
                 found[camera.name].append(torch.stack(rows))
-                if self._has_sight and camera is self._cameras[0]:
-                    sighted.append(torch.stack([self._sight(frames) for frames in seen]))
+                if self._sight is not None and camera is self._cameras[0]:
+                    sighted.append(torch.stack([self._look(self._sight, each) for each in seen]))
         return EpisodeFeatures(
             self._stores,
             {name: torch.cat(rows, dim=1) for name, rows in found.items()},
-            (self._colours, torch.cat(sighted, dim=1)) if sighted else None,
+            self._kept_colours(sighted),
         )
 
     def summary(self) -> str:
@@ -151,7 +152,7 @@ class FeatureCache:
 
     @property
     def _num_bytes(self) -> int:
-        return sum(store.num_bytes for store in (*self._stores.values(), self._colours))
+        return sum(store.num_bytes for store in (*self._stores.values(), *self._colours.values()))
 
     @torch.no_grad()
     def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
@@ -172,9 +173,16 @@ class FeatureCache:
             )
         return rows
 
-    def _sight(self, frames: Tensor) -> Tensor:
-        """Return the rows of frames (T, 3, H, W) in the store of colours, (T,)."""
-        return self._colours.rows(frames, b"", SightMemory.colours)
+    def _look(self, sight: SightMemory, frames: Tensor) -> Tensor:
+        """Return the rows of frames (T, 3, H, W) in the store of the colours that it sees, (T,)."""
+        store = self._colours.setdefault(sight.cells, MapStore())
+        return store.rows(frames, b"", partial(cell_colours, cells=sight.cells))
+
+    def _kept_colours(self, rows: list[Tensor]) -> tuple[MapStore, Tensor] | None:
+        """Return `EpisodeFeatures.colours` of episodes whose rows are (versions, T)."""
+        if self._sight is None or not rows:
+            return None
+        return self._colours[self._sight.cells], torch.cat(rows, dim=1)
 
 
 def _at(store: MapStore, rows: Tensor) -> FeatureMaps:

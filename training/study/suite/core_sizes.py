@@ -112,9 +112,9 @@ def variant_parameters(variant: Variant, config: CoreConfig, width: int, num_inp
 
 def _sight(variant: Variant, width: int) -> tuple[int, int]:
     """Return the parameters of the sight memory, and the tokens that it adds."""
-    if not variant.sight_tokens:
+    if not variant.sight.tokens:
         return 0, 0
-    sight = SightMemory(width, variant.sight_tokens)
+    sight = SightMemory(width, variant.sight.tokens)
     return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
 
 

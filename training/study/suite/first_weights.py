@@ -14,6 +14,7 @@ from torch import Tensor
 from ttm.policy.cores.temporal_core import CoreConfig
 from ttm.policy.network.policy import Policy
 from ttm.training.cloning.network_choice import with_vision_kept
+from ttm.training.common.sight_option import NO_SIGHT, SightSize
 
 
 def first_policy(
@@ -21,7 +22,7 @@ def first_policy(
     config: CoreConfig,
     sources: Sequence[CoreConfig],
     seed: int,
-    sight_tokens: int = 0,
+    sight: SightSize = NO_SIGHT,
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
@@ -31,8 +32,8 @@ def first_policy(
     seen: gives all but core, action head and sight memory. sources: the same for all policies that
     are compared.
     """
-    policy = _new(seen, config, seed, sight_tokens)
-    mine = _drawn(seen, config, seed, sight_tokens)
+    policy = _new(seen, config, seed, sight)
+    mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
     for source in reversed(sources):
         shared |= {
@@ -44,17 +45,19 @@ def first_policy(
     return policy
 
 
-def _new(seen: Policy, config: CoreConfig, seed: int, sight_tokens: int) -> Policy:
+def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Policy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return with_vision_kept(seen, config, sight_tokens)
+        return with_vision_kept(seen, config, sight.tokens, sight.cells)
 
 
-def _drawn(seen: Policy, config: CoreConfig, seed: int, sight_tokens: int = 0) -> dict[str, Tensor]:
+def _drawn(
+    seen: Policy, config: CoreConfig, seed: int, sight: SightSize = NO_SIGHT
+) -> dict[str, Tensor]:
     """Return the tensors that depend on the seed."""
-    other = _new(seen, config, seed + 1, sight_tokens).state_dict()
+    other = _new(seen, config, seed + 1, sight).state_dict()
     return {
         name: value
-        for name, value in _new(seen, config, seed, sight_tokens).state_dict().items()
+        for name, value in _new(seen, config, seed, sight).state_dict().items()
         if not torch.equal(value, other[name])
     }

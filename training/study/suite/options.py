@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -61,9 +61,9 @@ class SuiteOptions:
     """Versions of the frames, as in ttm train. 1: as recorded."""
     new_statistics: bool = False
     """Normalise by the statistics of the demonstrations instead of the checkpoint's."""
-    loss: OmitArgPrefixes[LossConfig] = LossConfig(recall_weight=2.0)  # noqa: RUF009 (frozen)
-    optimization: OmitArgPrefixes[OptimizationConfig] = OptimizationConfig()  # noqa: RUF009 (frozen)
-    input_dropout: OmitArgPrefixes[InputDropoutConfig] = InputDropoutConfig()  # noqa: RUF009 (frozen)
+    loss: OmitArgPrefixes[LossConfig] = field(default_factory=lambda: LossConfig(recall_weight=2.0))
+    optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
     task: tuple[str, ...] = ("memory",)
     """Memory tasks to evaluate, or groups of them."""
     env: str = KITCHEN

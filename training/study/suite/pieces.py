@@ -20,6 +20,7 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.training.cloning.assembly import train
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
 from ttm.training.common.progress import print_progress
+from ttm.training.common.sight_option import SightSize
 from ttm.training.study.suite.core_sizes import source_cores, suite_cores, variant_parameters
 from ttm.training.study.suite.first_weights import first_policy
 from ttm.training.study.suite.options import SuiteOptions
@@ -48,8 +49,7 @@ class Workshop:
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
         self._conditions = conditions_of(options.gap, probes, options.cue, NOISE)
-        sight = any(variant.sight_tokens for variant in options.variants)
-        self._features = FeatureCache(self._seen, self._seen.spec.cameras, sight)
+        self._features = FeatureCache(self._seen, self._seen.spec.cameras)
 
     def make_all(self) -> int:
         """Make what is missing; return the exit code, which is that of a signal if one came.
@@ -95,18 +95,19 @@ class Workshop:
         """Write first weights and facts; check them if a training has begun from them."""
         config = self._cores[variant.label]
         if folder.can_resume and (facts := folder.facts) is not None:
-            _require_same(folder, facts, config, variant.sight_tokens, self._settings)
+            _require_same(folder, facts, config, variant.sight, self._settings)
             return
-        policy = first_policy(self._seen, config, self._sources, seed, variant.sight_tokens)
+        policy = first_policy(self._seen, config, self._sources, seed, variant.sight)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
         facts = RunFacts(
             variant.label,
             seed,
             core_to_dict(config),
-            variant.sight_tokens,
+            variant.sight.tokens,
             variant_parameters(variant, config, *self._sizes),
             sum(parameter.numel() for parameter in policy.parameters()),
             self._settings,
+            variant.sight.cells,
         )
         folder.write_facts(facts)
 
@@ -162,12 +163,13 @@ def _require_same(
     folder: RunFolder,
     facts: RunFacts,
     config: CoreConfig,
-    sight_tokens: int,
+    sight: SightSize,
     settings: Mapping[str, Any],
 ) -> None:
     """Raise `UserError` if the folder holds something else than what was asked for."""
     advice = "give the same options as before, another --out, or delete that folder"
-    if (core_from_dict(facts.core), facts.sight_tokens) != (config, sight_tokens):
+    held = SightSize(facts.sight_tokens, facts.sight_cells)
+    if (core_from_dict(facts.core), held) != (config, sight):
         raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
     for name, value in settings.items():
         if facts.settings.get(name) != value:

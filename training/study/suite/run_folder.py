@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class RunFacts:
     """Number of parameters of the whole policy."""
     settings: Mapping[str, Any]
     """What all trainings that are compared have in common."""
+    sight_cells: int | None = None
+    """Cells along each side of a frame for the sight memory; None for those of the checkpoint of --init."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ class RunFolder:
     def facts(self) -> RunFacts | None:
         """What the folder is of; None if nothing has begun. Raises `UserError` if it is damaged."""
         path = self.path / FACTS
-        names = [field.name for field in fields(RunFacts)]
         if not path.exists():
             return None
-        values = _read(path, names)
-        return RunFacts(**{name: values[name] for name in names})
+        needed = [field.name for field in fields(RunFacts) if field.default is MISSING]
+        values = _read(path, needed)
+        return RunFacts(
+            **{each.name: values[each.name] for each in fields(RunFacts) if each.name in values}
+        )
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:

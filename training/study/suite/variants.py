@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ttm.policy.checks import require_choice
 from ttm.policy.cores.registry import NAMES, TTM
 from ttm.policy.errors import UserError
-from ttm.training.common.sight_option import SIGHT, split_sight
+from ttm.training.common.sight_option import NO_SIGHT, TOKENS, SightSize, split_sight
 
 OURS = "ours"
 """The name of our Token Turing Machine. `TTM` is the published one."""
@@ -24,7 +24,7 @@ OURS_OPTIONS = (
     "write_outputs=false",
     "num_layers=1",
     "gate_max_ticks=1000",
-    f"{SIGHT}=6",
+    f"{TOKENS}=6",
 )
 """What ours differs in from the published machine."""
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
@@ -38,8 +38,7 @@ class Variant:
     label: str
     core: str
     options: tuple[str, ...]
-    sight_tokens: int = 0
-    """J of its sight memory; 0 for none."""
+    sight: SightSize = NO_SIGHT
 
     @property
     def folder(self) -> str:

@@ -26,6 +26,14 @@ def test_several_gaps_give_a_curve_for_each_series() -> None:
     assert draw_rates({"right choice": points, "success": points[:3]}) == svg
 
 
+def test_the_rates_stand_in_words_as_well() -> None:
+    svg = draw_rates(
+        {"a < b": [Point("live", 5, Rate(3, 4))], "success": [Point("live", None, Rate(1, 8))]}
+    )
+    (words,) = re.findall(r"<desc>(.*?)</desc>", svg, flags=re.DOTALL)
+    assert words.splitlines() == ["a &lt; b, live at gap 5: 75 % of 4", "success, live: 12 % of 8"]
+
+
 def test_all_panels_show_the_same_gaps() -> None:
     """A probe that was evaluated at one of the gaps stands below the same place as in the others."""
     everywhere = [Point("live", gap, Rate(3, 4)) for gap in (3, 14, 47)]

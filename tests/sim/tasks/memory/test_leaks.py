@@ -74,6 +74,41 @@ def test_at_go_no_observation_tells_the_cue(
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
+def test_until_the_robot_has_chosen_no_observation_tells_the_cue(
+    env: KitchenEnv, task: str
+) -> None:
+    """Same state and same actions, other cue: nobody can look whether a choice is right before making it."""
+    first, *others = choices_of(env, task, 4)
+    actions: list[np.ndarray] = []
+    expected = until_choice(env, task, first, actions)
+    assert len(expected) > 3
+    for right in others:
+        seen = until_choice(env, task, right, actions)
+        assert len(seen) == len(expected)
+        assert all(equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+def until_choice(
+    env: KitchenEnv, task: str, right: str, actions: list[np.ndarray]
+) -> list[Observation]:
+    """Repeat `actions`, or if there are none yet let the expert act and append what it does.
+
+    Returns the observations from "go" to the first that knows of a choice, the same in all episodes.
+    """
+    expert_acts, steps, seen = not actions, 0, []
+    _, info = env.reset(seed=4, options={"task": task, "gap": 3, "right_choice": right})
+    expert = env.expert()
+    while info["choice"] is None:
+        if expert_acts:
+            actions.append(expert.action())
+        observation, *_, info = env.step(actions[steps])
+        steps += 1
+        if info["go"]:
+            seen.append(observation)
+    return seen
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
 def test_go_can_be_seen(env: KitchenEnv, task: str) -> None:
     """The gap's last observation and the one that says "go" differ in what the cameras see."""
     *_, gap, go = until_go(env, np.random.default_rng(0), seed=2, task=task, gap=3)

@@ -211,12 +211,13 @@ def test_time_is_told_to_the_part_that_takes_it(
 def test_a_sight_memory_is_trained_and_counted(
     quick: BenchStepCommand, policy: Policy, uneven: Path
 ) -> None:
-    with_it = contender("ttm", ("num_layers=1", "sight_tokens=2"), policy)
-    features = FeatureCache(policy, policy.spec.cameras, sight=True)
+    with_it = contender("ttm", ("num_layers=1", "sight_tokens=2", "sight_cells=5"), policy)
+    features = FeatureCache(policy, policy.spec.cameras)
     trained = trainer_of(with_it, quick, (str(uneven),), features).policy
     parts = (trained.core, trained.sight)
     assert with_it.parameters == sum(p.numel() for part in parts for p in part.parameters())
-    assert with_it.label == "ttm num_layers=1 sight_tokens=2"
+    assert trained.config.sight_cells == 5
+    assert with_it.label == "ttm num_layers=1 sight_tokens=2 sight_cells=5"
 
 
 @pytest.mark.parametrize(

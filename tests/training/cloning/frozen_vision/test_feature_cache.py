@@ -15,6 +15,7 @@ from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
+from ttm.policy.network.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training.cloning.frozen_vision import feature_cache, map_store
 from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache, freeze_vision
@@ -143,5 +144,23 @@ def test_a_sight_memory_sees_the_colours_of_the_frames(
     with torch.no_grad():
         expected, _ = policy(policy_inputs(batch))
         torch.testing.assert_close(policy(given)[0], expected, rtol=0, atol=2e-3)
-        without = FeatureCache(policy, policy.spec.cameras, sight=False).features(episodes)
+        without = FeatureCache(policy, policy.spec.cameras).for_sight(None).features(episodes)
     assert without.colours is None
+
+
+def test_sight_memories_of_several_sizes_share_a_cache(
+    spec: PolicySpec, episodes: EpisodeDataset
+) -> None:
+    policy = Policy(spec, PRESETS["tiny"]).eval()
+    cache, windows = (
+        FeatureCache(policy, policy.spec.cameras),
+        WindowDataset(episodes, 2, pad="none"),
+    )
+    batch = windows.gather([0])
+    vision = cache.features(episodes).stores
+    for cells in (4, 6, 4):
+        features = cache.for_sight(SightMemory(8, 1, cells)).features(episodes)
+        given = features.into(policy_inputs(batch), batch["dataset_tick"])
+        assert given.colours is not None
+        assert given.colours.maps.shape[1:] == (3, cells, cells)
+        assert features.stores is vision

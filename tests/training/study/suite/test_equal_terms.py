@@ -12,6 +12,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.common.core_sizes import num_parameters
+from ttm.training.common.sight_option import SightSize
 from ttm.training.study.suite.core_sizes import (
     TOLERANCE,
     source_cores,
@@ -52,8 +53,8 @@ def first_weights(seen: Policy, label: str, seed: int, *, share: bool = True) ->
     sizes = seen.config.width, seen.num_tokens
     config = suite_cores(VARIANTS[0], VARIANTS, *sizes)[label]
     sources = source_cores(VARIANTS[0], *sizes) if share else []
-    (sight_tokens,) = {each.sight_tokens for each in VARIANTS if each.label == label}
-    return first_policy(seen, config, sources, seed, sight_tokens).state_dict()
+    (sight,) = {each.sight for each in VARIANTS if each.label == label}
+    return first_policy(seen, config, sources, seed, sight).state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +109,11 @@ def test_shared_weights_keep_the_spread_that_each_core_draws(
 
 
 def test_a_sight_memory_can_be_given_and_taken() -> None:
-    with_it = parse_variant("ttm sight_tokens=3", OURS_OPTIONS)
+    with_it = parse_variant("ttm sight_tokens=3 sight_cells=8", OURS_OPTIONS)
     without = parse_variant("ours sight_tokens=0", OURS_OPTIONS)
-    assert (with_it.sight_tokens, without.sight_tokens) == (3, 0)
-    assert "sight_tokens" not in " ".join((*with_it.options, *without.options))
+    assert (with_it.sight, without.sight) == (SightSize(3, 8), SightSize())
+    assert "sight" not in " ".join((*with_it.options, *without.options))
     with pytest.raises(UserError, match="whole number"):
         parse_variant("ttm sight_tokens=few", OURS_OPTIONS)
+    with pytest.raises(UserError, match="at least one cell"):
+        parse_variant("ours sight_cells=0", OURS_OPTIONS)
