@@ -43,6 +43,7 @@ class Commands:
         self.sent: list[float] = []
         self.forces: list[np.ndarray] = []
         self.lifespans_s: list[float | None] = []
+        self.unheard: set[str] = set()
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         self.send(tick.command, stamp)

@@ -42,7 +42,8 @@ class FakeRobot(Node):
     Commands that a real controller would reject are kept in `rejected`, all others in `obeyed`.
     """
 
-    def __init__(self, description: dict[str, Any]):
+    def __init__(self, description: dict[str, Any], *, described: bool = True, deaf: str = ""):
+        """described: whether `describe` is called at once. deaf: a topic that waits for `hear`."""
         super().__init__("fake_robot")
         self.obeyed: dict[str, list[Any]] = {}
         self.rejected: list[str] = []
@@ -61,22 +62,34 @@ class FakeRobot(Node):
             self.create_publisher(JointState, "/joint_states", 10) for _ in description["joints"]
         ]
         self._urdf = self.create_publisher(String, "/robot_description", LATCHED)
-        self._urdf.publish(String(data=description["description"]))
+        if described:
+            self.describe()
         for topic, twist in description["twists"].items():
             kind = {"Twist": Twist}.get(twist["type"], TwistStamped)
             self._listen(kind, topic, self._twist_fault, twist)
-        for topic, joints in description["trajectories"].items():
-            self._listen(JointTrajectory, topic, self._trajectory_fault, joints)
+        for topic in description["trajectories"]:
+            self.obeyed[topic] = []
+            if topic != deaf:
+                self.hear(topic)
         self.diagnosis = "none"
         self.create_subscription(DiagnosticArray, "/diagnostics", self._diagnose, 10)
         self.create_timer(PERIOD_S, self.publish)
+
+    def describe(self) -> None:
+        """Publish the URDF, which those get as well who come later."""
+        self._urdf.publish(String(data=self._description["description"]))
+
+    def hear(self, topic: str) -> None:
+        """Start a controller of joints."""
+        joints = self._description["trajectories"][topic]
+        self._listen(JointTrajectory, topic, self._trajectory_fault, joints)
 
     def _diagnose(self, message: DiagnosticArray) -> None:
         """Keep what the policy says of itself, for the errors of these tests."""
         self.diagnosis = message.status[0].message
 
     def _listen(self, kind: Any, topic: str, fault: Callable[[Any, Any], str], about: Any) -> None:
-        self.obeyed[topic] = []
+        self.obeyed.setdefault(topic, [])
 
         def receive(message: Any) -> None:
             if problem := fault(message, about):
@@ -159,14 +172,16 @@ Start = Callable[..., FakeRobot]
 
 @pytest.fixture
 def start_robot() -> Iterator[Start]:
-    """Start the robot of a name, spun by a thread. change: edits its description before."""
+    """Start the robot of a name, spun by a thread. change: edits its description; given: see FakeRobot."""
     rclpy.init()
     spinning, robots = Spinning(), list[FakeRobot]()
 
-    def start(name: str, change: Callable[[dict[str, Any]], object] = lambda _: None) -> FakeRobot:
+    def start(
+        name: str, change: Callable[[dict[str, Any]], object] = lambda _: None, **given: Any
+    ) -> FakeRobot:
         description = yaml.safe_load((HERE / f"{name}.yaml").read_text())
         change(description)
-        robots.append(FakeRobot(description))
+        robots.append(FakeRobot(description, **given))
         spinning.add(robots[-1])
         return robots[-1]
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+ARM = "/arm_controller/joint_trajectory"
+MOST_RAD_S, JOINT3_RAD_S = 0.5, 0.2
+"""The parameter, and the speed that the robot's description allows joint3."""
 SLOW = {
     "max_forward_m_s": 0.05,
     "max_yaw_rad_s": 0.1,
-    "max_joint_rad_s": 0.5,
+    "max_joint_rad_s": MOST_RAD_S,
     "max_translation_m": 0.02,
     "max_rotation_rad": 0.05,
 }
@@ -20,6 +23,12 @@ PATIENT = {
     "max_age_s": 30.0,
     "stop_after_s": 60.0,
 }  # a busy machine is no fault here
+
+
+def _speeds(arm: list[Any]) -> np.ndarray:
+    """Return the speeds (n, 6) in rad/s that goals of the arm ask for, of which the first begins at 0."""
+    goals = np.array([[0.0] * 6] + [list(message.points[0].positions) for message in arm])
+    return np.abs(np.diff(goals, axis=0)) / 0.2
 
 
 @pytest.mark.parametrize("name", ["fetch", "turtlebot_arm"])
@@ -68,12 +77,51 @@ def test_joints_obey_the_description_of_the_robot(
         **SLOW,
         **PATIENT,
     )
-    arm = robot.obeyed["/arm_controller/joint_trajectory"]
+    arm = robot.obeyed[ARM]
     robot.wait(lambda: len(arm) >= 8, "goals of the arm")
-    goals = np.array([[0.0] * 6] + [list(message.points[0].positions) for message in arm])
-    speeds = np.abs(np.diff(goals, axis=0)).max(axis=0) / 0.2
-    assert speeds.max() <= 0.5 * (1 + 1e-5)
-    assert speeds[2] <= 0.2 * (1 + 1e-5)
+    speeds = _speeds(arm)
+    assert speeds.max() <= MOST_RAD_S * (1 + 1e-5)
+    assert speeds[:, 2].max() <= JOINT3_RAD_S * (1 + 1e-5)
     assert speeds.max() > 0.0
     hand = [m.points[0].positions[0] for m in robot.obeyed["/gripper_controller/joint_trajectory"]]
     assert max(hand) <= 0.025
+
+
+def test_a_description_that_is_on_its_way_has_to_come_before_the_first_goal(
+    start_robot: Any, start_node: Any, untrained: Any, config: Path
+) -> None:
+    robot = start_robot("turtlebot_arm", described=False)
+    start_node(
+        "policy_node",
+        checkpoint=str(untrained("turtlebot_arm")),
+        contract=str(config / "turtlebot_arm.yaml"),
+        instruction="go",
+        **SLOW,
+        **PATIENT,
+    )
+    arm = robot.obeyed[ARM]
+    robot.wait(lambda: "robot_description" in robot.diagnosis, "the reason why it stands still")
+    assert not arm
+    robot.describe()
+    robot.wait(lambda: len(arm) >= 3, "goals of the arm")
+    assert _speeds(arm)[:, 2].max() <= JOINT3_RAD_S * (1 + 1e-5)
+
+
+def test_goals_that_nobody_heard_do_not_carry_the_arm_away(
+    start_robot: Any, start_node: Any, untrained: Any, config: Path
+) -> None:
+    """A controller that comes late gets goals from where the arm is, and not where it was sent to."""
+    robot = start_robot("turtlebot_arm", deaf=ARM)
+    start_node(
+        "policy_node",
+        checkpoint=str(untrained("turtlebot_arm")),
+        contract=str(config / "turtlebot_arm.yaml"),
+        instruction="go",
+        **SLOW,
+        **PATIENT,
+    )
+    robot.wait(lambda: len(robot.obeyed["/cmd_vel"]) >= 50, "commands of more than five ticks")
+    robot.hear(ARM)
+    arm = robot.obeyed[ARM]
+    robot.wait(lambda: len(arm) >= 3, "goals of the arm")
+    assert _speeds(arm).max() <= MOST_RAD_S * (1 + 1e-5)

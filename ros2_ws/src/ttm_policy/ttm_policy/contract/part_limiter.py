@@ -43,7 +43,7 @@ class PartLimiter:
         lasts_s: float,
     ):
         """period_s, lasts_s: as for `SafetyLimits`."""
-        self.where = spec.action_slices[sink.name]
+        self.where, self.topic = spec.action_slices[sink.name], sink.topic
         size = self.where.stop - self.where.start
         self._period_s, self._tick_s = period_s, spec.control_dt_s
         self._kinds = [LIMIT_KINDS[name] for name in sink.limits]

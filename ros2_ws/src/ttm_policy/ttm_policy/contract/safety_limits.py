@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -107,10 +107,14 @@ class SafetyLimits:
             limited[part.where] = part.limit(wanted, limits, joints, observation, late_s, now_s)
         return limited
 
-    def halt(self) -> None:
-        """Note that the robot was stopped: the next motion begins at rest, where the robot is then."""
+    def halt(self, topics: Collection[str] | None = None) -> None:
+        """Note that the robot was stopped: the next motion begins at rest, where the robot is then.
+
+        topics: only those parts are at rest that are sent there; None for all.
+        """
         for part in self._parts:
-            part.halt()
+            if topics is None or part.topic in topics:
+                part.halt()
 
     def stopped(self, values: Vector) -> Vector:
         """Return what remains of a command (A,) when the robot stands still: (A,).

@@ -55,6 +55,8 @@ class CommandPublishers:
         self._node, self._codec, self._echo, self._on_stop = node, codec, echo, on_stop
         self.expired = 0
         """How often a command's lifespan ended before the next tick."""
+        self.unheard: set[str] = set()
+        """The topics to which nobody listened when the last command was sent; none without `echo`."""
         qos = LATCHED if parameters.lockstep else COMMAND
         self._publishers = {
             topic: node.create_publisher(kind, topic, qos) for topic, kind in codec.types().items()
@@ -88,6 +90,8 @@ class CommandPublishers:
         if self._again:  # a part that is smooth begins with its old value
             begun = self._held.at(self._now_s())
             command = command if begun is None else begun
+        if self._echo is not None:
+            self.unheard = self._echo.unheard(self._publishers)
         self._send(self._codec.encode(command, stamp))
 
     def tell(self, action: Vector) -> None:

@@ -66,6 +66,7 @@ class Helm:
             period_s=self._spec.control_dt_s if self._lockstep else PERIOD_S,
             lasts_s=self._spec.control_dt_s if self._lockstep else TIMEOUT_S,
         )
+        self._policy_limits = loaded.limits
         self._description = RobotDescription(node, loaded.limits, self._limits)
         self.is_open = False
         """Whether a person may drive. The robot is stopped by `release` before this becomes False."""
@@ -96,6 +97,7 @@ class Helm:
         """Send the policy's command unless a person drives; return the command (A,) that is in force."""
         if not self.person:
             self._commands.publish(tick, stamp)
+            self._policy_limits.halt(self._commands.unheard)
             self._force = tick.command
             return tick.command
         if self._lockstep:
@@ -106,6 +108,11 @@ class Helm:
         else:
             self._commands.tell(tick.action)
         return self._still() if self._force is None else self._force
+
+    def require_limits(self) -> None:
+        """Raise `MissingObservation` while the limits of the joints are still on their way."""
+        if not self._lockstep and (problem := self._description.problem):
+            raise MissingObservation(problem)
 
     def with_executed(self, observation: StampedObservation) -> StampedObservation:
         """Return the observation with what a person did since the last tick, unless the robot reports it."""
@@ -151,6 +158,7 @@ class Helm:
             return
         try:
             wish = from_message(self._spec, message)
+            self.require_limits()
             seen, seen_s = self._look()
             if person != self.person:
                 self._take_over(person)
@@ -161,6 +169,7 @@ class Helm:
                 self._force, self._drove = self._limited(wish, seen, seen_s), True
                 stamp = self._node.get_clock().now().to_msg()
                 self._commands.send(self._force, stamp, TIMEOUT_S)
+                self._limits.halt(self._commands.unheard)
         except ObservationError as error:
             self._refuse(str(error))
 

@@ -248,6 +248,7 @@ class PolicySession:
         self._heed_e_stop()
         before, wall_s = self._loop.state, time.monotonic()
         try:
+            self._commands.require_limits()
             observation = self._commands.with_executed(self._inputs.observation())
             if self._loop.begin(observation, now_ns * 1e-9, wall_s):
                 question = Question(observation, wall_s, reply_stamp, self._stops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rclpy.node import Node
 from std_msgs.msg import String
 
@@ -13,18 +15,45 @@ from ttm_policy.qos import LATCHED
 TOPIC = "robot_description"
 """Where robot_state_publisher publishes the URDF."""
 
+FIRST_S = 5.0
+"""How long the robot waits for a description that somebody publishes, in seconds."""
+
 
 class RobotDescription:
     """Listens to the URDF of the robot, and hands the limits of its joints to all of `limits`.
 
     A description that cannot be used is an error in the log, and the limits before it stay in force.
+    One that is published has to come before the robot moves, since its limits would come too late.
     """
 
     def __init__(self, node: Node, *limits: SafetyLimits):
         self._node, self._limits = node, limits
+        self._is_known = False
+        self._expected_s: float | None = None
         self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
 
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move yet, or an empty text."""
+        if self._is_known or not self._node.count_publishers(TOPIC):
+            return ""
+        now_s = time.monotonic()
+        if self._expected_s is None:
+            self._expected_s = now_s
+        if now_s - self._expected_s < FIRST_S:
+            return (
+                f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
+            )
+        self._is_known = True
+        self._node.get_logger().warning(
+            f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
+            "those of the contract alone; publish it as robot_state_publisher does, reliable and "
+            "transient local"
+        )
+        return ""
+
     def _on_description(self, message: String) -> None:
+        self._is_known = True
         try:
             joints = read_joint_limits(message.data)
             for limits in self._limits:

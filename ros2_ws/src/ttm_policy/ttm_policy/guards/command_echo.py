@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
@@ -50,6 +51,10 @@ class CommandEcho:
     def sent(self, topic: str, message: Any) -> None:
         """Take note of an own message. Call this before it is published."""
         self._own[topic].appendleft(message)
+
+    def unheard(self, publishers: Mapping[str, Publisher[Any]]) -> set[str]:
+        """Return the topics to which nobody but this node listens, of its publisher for each topic."""
+        return {topic for topic, own in publishers.items() if own.get_subscription_count() <= 1}
 
     def require_alone(self, wall_s: float) -> None:
         """Raise `ForeignCommand` if somebody else has commanded the robot within `CALM_S`."""

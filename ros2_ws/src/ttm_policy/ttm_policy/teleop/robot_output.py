@@ -79,6 +79,8 @@ class RobotOutput:
         """Why the robot must not move now, or an empty text."""
         if problem := self._e_stop.problem:
             return f"emergency stop: {problem}"
+        if problem := self._description.problem:
+            return problem
         wall_s = time.monotonic()
         now_ns = self._node.get_clock().now().nanoseconds
         try:
@@ -133,10 +135,12 @@ class RobotOutput:
 
     def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
         messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+        unheard = self._echo.unheard(self._publishers)
         for topic, message in messages.items():
             places = self._places[topic]
             if known[places].all() and self._is_due(topic, command[places]):
                 self._send(topic, message)
+        self._limits.halt(unheard)
 
     def _is_due(self, topic: str, values: Vector) -> bool:
         """Return whether a message is to be sent now: velocities always, all else as the class says."""
