@@ -22,6 +22,7 @@ PATIENT = {
     "engine": "torch",
     "max_age_s": 30.0,
     "stop_after_s": 60.0,
+    "lifespan_ticks": 100.0,  # after a late tick the limits begin at an older measurement
 }  # a busy machine is no fault here
 
 
