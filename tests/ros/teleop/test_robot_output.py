@@ -27,7 +27,9 @@ def test_a_gripper_stays_in_its_workspace_though_its_pose_is_old(old: int) -> No
     """old: how many commands ago the pose was measured."""
     contract, parameters = replace(load_contract(), workspace=BOX), TeleopParameters()
     goals, node = Goals(SPEC.action_size), MagicMock()
-    node.create_publisher.return_value.get_subscription_count.return_value = 2  # its own, and the robot's
+    node.create_publisher.return_value.get_subscription_count.return_value = (
+        2  # its own, and the robot's
+    )
     cockpit = Cockpit(contract, SPEC, parameters.limits, goals)
     output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
     wish = np.zeros(SPEC.action_size, np.float32)

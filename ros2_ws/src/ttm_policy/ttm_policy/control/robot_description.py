@@ -28,14 +28,14 @@ class RobotDescription:
 
     def __init__(self, node: Node, *limits: SafetyLimits):
         self._node, self._limits = node, limits
-        self._is_known = False
+        self._waits = True
         self._expected_s: float | None = None
         self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
 
     @property
     def problem(self) -> str:
         """Why the robot must not move yet, or an empty text."""
-        if self._is_known or not self._node.count_publishers(TOPIC):
+        if not self._waits or not self._node.count_publishers(TOPIC):
             return ""
         now_s = time.monotonic()
         if self._expected_s is None:
@@ -44,7 +44,7 @@ class RobotDescription:
             return (
                 f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
             )
-        self._is_known = True
+        self._waits = False
         self._node.get_logger().warning(
             f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
             "those of the contract alone; publish it as robot_state_publisher does, reliable and "
@@ -53,7 +53,7 @@ class RobotDescription:
         return ""
 
     def _on_description(self, message: String) -> None:
-        self._is_known = True
+        self._waits = False
         try:
             joints = read_joint_limits(message.data)
             for limits in self._limits:
