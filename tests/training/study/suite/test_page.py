@@ -22,6 +22,7 @@ from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
 
 PAGE = Path(__file__).resolve().parents[4] / "training" / "study" / "suite" / "README.md"
 RESULTS = PAGE.parent / "results"
+FOLDERS = ("", "other_cores", "cue_left_on", "cue_left_on/alone")
 SEEDS = 3
 
 
@@ -38,7 +39,7 @@ def by_task(found: Report) -> Iterator[str]:
     yield row(["task", "gap", *(f"`{core}`" for core in cores)])
     yield row(["---"] * (2 + len(cores)))
     for task, gap in product(found.tasks, found.gaps):
-        yield row([f"`{task}`", str(gap), *(rate_of(found, core, gap, task) for core in cores)])
+        yield row([f"`{task}`", str(gap), *(with_seeds(found, core, gap, task) for core in cores)])
     for gap in found.gaps:
         yield row(["mean of the tasks", str(gap), *(mean_of(found, core, gap) for core in cores)])
 
@@ -53,9 +54,16 @@ def rate_of(found: Report, core: str, gap: int, task: str) -> str:
     choices = found.select(core, gap, task=task)
     if not choices:
         return ""
-    rate, star = right_choices(choices), "" if len(choices) == SEEDS else "*"
+    rate = right_choices(choices)
     low, high = rate.interval
-    return f"{100 * rate.rate:.0f} % ({100 * low:.0f} to {100 * high:.0f}){star}"
+    return f"{100 * rate.rate:.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def with_seeds(found: Report, core: str, gap: int, task: str) -> str:
+    """Return the rate, and the number of seeds if it is not that of the table."""
+    seeds = len(found.select(core, gap, task=task))
+    few = f", {seeds} seed{'s' * (seeds > 1)}" if 0 < seeds < SEEDS else ""
+    return rate_of(found, core, gap, task) + few
 
 
 def by_seed(found: Report) -> Iterator[str]:
@@ -75,13 +83,21 @@ def by_core(found: Report) -> Iterator[str]:
     yield row(["---"] * (2 + len(cells)))
     for core in found.variants:
         seeds = {training.seed for training in found.figures.trainings if training.variant == core}
-        rates = [rate_of(found, core, gap, task).rstrip("*") for task, gap in cells]
+        rates = [rate_of(found, core, gap, task) for task, gap in cells]
         yield row([f"`{core}`", str(len(seeds)), *rates])
 
 
+def by_cue(*reports: Report) -> Iterator[str]:
+    yield row(["task", "hidden", "left on, all at once", "left on, by itself"])
+    yield row(["---"] * (1 + len(reports)))
+    for task in reports[1].tasks:
+        yield row([f"`{task}`", *(rate_of(found, "none", 15, task) for found in reports)])
+
+
 def tables() -> list[str]:
-    whole, two_tasks = report(), report(RESULTS / "other_cores")
-    return ["".join(rows) for rows in (by_task(whole), by_seed(whole), by_core(two_tasks))]
+    whole, two_tasks, *left_on = (report(RESULTS / name) for name in FOLDERS)
+    parts = by_task(whole), by_seed(whole), by_core(two_tasks), by_cue(whole, *left_on)
+    return ["".join(rows) for rows in parts]
 
 
 def test_the_tables_are_those_of_the_figures() -> None:
@@ -90,12 +106,12 @@ def test_the_tables_are_those_of_the_figures() -> None:
         assert table in page, f"the page should hold\n{table}"
 
 
-@pytest.mark.parametrize("folder", [RESULTS, RESULTS / "other_cores"])
-def test_the_study_would_compare_the_same_cores_today(folder: Path) -> None:
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
     policy = load_checkpoint(SHIPPED_CHECKPOINT)[0]
     sizes = policy.config.width, policy.num_encoded
     ours = parse_variant(OURS, OURS_OPTIONS)
-    for training in report(folder).figures.trainings:
+    for training in report(RESULTS / name).figures.trainings:
         variant = parse_variant(training.variant, OURS_OPTIONS)
         core = suite_cores(ours, [variant], *sizes)[variant.label]
         assert core_to_dict(core) == training.core, training.variant
