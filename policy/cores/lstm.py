@@ -88,10 +88,22 @@ class LstmCore(SequenceCore):
 
     def _run(self, x: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run `nn.LSTM` on x, (B * r, T, D). Returns outputs of that shape, and the new state."""
+        if _lacks_bfloat16(x):
+            with torch.autocast("cpu", enabled=False):
+                return self._run(x.float(), {name: part.float() for name, part in state.items()})
         given = (state[name].transpose(0, 1).flatten(1, 2) for name in ("hidden", "cell"))
         output, made = self.lstm(x, tuple(part.contiguous() for part in given))  # (L, B * r, D)
         hidden, cell = (part.unflatten(1, (-1, self.num_outputs)).transpose(0, 1) for part in made)
         return output, {"hidden": hidden, "cell": cell}
+
+
+def _lacks_bfloat16(x: Tensor) -> bool:
+    """Return whether autocast would ask a CPU for an LSTM in bfloat16 that it does not have."""
+    return (
+        x.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def _stretches(episode_start: Tensor | None, ticks: int) -> list[tuple[int, int]]:
