@@ -67,7 +67,8 @@ def test_a_step_is_one_graph_trains_as_without(
     assert "smooth_l1_loss" in step.code, "all ticks with their losses, and not a part of a step"
     expected, found = weights(plain), weights(whole)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+        # Adam makes a part of a step of the rounding of a gradient near 0, which differs between CPUs.
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=3e-5)
 
 
 def test_a_missing_compiler_is_told_before_training(
