@@ -290,6 +290,20 @@ def test_bfloat16_arithmetic_trains(core: TemporalCore) -> None:
     assert all(p.grad.isfinite().all() for p in core.parameters() if p.grad is not None)
 
 
+def test_an_lstm_is_in_float32_where_a_cpu_has_none_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = CORES["lstm"].build(WIDTH, NUM_INPUTS)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    ran = []
+    core.lstm.register_forward_pre_hook(lambda _, given: ran.append(given[0].dtype))  # type: ignore[union-attr]
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, state = core(window(2, 6))
+    assert ran == [torch.float32]
+    assert all(part.dtype == torch.float32 for part in state.values())
+    assert outputs.isfinite().all()
+
+
 def test_reset_where_takes_states_of_any_rank_and_of_whole_numbers() -> None:
     state = {"count": torch.tensor([3, 4]), "memory": torch.ones(2, 3, 4), "norm": torch.ones(2)}
     initial = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,29 @@ def _speeds(arm: list[Any]) -> np.ndarray:
     return np.abs(np.diff(goals, axis=0)) / 0.2
 
 
+@pytest.fixture
+def start_policy(start_node: Any, untrained: Any, config: Path) -> Callable[[str], None]:
+    """Start an untrained policy for the robot of a name, with its shipped contract."""
+
+    def start(name: str) -> None:
+        start_node(
+            "policy_node",
+            checkpoint=str(untrained(name)),
+            contract=str(config / f"{name}.yaml"),
+            instruction="go",
+            **SLOW,
+            **PATIENT,
+        )
+
+    return start
+
+
 @pytest.mark.parametrize("name", ["fetch", "turtlebot_arm"])
 def test_a_policy_drives_the_robot_within_its_limits(
-    start_robot: Any, start_node: Any, untrained: Any, config: Path, name: str
+    start_robot: Any, start_policy: Any, name: str
 ) -> None:
     robot = start_robot(name)
-    start_node(
-        "policy_node",
-        checkpoint=str(untrained(name)),
-        contract=str(config / f"{name}.yaml"),
-        instruction="go",
-        **SLOW,
-        **PATIENT,
-    )
+    start_policy(name)
     robot.wait(
         lambda: all(len(got) >= 8 for got in robot.obeyed.values()), "commands on all topics"
     )
@@ -65,19 +76,10 @@ def test_a_policy_drives_the_robot_within_its_limits(
                 assert goals.max() <= 0.05
 
 
-def test_joints_obey_the_description_of_the_robot(
-    start_robot: Any, start_node: Any, untrained: Any, config: Path
-) -> None:
+def test_joints_obey_the_description_of_the_robot(start_robot: Any, start_policy: Any) -> None:
     """The URDF lets joint3 move at 0.2 rad/s and the gripper open to 25 mm."""
     robot = start_robot("turtlebot_arm")
-    start_node(
-        "policy_node",
-        checkpoint=str(untrained("turtlebot_arm")),
-        contract=str(config / "turtlebot_arm.yaml"),
-        instruction="go",
-        **SLOW,
-        **PATIENT,
-    )
+    start_policy("turtlebot_arm")
     arm = robot.obeyed[ARM]
     robot.wait(lambda: len(arm) >= 8, "goals of the arm")
     speeds = _speeds(arm)
@@ -89,17 +91,10 @@ def test_joints_obey_the_description_of_the_robot(
 
 
 def test_a_description_that_is_on_its_way_has_to_come_before_the_first_goal(
-    start_robot: Any, start_node: Any, untrained: Any, config: Path
+    start_robot: Any, start_policy: Any
 ) -> None:
     robot = start_robot("turtlebot_arm", described=False)
-    start_node(
-        "policy_node",
-        checkpoint=str(untrained("turtlebot_arm")),
-        contract=str(config / "turtlebot_arm.yaml"),
-        instruction="go",
-        **SLOW,
-        **PATIENT,
-    )
+    start_policy("turtlebot_arm")
     arm = robot.obeyed[ARM]
     robot.wait(lambda: "robot_description" in robot.diagnosis, "the reason why it stands still")
     assert not arm
@@ -109,18 +104,11 @@ def test_a_description_that_is_on_its_way_has_to_come_before_the_first_goal(
 
 
 def test_goals_that_nobody_heard_do_not_carry_the_arm_away(
-    start_robot: Any, start_node: Any, untrained: Any, config: Path
+    start_robot: Any, start_policy: Any
 ) -> None:
     """A controller that comes late gets goals from where the arm is, and not where it was sent to."""
     robot = start_robot("turtlebot_arm", deaf=ARM)
-    start_node(
-        "policy_node",
-        checkpoint=str(untrained("turtlebot_arm")),
-        contract=str(config / "turtlebot_arm.yaml"),
-        instruction="go",
-        **SLOW,
-        **PATIENT,
-    )
+    start_policy("turtlebot_arm")
     robot.wait(lambda: len(robot.obeyed["/cmd_vel"]) >= 50, "commands of more than five ticks")
     robot.hear(ARM)
     arm = robot.obeyed[ARM]

@@ -49,3 +49,35 @@ def test_a_gripper_stays_in_its_workspace_though_its_pose_is_old(old: int) -> No
         speed_m_s = max(message.twist.linear.x for message in twists)
         path_m.append(path_m[-1] + speed_m_s * PERIOD_S)
     assert 0.99 < path_m[-1] <= max(path_m) <= 1.0 + 1e-6
+
+
+def test_the_robot_waits_for_a_description_that_is_published() -> None:
+    parameters, node = TeleopParameters(), MagicMock()
+    node.count_publishers = lambda topic: topic == "robot_description"
+    cockpit = Cockpit(load_contract(), SPEC, parameters.limits, Goals(SPEC.action_size))
+    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    assert "robot_description is published, but has not come yet" in output.problem
+
+
+@pytest.mark.parametrize(("listeners", "speeds"), [(1, [0.01, 0.01]), (2, [0.01, 0.02])])
+def test_a_command_that_nobody_heard_counts_as_none(listeners: int, speeds: list[float]) -> None:
+    """listeners: this node itself, and perhaps the robot, whose base goes on getting faster."""
+    parameters, node = TeleopParameters(), MagicMock()
+    publisher = node.create_publisher.return_value
+    publisher.get_subscription_count.return_value = listeners
+    limits = {**parameters.limits, "max_forward_accel_m_s2": 0.01 / PERIOD_S}
+    cockpit = Cockpit(load_contract(), SPEC, limits, Goals(SPEC.action_size))
+    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    output._inputs = MagicMock(
+        observation=lambda: StampedObservation({"joint_positions": np.zeros(9)}, 0, 0)
+    )
+    node.get_clock.return_value.now.return_value = Time(nanoseconds=0)
+    wish = np.zeros(SPEC.action_size, np.float32)
+    wish[SPEC.action_slices["gripper"]], wish[SPEC.action_slices["base"].start] = np.nan, 0.3
+    sent = []
+    for _ in speeds:
+        publisher.publish.reset_mock()
+        output.send(wish)
+        messages = [call.args[0] for call in publisher.publish.call_args_list]
+        sent.append(max(m.twist.linear.x for m in messages if hasattr(m, "twist")))
+    assert sent == pytest.approx(speeds)
