@@ -118,7 +118,10 @@ StartNode = Callable[..., NodeProcess]
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[StartNode]:
-    """Start a node with parameters in a process that is ended after the test."""
+    """Start a node with parameters in a process that is ended after the test.
+
+    Of a test that fails, the report shows what the nodes have written.
+    """
     started: list[NodeProcess] = []
 
     def start(name: str, **parameters: Any) -> NodeProcess:
@@ -128,8 +131,8 @@ def start_node(tmp_path: Path) -> Iterator[StartNode]:
     yield start
     for process in started:
         process.send(signal.SIGINT)
-    for process in started:
-        process.wait()
+    for number, process in enumerate(started):
+        print(f"node {number} ended with {process.wait()}:\n{process.output}")
 
 
 class TestRobot(Node):
@@ -182,10 +185,12 @@ class TestRobot(Node):
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         self.diagnosis = message.status[0].message
 
-    def wait(self, done: Callable[[], bool], what: str) -> None:
+    def wait(self, done: Callable[[], bool], what: str | Callable[[], str]) -> None:
         deadline_s = time.monotonic() + WAIT_S
         while not done():
-            assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+            if time.monotonic() > deadline_s:
+                awaited = what if isinstance(what, str) else what()
+                pytest.fail(f"waited in vain for {awaited}; the policy says: {self.diagnosis}")
             self._executor.spin_once(timeout_sec=0.02)
 
     def settle(self) -> None:
@@ -291,11 +296,15 @@ class TestRobot(Node):
         self.time_ns += TICK_NS
         begun_ns = time.time_ns()
         self.observe(observation)
-        answers = (*self.commands, "action", "memory")
-        self.wait(
-            lambda: all(self._sent_ns.get(topic, 0) >= begun_ns for topic in answers),
-            "the policy's answer",
-        )
+        waits_for = {*self.commands, "action", "memory"}
+
+        def answered() -> bool:
+            waits_for.difference_update(
+                [topic for topic in waits_for if self._sent_ns.get(topic, 0) >= begun_ns]
+            )
+            return not waits_for
+
+        self.wait(answered, lambda: f"{sorted(waits_for)} in answer to {self.time_ns} ns")
         self.drain(10)  # the memory is sent before the action, and may be handled after it
         return self.actions[-1]
 

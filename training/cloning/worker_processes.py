@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import threading
@@ -69,7 +70,7 @@ def made_by_workers(
         prefetch_factor=AHEAD,
         collate_fn=_unchanged,
         pin_memory=pin,
-        worker_init_fn=_leave_interrupts,
+        worker_init_fn=_begin,
         multiprocessing_context="fork",
     )
     made = _started(loader)
@@ -137,6 +138,10 @@ def _unchanged(made: Any) -> Any:
     return made
 
 
-def _leave_interrupts(worker: int) -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the training."""
+def _begin(worker: int) -> None:
+    """Leave to the training Ctrl-C, which reaches all processes of a terminal, and its garbage.
+
+    What finalizes a file or a graphics context may end a process that was forked.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()

@@ -14,6 +14,7 @@ pytest.importorskip("rclpy", reason="ROS 2 is not here")
 import rclpy
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
 from ttm_policy.network.worker import Worker
@@ -67,6 +68,16 @@ def test_the_node_is_free_while_a_call_takes_long(node: Node) -> None:
     assert not worker.idle
     release.set()
     _spin_until(node, lambda: worker.idle)
+    assert worker.close(WAIT_S)
+
+
+def test_a_result_comes_even_if_its_wake_up_is_lost(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardCondition, "trigger", lambda self: None)
+    worker, got = Worker(node, "network"), []
+    worker.submit(lambda: 1, lambda future: got.append(future.result()))
+    _spin_until(node, lambda: got == [1])
     assert worker.close(WAIT_S)
 
 

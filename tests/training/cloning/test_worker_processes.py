@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import weakref
 from collections import namedtuple
 from collections.abc import Callable
 from itertools import count, islice
@@ -57,6 +59,30 @@ def test_the_work_is_done_in_other_processes() -> None:
     results = [next(made) for _ in range(6)]
     assert [order for order, _ in results] == list(range(6))
     assert len({process for _, process in results} - {os.getpid()}) == 2
+
+
+def test_a_worker_leaves_the_garbage_of_the_training_alone(tmp_path: Path) -> None:
+    """A file or a graphics context that is finalized in a forked process may end it."""
+
+    class Garbage:
+        itself: Garbage
+
+    def make(order: int) -> int:
+        gc.collect()
+        return order
+
+    garbage, finalized = Garbage(), tmp_path / "finalized"
+    garbage.itself = garbage
+    weakref.finalize(garbage, finalized.touch)
+    gc.disable()
+    try:
+        del garbage
+        assert list(islice(made_by_workers(make, count(), 1), 3)) == [0, 1, 2]
+        assert not finalized.exists()
+    finally:
+        gc.enable()
+    gc.collect()
+    assert finalized.exists()
 
 
 def test_an_error_of_the_user_comes_back_as_it_is() -> None:

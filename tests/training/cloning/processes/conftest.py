@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -45,7 +46,12 @@ def run_in_two(training: TrainCommand) -> tuple[list[int | None], Told]:
 
 
 def _run(rank: int, port: int, training: TrainCommand, told: SimpleQueue[str]) -> None:
-    """Do what a process does that Fabric or another launcher has started."""
+    """Do what a process does that Fabric or another launcher has started.
+
+    The garbage of earlier tests is left alone. What finalizes it may end a process that was forked in a
+    segmentation fault: threads, graphics contexts and DDS do not survive a fork.
+    """
+    gc.freeze()
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0"}
     try:

@@ -14,11 +14,21 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
+
+
+LOOK_S = 0.1
+"""Time between two looks for results whose wake-up was lost, in seconds.
+
+With Fast DDS a guard condition that is triggered just when a wait has ended may not end the next one. In
+lockstep, where no timer ticks, the simulator would then wait for ever.
+"""
 
 
 class Worker:
@@ -36,6 +46,8 @@ class Worker:
         self._pending = 0
         self._lock = threading.Lock()
         self._guard: GuardCondition | None = node.create_guard_condition(self.deliver)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(LOOK_S, self.deliver, clock=steady)
         # A daemon, since a process that is told to end does not wait for a language model.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -82,6 +94,7 @@ class Worker:
         with self._lock:
             if self._guard is not None:
                 self._node.destroy_guard_condition(self._guard)
+                self._node.destroy_timer(self._timer)
             self._guard = None
         self._finished.clear()
         return not self._thread.is_alive()
