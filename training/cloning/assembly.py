@@ -85,7 +85,7 @@ def _run(options: TrainOptions, trainer: Trainer, console: Console) -> int:
         write_config(options.out / CONFIG, options.plain())
     names = options.keeping.logger if first else ()
     loggers = Loggers(names, options.out, trainer.progress.step)
-    with RunLog(loggers, console, trainer.used(), trainer.processes) as log:
+    with RunLog(loggers, console, trainer.used, trainer.processes) as log:
         return trainer.run(log)
 
 

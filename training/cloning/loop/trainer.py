@@ -137,27 +137,32 @@ class Trainer:
             return interruption.exit_code if self.processes.first else 0
 
     def _batches(self) -> Iterator[TrainingBatch]:
-        """Yield batches until the training is done."""
-        if self.done():
+        """Yield batches until the training is done: one at least, unless it was before."""
+        if self.done:
             return
         for batch in self.source.batches(self.progress.step):
             yield batch
-            if self.done():
+            self._read_clock()
+            if self.done:
                 return
 
+    @property
     def done(self) -> bool:
-        """Return whether the budget is spent, or --early-stopping ends the training."""
-        return self.used() >= 1 or self._stops_early
+        """Whether the budget is spent, or --early-stopping has ended the training."""
+        return self.used >= 1 or self._stops_early
 
     @property
     def _stops_early(self) -> bool:
         patience = self.config.keeping.early_stopping
         return patience is not None and self.progress.validations_since_best >= patience
 
+    @property
     def used(self) -> float:
-        """Update the elapsed time, and return the portion of the budget that is used, in [0, 1]."""
-        self.progress.elapsed_s = self.clock.elapsed_s
+        """The portion of the budget that was used when the clock was last read, in [0, 1]."""
         return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
+
+    def _read_clock(self) -> None:
+        self.progress.elapsed_s = self.clock.elapsed_s
 
     def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Compute losses and gradients of a batch: the first half of a step.
@@ -179,9 +184,10 @@ class Trainer:
         return norm
 
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
-        step, used = self.progress.step, self.used()
+        self._read_clock()
+        step = self.progress.step
         torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
-        learning_rate = self.config.schedule.learning_rate(step, used)
+        learning_rate = self.config.schedule.learning_rate(step, self.used)
         set_learning_rate(self.optimizer, learning_rate)
         scalars = self.backpropagate(batch)
         scalars["gradient_norm"] = self.update_weights() / self.processes.count
@@ -190,14 +196,16 @@ class Trainer:
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
-            log.write(self.progress.step, self.used(), learning_rate)
+            self._read_clock()
+            log.write(self.progress.step, self.used, learning_rate)
 
     def _validate_or_save(self, log: RunLog) -> None:
         """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.
 
         --save-every asks for a checkpoint of its own besides.
         """
-        due, every = int(self.used() * self.config.validations), self.config.keeping.save_every
+        self._read_clock()
+        due, every = int(self.used * self.config.validations), self.config.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0
         if not (validates or keeps or self.clock.since_saved_s > SAVE_EVERY_S):
@@ -268,7 +276,7 @@ class Trainer:
 
     def _save(self) -> None:
         self.clock.saved()
-        self.used()
+        self._read_clock()
         self._save_checkpoint(LAST)
         memory = self.processes.windows_of_all(self._memory)
         if not self.processes.first:
@@ -279,7 +287,7 @@ class Trainer:
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,
-            "finished": self.done(),
+            "finished": self.done,
             "stopped_early": self._stops_early,
             "best": {"step": self.progress.best_step, "validation_error": self.progress.best_error},
             **{key: value for key, value in self._latest.items() if key != "step"},
