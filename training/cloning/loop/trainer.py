@@ -129,6 +129,7 @@ class Trainer:
             for batch in self._batches():
                 self._train_step(batch, log)
                 self.clock.agree(interruption)
+                self._read_clock()
                 if interruption.signal_number is not None:
                     break
                 self._validate_or_save(log)
@@ -138,16 +139,15 @@ class Trainer:
 
     def _batches(self) -> Iterator[TrainingBatch]:
         """Yield batches until the training is done: one at least, unless it was before."""
-        if self.done:
+        if self._done:
             return
         for batch in self.source.batches(self.progress.step):
             yield batch
-            self._read_clock()
-            if self.done:
+            if self._done:
                 return
 
     @property
-    def done(self) -> bool:
+    def _done(self) -> bool:
         """Whether the budget is spent, or --early-stopping has ended the training."""
         return self.used >= 1 or self._stops_early
 
@@ -184,7 +184,6 @@ class Trainer:
         return norm
 
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
-        self._read_clock()
         step = self.progress.step
         torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
         learning_rate = self.config.schedule.learning_rate(step, self.used)
@@ -196,7 +195,6 @@ class Trainer:
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
-            self._read_clock()
             log.write(self.progress.step, self.used, learning_rate)
 
     def _validate_or_save(self, log: RunLog) -> None:
@@ -204,7 +202,6 @@ class Trainer:
 
         --save-every asks for a checkpoint of its own besides.
         """
-        self._read_clock()
         due, every = int(self.used * self.config.validations), self.config.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0
@@ -287,7 +284,7 @@ class Trainer:
         result = {
             "step": self.progress.step,
             "elapsed_s": self.progress.elapsed_s,
-            "finished": self.done,
+            "finished": self._done,
             "stopped_early": self._stops_early,
             "best": {"step": self.progress.best_step, "validation_error": self.progress.best_error},
             **{key: value for key, value in self._latest.items() if key != "step"},
