@@ -12,7 +12,7 @@ from typing import Any
 from ttm.policy.errors import UserError
 from ttm.sim.evaluation.condition import LIVE
 from ttm.sim.evaluation.result import Evaluation, Rate, TaskResult
-from ttm.training.study.suite.run_folder import RunFolder, run_folders
+from ttm.training.study.suite.run_folder import LATER_SETTINGS, RunFolder, run_folders
 
 NOT_REPORTED = ("data", "init")
 """Settings that say nothing on another machine."""
@@ -91,7 +91,7 @@ def read_figures(path: Path) -> Figures:
         choices = [Choices(**{"donor": None, "each": None, **each}) for each in data["choices"]]
         if not trainings:
             raise ValueError("there is no training in it")
-        return Figures(data["settings"], trainings, choices)
+        return Figures(LATER_SETTINGS | data["settings"], trainings, choices)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: no figures of this study ({error}); give a file that its --json wrote"

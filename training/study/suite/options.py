@@ -18,6 +18,7 @@ from ttm.training.cloning.settings.groups import (
     InputDropoutConfig,
     LossConfig,
     OptimizationConfig,
+    Window,
 )
 from ttm.training.common.schedule import Budget
 from ttm.training.study.suite.variants import OURS_OPTIONS, VARIANTS, Variant, parse_variant
@@ -55,8 +56,11 @@ class SuiteOptions:
     """One training for each seed, which seeds first weights and batches."""
     steps: int = 2000
     """Training steps of every core."""
+    window: Window = "episode"
+    """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
+    control for --cue left_on; give --recall-weight 0, a larger --batch-size and --probe zero as well."""
     batch_size: int = 16
-    """Episodes in a batch."""
+    """Windows in a batch."""
     augmented_versions: int = 1
     """Versions of the frames, as in ttm train. 1: as recorded."""
     new_statistics: bool = False
@@ -113,7 +117,7 @@ class SuiteOptions:
             budget=Budget(steps=self.steps),
             resume=resume,
             new_statistics=self.new_statistics,
-            window="episode",
+            window=self.window,
             batch_size=self.batch_size,
             vision=FrozenVisionConfig(True, self.augmented_versions),
             optimization=self.optimization,

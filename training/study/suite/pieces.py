@@ -148,6 +148,7 @@ def _settings(options: SuiteOptions, init_sha256: str) -> dict[str, Any]:
         "data": list(options.data),
         "init": init_sha256,
         "steps": options.steps,
+        "window": options.window,
         "batch_size": options.batch_size,
         "augmented_versions": options.augmented_versions,
         "new_statistics": options.new_statistics,

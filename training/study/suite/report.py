@@ -74,9 +74,11 @@ class Report:
         trainings, settings = self.figures.trainings, self.figures.settings
         sizes = [training.parameters for training in trainings]
         steps = [training.steps for training in trainings]
+        window = settings.get("window")
+        windows = "episodes" if window == "episode" else f"windows of length {window}"
         return (
             f"Memory suite ({', '.join(self.tasks) or 'no evaluation yet'}): {len(trainings)} trainings of "
-            f"{_range(steps)} steps of {settings.get('batch_size')} episodes, recall loss "
+            f"{_range(steps)} steps of {settings.get('batch_size')} {windows}, recall loss "
             f"{settings.get('recall_weight')}; cores of {_range(sizes)} parameters"
         )
 

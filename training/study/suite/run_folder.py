@@ -26,6 +26,10 @@ FACTS, START, TRAINING, EVALUATIONS = "run.json", "start.safetensors", "training
 """The names of what the folder holds."""
 
 
+LATER_SETTINGS = {"window": "episode"}
+"""Settings that did not exist at first, and what they were then."""
+
+
 @dataclass(frozen=True)
 class RunFacts:
     """What a training is of. The fields are the format of `FACTS`."""
@@ -80,6 +84,7 @@ class RunFolder:
             return None
         needed = [field.name for field in fields(RunFacts) if field.default is MISSING]
         values = _read(path, needed)
+        values["settings"] = LATER_SETTINGS | values["settings"]
         return RunFacts(
             **{each.name: values[each.name] for each in fields(RunFacts) if each.name in values}
         )

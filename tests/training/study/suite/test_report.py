@@ -49,7 +49,8 @@ TRAININGS = [
     Training(variant, seed, {"kind": "ttm"}, 100, 200, 60, minutes, 0.25)
     for variant, seed, minutes in (("none", 0, 1.0), ("ours", 0, 2.0), ("ours", 1, 4.0))
 ]
-FIGURES = Figures({"steps": 60, "batch_size": 16, "recall_weight": 2.0}, TRAININGS, CHOICES)
+SETTINGS = {"steps": 60, "window": "episode", "batch_size": 16, "recall_weight": 2.0}
+FIGURES = Figures(SETTINGS, TRAININGS, CHOICES)
 
 
 def grid(title: str) -> Grid:
@@ -156,6 +157,19 @@ def test_figures_can_be_read_again(tmp_path: Path) -> None:
     path.write_text(FIGURES.to_json())
     assert read_figures(path) == FIGURES
     assert draw_choices(Report(read_figures(path))) == draw_choices(Report(FIGURES))
+
+
+def test_figures_from_before_windows_could_be_chosen_are_of_whole_episodes(tmp_path: Path) -> None:
+    settings = {name: value for name, value in SETTINGS.items() if name != "window"}
+    path = tmp_path / "figures.json"
+    path.write_text(replace(FIGURES, settings=settings).to_json())
+    assert read_figures(path).settings == SETTINGS
+
+
+def test_the_heading_tells_the_windows() -> None:
+    short = replace(FIGURES, settings={**SETTINGS, "window": 1})
+    assert "60 steps of 16 episodes" in Report(FIGURES).heading()
+    assert "60 steps of 16 windows of length 1" in Report(short).heading()
 
 
 def test_each_task_has_a_panel() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.result import Evaluation
 from ttm.training.cloning.frozen_vision.map_store import MapStore
 from ttm.training.cloning.loop.trainer import Trainer
+from ttm.training.cloning.settings.groups import LossConfig
 from ttm.training.study.suite import pieces
 from ttm.training.study.suite.command import StudySuiteCommand
 from ttm.training.study.suite.figures import Figures, collect_figures
@@ -179,6 +181,32 @@ def test_what_was_made_with_other_options_is_not_mixed_in(finished: SuiteOptions
         run(replace(finished, steps=3))
     with pytest.raises(UserError, match=r"ours/seed_0 holds a core of other sizes or options"):
         run(replace(finished, ours_options=("write=gated",)))
+
+
+def test_a_folder_from_before_windows_could_be_chosen_goes_on(options: Make) -> None:
+    part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
+    assert run(options(**part)) == 0
+    path = options().out / "lstm" / "seed_0" / "run.json"
+    facts = json.loads(path.read_text())
+    del facts["settings"]["window"]
+    path.write_text(json.dumps(facts))
+    assert run(options(**part)) == 0
+    with pytest.raises(UserError, match=r"--window is 1, but .*lstm/seed_0 was made with episode"):
+        run(options(**part, window=1))
+
+
+def test_a_policy_can_learn_and_act_without_any_memory(options: Make) -> None:
+    wanted = options(
+        core=("none sight_tokens=2",),
+        window=1,
+        loss=LossConfig(recall_weight=0.0),
+        gap=(1,),
+        probe=("zero",),
+    )
+    assert run(wanted) == 0
+    figures = collect_figures(wanted.out)
+    assert figures.settings["window"] == 1
+    assert {each.probe for each in figures.choices} == {"live", "zero"}
 
 
 def test_a_mistake_before_the_first_training_can_be_corrected(
