@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -35,6 +36,19 @@ def edit_info(root: Path, **changes) -> dict:
     info |= changes
     (root / "meta/info.json").write_text(json.dumps(info))
     return info
+
+
+@pytest.mark.parametrize("codec", ["av1", "h264"])
+def test_an_encoder_takes_no_priority_over_other_processes(tmp_path: Path, codec: str) -> None:
+    """SVT-AV1 moves the whole process to the highest real-time priority, where root runs it."""
+    before = os.sched_getscheduler(0)
+    video = videos.VideoWriter(tmp_path / "video.mp4", codec, 10.0)
+    for _ in range(3):
+        video.append(np.zeros((64, 64, 3), np.uint8))
+        threads = [int(each) for each in os.listdir("/proc/self/task")]
+        assert {os.sched_getscheduler(each) for each in threads} == {before}
+    video.close()
+    assert os.sched_getscheduler(0) == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -12,6 +12,7 @@ import av
 import av.error
 import numpy as np
 
+from ttm.datasets.convert.lerobot.thread_priority import ordinary_priority
 from ttm.datasets.frames import Frames
 from ttm.policy.errors import UserError
 
@@ -70,7 +71,8 @@ class VideoWriter:
         stream = self._container.add_stream(encoder, self._rate, options=SETTINGS[self._codec])
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         try:
-            stream.codec_context.open()
+            with ordinary_priority():
+                stream.codec_context.open()
         except av.error.FFmpegError as error:
             raise self._refusal(height, width) from error
         return stream
