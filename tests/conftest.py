@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
+# PyTorch reads it when it is imported, here and in the programs that tests start. Several processes share
+# the cores; with a thread for each core in each of them, threads would mostly wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-def _seed() -> None:
+
+def _begin_alike() -> None:
+    """Seed PyTorch, and take back the number of threads that a test before may have set."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _same_numbers_for_the_fixtures_of_a_file() -> None:
     """See `_same_numbers_for_each_test`."""
-    _seed()
+    _begin_alike()
 
 
 @pytest.fixture(autouse=True)
@@ -25,4 +32,4 @@ def _same_numbers_for_each_test(_same_numbers_for_the_fixtures_of_a_file: None) 
     Otherwise they depend on what ran before in the same process, and with several processes that depends on
     time.
     """
-    _seed()
+    _begin_alike()

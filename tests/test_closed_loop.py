@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, OBJECTS
@@ -27,7 +26,6 @@ def env():
 
 @pytest.fixture(scope="module")
 def runner():
-    torch.set_num_threads(1)
     return PolicyRunner.from_checkpoint(default_checkpoint(), spec=SPEC)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.environment import EXECUTED
@@ -26,7 +25,6 @@ def env() -> Iterator[KitchenEnv]:
 
 @pytest.fixture(scope="module")
 def runner() -> PolicyRunner:
-    torch.set_num_threads(1)
     return PolicyRunner.from_checkpoint(default_checkpoint(), spec=SPEC)
 
 

@@ -18,7 +18,6 @@ from ttm.training.robot.ros_domain import claim_ros_domain
 
 os.environ["ROS_DOMAIN_ID"] = str(claim_ros_domain())
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import rclpy
 import torch
@@ -73,7 +72,6 @@ class SentenceTransformer:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The untrained tiny preset with made-up embeddings, so that no test loads the language model."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     policy = Policy(SPEC, PRESETS["tiny"])
     rng = np.random.default_rng(0)
     texts = [text for name in TASK_NAMES for text in instructions_of(name)]

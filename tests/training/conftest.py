@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
@@ -29,11 +28,6 @@ SPEC = PolicySpec(
     ),
     rate_hz=5.0,
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

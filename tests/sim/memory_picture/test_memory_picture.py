@@ -33,7 +33,6 @@ SPEC = PolicySpec(
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     return Policy(SPEC, PRESETS["tiny"])
 
 

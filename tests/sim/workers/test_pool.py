@@ -29,11 +29,11 @@ def ten(tmp_path: Path) -> Path:
 
 
 def test_one_worker_is_this_process(adder: ModuleType, ten: Path) -> None:
-    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     with WorkerPool(adder.Adder, (ten,), workers=1) as shared:
         results = dict(shared.run([adder.Sum(number) for number in (1, 2, 3)]))
         assert results == {i: (11 + i, os.getpid(), 1) for i in range(3)}
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
 
 
 def test_the_number_of_workers_is_that_of_the_cores_that_may_be_used(
@@ -48,17 +48,13 @@ def test_the_number_of_workers_is_that_of_the_cores_that_may_be_used(
 def test_torch_has_its_threads_again_after_a_worker_that_cannot_be_made(
     adder: ModuleType, tmp_path: Path
 ) -> None:
-    threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        with (
-            pytest.raises(FileNotFoundError),
-            WorkerPool(adder.Adder, (tmp_path / "none",), workers=1),
-        ):
-            pass
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
+    with (
+        pytest.raises(FileNotFoundError),
+        WorkerPool(adder.Adder, (tmp_path / "none",), workers=1),
+    ):
+        pass
+    assert torch.get_num_threads() == 2
 
 
 def test_two_workers_give_the_same_results_and_take_more_jobs_later(

@@ -195,14 +195,15 @@ def test_bits_are_those_of_the_scores() -> None:
 def test_the_command_prints_both_tables_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, threads = tmp_path / "new" / "sequence.json", torch.get_num_threads()
+    path = tmp_path / "new" / "sequence.json"
+    torch.set_num_threads(2)
     options = "--ticks 12 --batch 1 --width 16 --rounds 1 --tick-blocks 1 --layers 2"
     options += " --cross-every 1 --window 4 --num-latents 2 --chunk-sizes 4 --text-chunk-sizes 4"
     options += " --text-ticks 8 --text-batch 2 --text-width 16 --steps 2 --seeds 3 4"
     nested = "1@1 1@2 1@4 1@2 1@1"
     hierarchies = ["--hierarchies", "1@1 1@2 1@1", nested, "--text-hierarchies", "1@2"]
     assert main(["bench", "sequence", *options.split(), *hierarchies, "--json", str(path)]) == 0
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
     printed = capsys.readouterr().out
     for text in (
         PLAIN,
