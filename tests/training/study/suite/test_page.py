@@ -12,6 +12,7 @@ import pytest
 
 from ttm.policy.cores.configs import core_to_dict
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.sim.evaluation.condition import LIVE
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
 from ttm.training.study.suite.core_sizes import suite_cores, variant_parameters
 from ttm.training.study.suite.figures import merged_figures, read_figures
@@ -22,7 +23,7 @@ from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
 
 PAGE = Path(__file__).resolve().parents[4] / "training" / "study" / "suite" / "README.md"
 RESULTS = PAGE.parent / "results"
-FOLDERS = ("", "other_cores", "cue_left_on", "cue_left_on/alone")
+FOLDERS = ("", "other_cores", "cue_left_on", "cue_left_on/alone", "cue_left_on/one_tick")
 SEEDS = 3
 
 
@@ -50,8 +51,8 @@ def mean_of(found: Report, core: str, gap: int) -> str:
     return f"{100 * fmean(right_choices(of).rate for of in each):.0f} %" if all(each) else ""
 
 
-def rate_of(found: Report, core: str, gap: int, task: str) -> str:
-    choices = found.select(core, gap, task=task)
+def rate_of(found: Report, core: str, gap: int, task: str, probe: str = LIVE) -> str:
+    choices = found.select(core, gap, probe, task)
     if not choices:
         return ""
     rate = right_choices(choices)
@@ -87,11 +88,14 @@ def by_core(found: Report) -> Iterator[str]:
         yield row([f"`{core}`", str(len(seeds)), *rates])
 
 
-def by_cue(*reports: Report) -> Iterator[str]:
-    yield row(["task", "hidden", "left on, all at once", "left on, by itself"])
-    yield row(["---"] * (1 + len(reports)))
-    for task in reports[1].tasks:
-        yield row([f"`{task}`", *(rate_of(found, "none", 15, task) for found in reports)])
+def by_cue(hidden: Report, together: Report, alone: Report, one_tick: Report) -> Iterator[str]:
+    kinds = ("all at once", "by itself", "one tick, with sight")
+    yield row(["task", "hidden", *(f"left on, {kind}" for kind in kinds)])
+    yield row(["---"] * (2 + len(kinds)))
+    for task in together.tasks:
+        rates = [rate_of(found, "none", 15, task) for found in (hidden, together, alone)]
+        rates.append(rate_of(one_tick, "none sight_tokens=6", 15, task, "zero"))
+        yield row([f"`{task}`", *rates])
 
 
 def tables() -> list[str]:
