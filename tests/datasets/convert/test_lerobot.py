@@ -46,7 +46,8 @@ def test_an_encoder_takes_no_priority_over_other_processes(tmp_path: Path, codec
     for _ in range(3):
         video.append(np.zeros((64, 64, 3), np.uint8))
         threads = [int(each) for each in os.listdir("/proc/self/task")]
-        assert {os.sched_getscheduler(each) for each in threads} == {before}
+        real_time = {os.SCHED_FIFO, os.SCHED_RR}
+        assert not real_time & {os.sched_getscheduler(each) for each in threads}
     video.close()
     assert os.sched_getscheduler(0) == before
 

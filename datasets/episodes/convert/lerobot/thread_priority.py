@@ -28,7 +28,7 @@ def ordinary_priority() -> Iterator[None]:
     finally:
         for thread in (0, *(_threads() - older)):
             with suppress(ProcessLookupError):  # it has ended meanwhile
-                if os.sched_getscheduler(thread) != policy:
+                if os.sched_getscheduler(thread) in (os.SCHED_FIFO, os.SCHED_RR):
                     os.sched_setscheduler(thread, policy, parameters)
 
 
