@@ -12,7 +12,7 @@ from ttm.training.study.suite.options import SuiteOptions
 class StudySuiteCommand(SuiteOptions):
     """Train policies that differ in their core alone on a robot's memory tasks, and compare their choices.
 
-    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window episode` does,
+    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window WINDOW` does,
     with the same demonstrations, steps and losses, and as many parameters within 2 %, and evaluated
     as `ttm evaluate --gap --probe` does. Each has a folder of its own in OUT. What is there is not
     made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.

@@ -25,7 +25,6 @@ from ttm.training.common.folders import make_folder
 FACTS, START, TRAINING, EVALUATIONS = "run.json", "start.safetensors", "training", "evaluation"
 """The names of what the folder holds."""
 
-
 LATER_SETTINGS = {"window": "episode"}
 """Settings that did not exist at first, and what they were then."""
 

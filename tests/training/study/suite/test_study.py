@@ -12,19 +12,21 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.evaluation.condition import Condition
 from ttm.sim.evaluation.result import Evaluation
 from ttm.training.cloning.frozen_vision.map_store import MapStore
+from ttm.training.cloning.loop.run_folder import CONFIG
 from ttm.training.cloning.loop.trainer import Trainer
 from ttm.training.cloning.settings.groups import LossConfig
 from ttm.training.study.suite import pieces
 from ttm.training.study.suite.command import StudySuiteCommand
 from ttm.training.study.suite.figures import Figures, collect_figures
 from ttm.training.study.suite.options import SuiteOptions
-from ttm.training.study.suite.run_folder import RunFolder
+from ttm.training.study.suite.run_folder import RunFolder, run_folders
 from ttm.training.study.suite.study import run
 
 Make = Callable[..., SuiteOptions]
@@ -204,6 +206,8 @@ def test_a_policy_can_learn_and_act_without_any_memory(options: Make) -> None:
         probe=("zero",),
     )
     assert run(wanted) == 0
+    (folder,) = run_folders(wanted.out)
+    assert yaml.safe_load((folder.training / CONFIG).read_text())["window"] == 1
     figures = collect_figures(wanted.out)
     assert figures.settings["window"] == 1
     assert {each.probe for each in figures.choices} == {"live", "zero"}
