@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import struct
 
 import numpy as np
@@ -13,8 +12,15 @@ from PIL import Image
 
 Frames = npt.NDArray[np.uint8]
 
-PILLOW_ERRORS = (ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError)
-"""What Pillow raises for damaged images beside `OSError`."""
+MAX_PIXELS = 2**25
+"""Pixels of the largest image that is decoded, 8K; a header that claims more is damaged or an attack."""
+
+MAX_SCANS = 100
+"""Passes over the pixels of a progressive JPEG; encoders make about 10, and each takes time."""
+
+JPEG_START, PNG_START = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+"""The chunks of a PNG that its pixels need. Others hold text and profiles, which may unpack to any size."""
 
 DIRECT = ("YCbCr", "RGB", "Gray")
 """Colours of JPEGs that libjpeg-turbo decodes to RGB without a conversion of its own."""
@@ -30,29 +36,97 @@ def encode_jpeg(frame: Frames, quality: int) -> Frames:
     return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
 
 
-def decode_jpeg(data: Frames) -> Frames:
-    """Return the frame (H, W, 3) uint8 RGB of a JPEG or PNG (n,) uint8, which zeros may follow.
+def image_size(data: bytes | Frames) -> tuple[int, int]:
+    """Return the height and width that the header of a JPEG or PNG declares; no pixel is decoded.
 
-    JPEGs are decoded by libjpeg-turbo without a detour over Pillow's images; what it refuses is left
-    to Pillow, which gives the same values. Raises `OSError` if the image is damaged, cut short or so
-    large that it must be an attack.
+    data: bytes, or (n,) uint8. Raises `OSError` if it is neither, if the header is damaged, if it
+    declares more than `MAX_PIXELS`, or if the image is a grey PNG of 16 bits, which holds depth.
     """
-    encoded = data.tobytes()
+    encoded = data if isinstance(data, bytes) else data.tobytes()
+    if encoded.startswith(PNG_START):
+        height, width = _png_size(encoded)
+    elif encoded.startswith(JPEG_START):
+        height, width = _jpeg_size(encoded)
+    else:
+        raise OSError("the image does not decode (it is neither a JPEG nor a PNG)")
+    if not 0 < height * width <= MAX_PIXELS:
+        raise OSError(
+            f"the image does not decode (its header declares {width}x{height} pixels, and at most "
+            f"{MAX_PIXELS} are decoded)"
+        )
+    return height, width
+
+
+def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> Frames:
+    """Return the frame (H, W, 3) uint8 RGB of a JPEG or PNG, which zeros may follow.
+
+    The bytes may be a stranger's: the header is judged before anything is decoded, no other format is
+    tried, and what a PNG holds beside its pixels is not unpacked. JPEGs are decoded by libjpeg-turbo
+    without a detour over Pillow's images; what it refuses is left to Pillow, which gives the same values.
+
+    data: bytes, or (n,) uint8. size: the height and width that the header must declare.
+    Raises `OSError` if the image is damaged, cut short, too large or of another size, and as `image_size`.
+    """
+    encoded = data if isinstance(data, bytes) else data.tobytes()
+    declared = image_size(encoded)
+    if size is not None and declared != size:
+        raise OSError(
+            f"the image has {declared[1]}x{declared[0]} pixels where {size[1]}x{size[0]} are expected"
+        )
+    if encoded.startswith(PNG_START):
+        return _decoded_by_pillow(_pixels_alone(encoded), "PNG")
+    if encoded.count(b"\xff\xda") > MAX_SCANS:
+        raise OSError(f"the image does not decode (it has more than {MAX_SCANS} scans)")
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
-        if colours in DIRECT and height * width <= (Image.MAX_IMAGE_PIXELS or math.inf):
+        if simplejpeg.decode_jpeg_header(encoded)[2] in DIRECT:
             decoded: Frames = simplejpeg.decode_jpeg(encoded)
             return decoded
     except ValueError:
-        pass  # no JPEG, or a damaged one, about which Pillow says more
-    return _decoded_by_pillow(encoded)
+        pass  # damaged; Pillow says more about it
+    return _decoded_by_pillow(encoded, "JPEG")
 
 
-def _decoded_by_pillow(encoded: bytes) -> Frames:
+def _png_size(encoded: bytes) -> tuple[int, int]:
+    if len(encoded) < 26 or encoded[12:16] != b"IHDR":
+        raise OSError("the image does not decode (a PNG without its header)")
+    width, height, depth, colours = struct.unpack(">IIBB", encoded[16:26])
+    if depth == 16 and colours in (0, 4):
+        raise OSError(
+            "the image is a grey PNG of 16 bits, as depth is stored; the policy takes RGB of 8 bits"
+        )
+    return height, width
+
+
+def _jpeg_size(encoded: bytes) -> tuple[int, int]:
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
+    except ValueError:
+        try:
+            with Image.open(io.BytesIO(encoded), formats=("JPEG",)) as image:
+                width, height = image.size
+        except Exception as error:  # Pillow names no complete list of what it raises
+            raise OSError(f"the image does not decode ({error})") from error
+    return height, width
+
+
+def _pixels_alone(encoded: bytes) -> bytes:
+    """Return a PNG without the chunks that its pixels do not need."""
+    kept, at = [PNG_START], len(PNG_START)
+    while at + 8 <= len(encoded):
+        end = at + 12 + int.from_bytes(encoded[at : at + 4], "big")
+        if (kind := encoded[at + 4 : at + 8]) in PIXEL_CHUNKS:
+            kept.append(encoded[at:end])
+        if kind == b"IEND":
+            break
+        at = end
+    return b"".join(kept)
+
+
+def _decoded_by_pillow(encoded: bytes, kind: str) -> Frames:
+    try:
+        with Image.open(io.BytesIO(encoded), formats=(kind,)) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, *PILLOW_ERRORS) as error:
+    except Exception as error:  # Pillow names no complete list of what it raises
         raise OSError(f"the image does not decode ({error})") from error
 
 

@@ -27,7 +27,7 @@ from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_ac
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
 from ttm.datasets.episode_file import decoded, open_file
-from ttm.datasets.frames import Frames, decode_jpeg, encode_jpeg
+from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.layouts.find_files import find_files
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -197,7 +197,7 @@ def _first_frame(stored: Any, path: Path) -> Frames:
 
 def _decoded(stored: Any, tick: int, path: Path) -> Frames:
     try:
-        frame = decode_jpeg(np.asarray(stored[tick])) if _is_jpeg(stored) else stored[tick]
+        frame = decode_image(np.asarray(stored[tick])) if _is_jpeg(stored) else stored[tick]
     except (OSError, SyntaxError) as error:
         raise UserError(
             f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave this episode out"

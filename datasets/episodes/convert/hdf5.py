@@ -20,7 +20,7 @@ from ttm.datasets.convert.recording import FrameStream, Recording, Source
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
 from ttm.datasets.episode_file import open_file, read_stored_spec
 from ttm.datasets.episode_reader import EpisodeReader
-from ttm.datasets.frames import Frames, decode_jpeg
+from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.layout import JPEG, SUFFIXES
 
 FRAMES_A_READ = 16
@@ -102,7 +102,7 @@ def recording_of(episode: EpisodeReader) -> Recording:
 
 def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bool:
     """Return whether a JPEG holds the frame that the reader gives, rather than it upside down."""
-    return np.array_equal(decode_jpeg(first), episode.frames(camera, 0, 1)[0])
+    return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
 
 
 def _as(dtype: Any, values: Any) -> Any:

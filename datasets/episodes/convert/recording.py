@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from ttm.datasets.episode_reader import Floats
-from ttm.datasets.frames import PILLOW_ERRORS, Frames
+from ttm.datasets.frames import Frames, image_size
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
 
@@ -159,9 +157,8 @@ def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
 def _jpeg_size(data: Frames, camera: CameraSpec, name: str) -> tuple[int, ...]:
     """Return the height and width that a JPEG declares; its pixels are not decoded."""
     try:
-        with Image.open(io.BytesIO(data.tobytes())) as image:
-            return image.height, image.width
-    except (OSError, *PILLOW_ERRORS) as error:
+        return image_size(data)
+    except OSError as error:
         raise UserError(
             f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
         ) from error

@@ -12,7 +12,7 @@ import numpy as np
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.storage import outside_fault
 from ttm.datasets.access.unreadable import one_line
-from ttm.datasets.frames import decode_jpeg
+from ttm.datasets.frames import decode_image
 from ttm.datasets.observations.simulator_state import not_measured
 from ttm.datasets.observations.stored_camera import (
     Shape,
@@ -99,7 +99,7 @@ def _encoded_camera(name: str, stored: Any) -> Member:
     if not len(stored):
         return Member(name, "other", reason="JPEGs without a single one")
     try:
-        height, width, _ = decode_jpeg(stored[0]).shape
+        height, width, _ = decode_image(stored[0]).shape
     except OSError as error:
         raise UserError(
             f"obs/{name} at tick 0: {one_line(error)}; leave this episode out by a mask"

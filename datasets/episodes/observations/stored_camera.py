@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.frames import Frames, decode_jpeg
+from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.layout import JPEG
 
 Orientation = Literal["upright", "upside-down", "rotated"]
@@ -88,7 +88,7 @@ def read_frames(dataset: Any, start: int, stop: int, stored: StoredCamera) -> li
     """
     rows = dataset[start:stop]
     if is_encoded(dataset):
-        return [_turned(decode_jpeg(row)[None], stored)[0] for row in rows]
+        return [_turned(decode_image(row)[None], stored)[0] for row in rows]
     if rows.dtype == np.uint8 and rows.shape[-1] == 3:
         return _turned(rows, stored)
     return _turned(_as_rgb(rows, stored.values), stored)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.frames import decode_jpeg
+from ttm.datasets.frames import decode_image
 from ttm.policy.errors import UserError
 
 RED = np.zeros((8, 10, 3), np.uint8) + np.array([200, 40, 10], np.uint8)
@@ -107,7 +107,7 @@ def test_written_files_have_what_acts_loader_reads(demos, convert):
         length = root["compress_len"][0, 2]
         assert not stored[2][length:].any()
         # OpenCV would give this array reversed once more, which is RGB.
-        seen = decode_jpeg(stored[2])[..., ::-1].astype(int)
+        seen = decode_image(stored[2])[..., ::-1].astype(int)
         assert abs(seen - demos[1].frames("head", 2, 3)[0]).mean() < 12
 
 

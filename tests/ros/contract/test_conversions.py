@@ -96,7 +96,7 @@ def test_other_sizes_are_refused_unless_the_contract_resizes() -> None:
             Image(height=4, width=6, encoding="rgb8", step=18, data=array("B", bytes(10))),
             "sent 10 bytes",
         ),
-        (CompressedImage(format="jpeg", data=array("B", b"nonsense")), "damaged 'jpeg'"),
+        (CompressedImage(format="jpeg", data=array("B", b"nonsense")), "neither a JPEG nor a PNG"),
     ],
 )
 def test_broken_images_are_named(message: Any, words: str) -> None:

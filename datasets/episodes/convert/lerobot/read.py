@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from ttm.datasets.convert.facts import interventions_of, read_facts, read_spec
 from ttm.datasets.convert.inferred import inferred_spec, survey_actions
@@ -38,7 +36,7 @@ from ttm.datasets.convert.lerobot.places import (
 from ttm.datasets.convert.lerobot.video import read_video
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
-from ttm.datasets.frames import Frames
+from ttm.datasets.frames import Frames, decode_image
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -157,9 +155,8 @@ def _frames(table: Table, place: Place, camera: Camera, rate_hz: float) -> Itera
         stored = row.as_py()
         try:
             file = stored["bytes"] or (place.data.parents[2] / stored["path"]).read_bytes()
-            with Image.open(io.BytesIO(file)) as image:
-                yield np.asarray(image.convert("RGB"))
-        except (OSError, SyntaxError, TypeError) as error:
+            yield decode_image(file)
+        except (OSError, TypeError) as error:
             raise UserError(
                 f"{place.data}: episode {place.index} has a damaged image ({error}); "
                 "fetch the data set again"

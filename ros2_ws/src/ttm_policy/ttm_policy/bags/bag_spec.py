@@ -10,7 +10,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag_file import BagFile
 from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.recording.spec import require_rate, spec_of_contract
-from ttm_policy.recording.tick_values import image_size
+from ttm_policy.recording.tick_values import message_image_size
 
 
 def spec_of_bag(
@@ -35,7 +35,7 @@ def spec_of_bag(
             raise UserError(
                 f"{bag.path}: topic '{source.topic}' has no message; record it with the others"
             )
-    sizes = {source.name: image_size(first[source.topic]) for source in contract.images}
+    sizes = {source.name: message_image_size(first[source.topic]) for source in contract.images}
     return spec_of_contract(contract, given, rate_hz, sizes)
 
 

@@ -20,12 +20,11 @@ from builtin_interfaces.msg import Time
 from geometry_msgs.msg import PoseStamped, Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
-from PIL import UnidentifiedImageError
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.datasets.frames import resize_frame
+from ttm.datasets.frames import decode_image, image_size, resize_frame
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.robot_contract import (
@@ -96,18 +95,21 @@ def image_to_frame(
     contract allows to resize them.
     """
     frame = (
-        _decode(message, source)
+        _decode(message, source, camera)
         if isinstance(message, CompressedImage)
         else _unpack(message, source)
     )
-    size = (camera.height, camera.width)
-    if frame.shape[:2] != size and not source.resize:
+    _check_size(frame.shape[:2], source, camera)
+    return resize_frame(frame, camera.height, camera.width)
+
+
+def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
+    if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {frame.shape[1]}x{frame.shape[0]} frames; "
+            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames; "
             f"the policy was trained with {camera.width}x{camera.height}: "
             "set `resize: true` in the contract, or the camera's size"
         )
-    return resize_frame(frame, *size)
 
 
 def _unpack(message: Image, source: ImageSource) -> Frame:
@@ -135,14 +137,15 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
     return np.ascontiguousarray(pixels[:, :, _CHANNELS[message.encoding]])
 
 
-def _decode(message: CompressedImage, source: ImageSource) -> Frame:
+def _decode(message: CompressedImage, source: ImageSource, camera: CameraSpec) -> Frame:
+    data = bytes(message.data)
     try:
-        with PillowImage.open(io.BytesIO(bytes(message.data))) as image:
-            return np.asarray(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError) as error:
+        _check_size(image_size(data), source, camera)
+        return decode_image(data)
+    except OSError as error:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) sent a damaged '{message.format}' image "
-            f"({error})"
+            f"camera '{source.name}' ({source.topic}) sent a compressed image that cannot be used: {error}; "
+            "publish JPEG or PNG of 8 bits"
         ) from error
 
 

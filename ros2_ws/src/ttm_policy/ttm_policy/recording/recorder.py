@@ -29,7 +29,7 @@ from ttm_policy.recording.scene_start import SceneStart
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State, Timing, Topics
 from ttm_policy.recording.spec import read_given_spec
 from ttm_policy.recording.stamps import Stamper
-from ttm_policy.recording.tick_values import JointTopics, TickValues, image_size
+from ttm_policy.recording.tick_values import JointTopics, TickValues, message_image_size
 from ttm_policy.recording.topics import RecordedTopics
 
 UPDATE_S = 0.02
@@ -203,7 +203,9 @@ class Recorder:
     def _begin(self) -> int:
         """Make the sink ready, with cameras of the size of their first images, and return its number."""
         first = self._topics.first
-        sizes = {source.name: image_size(first[source.topic]) for source in self._contract.images}
+        sizes = {
+            source.name: message_image_size(first[source.topic]) for source in self._contract.images
+        }
         return self._sink.begin(self._values(sizes))
 
     def _on_scene(self) -> None:

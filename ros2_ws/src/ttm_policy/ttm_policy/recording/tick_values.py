@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
+from ttm.datasets.frames import image_size
 from ttm.policy.errors import MissingObservation, UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.command_codec import CommandCodec
@@ -21,7 +20,7 @@ from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.measured_motion import MeasuredMotion
 
 
-def image_size(message: Any) -> tuple[int, int]:
+def message_image_size(message: Any) -> tuple[int, int]:
     """Return the height and width of an image's message, compressed or not.
 
     Raises `UserError` if it cannot be read.
@@ -29,10 +28,9 @@ def image_size(message: Any) -> tuple[int, int]:
     if hasattr(message, "height"):
         return int(message.height), int(message.width)
     try:
-        with Image.open(io.BytesIO(bytes(message.data))) as image:
-            return image.height, image.width
+        return image_size(bytes(message.data))
     except OSError as error:
-        raise UserError(f"a compressed image is damaged ({error}); check the driver") from error
+        raise UserError(f"a compressed image cannot be used: {error}; check the driver") from error
 
 
 JOINTS = "sensor_msgs/JointState"

@@ -16,7 +16,7 @@ from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.conversions import MESSAGE_TYPES, image_to_frame
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.qos import SENSOR
-from ttm_policy.recording.tick_values import image_size
+from ttm_policy.recording.tick_values import message_image_size
 from ttm_policy.web.robot_side import LiveFrame
 
 QUALITY = 80
@@ -76,6 +76,6 @@ def _jpeg(data: bytes, source: ImageSource) -> bytes:
         raise UserError(f"a frame of '{source.topic}' is damaged ({error})") from error
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
         return bytes(message.data)
-    height, width = image_size(message)
+    height, width = message_image_size(message)
     frame = image_to_frame(message, source, CameraSpec(source.name, height, width))
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
