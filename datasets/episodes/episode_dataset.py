@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
+from ttm.datasets.episode_file import HELD_OUT
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.index.opening import Opening
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
@@ -16,7 +17,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 SPLIT_EVERY = 10
-"""Without masks, every tenth episode is held out for validation."""
+"""Without `mask/valid`, every tenth episode is held out for validation."""
 
 
 class EpisodeDataset(Sequence[EpisodeReader]):
@@ -71,37 +72,42 @@ class EpisodeDataset(Sequence[EpisodeReader]):
     def filter(self, key: str) -> EpisodeDataset:
         """Return the episodes that `mask/<key>` names.
 
-        "train" and "valid" can be asked for even if the data set does not have both masks: every
-        tenth episode (or the last one of fewer than ten) is then "valid" and the others "train",
-        and the result's `note` says so. This split depends only on the order of the episodes, so
-        that it is the same every time.
+        "train" and "valid" can be asked for even if no mask of that key names an episode. Episodes
+        are then "train" unless a mask of `HELD_OUT` names them, and every tenth of them (or the
+        last one of fewer than ten) is "valid" instead, and the result's `note` says so. This split
+        depends only on the order of the episodes, so that it is the same every time.
 
         Raises `UserError` if there is no other mask of that key.
         """
-        if key in ("train", "valid") and not {"train", "valid"} <= set(self.mask_keys):
-            return self._every_tenth(key)
-        if key not in self.mask_keys:
-            known = ", ".join(self.mask_keys) or "none"
-            raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
-        return self._subset(
-            [episode for episode in self._episodes if key in episode.masks], self.note
-        )
+        keys = self.mask_keys
+        if key in keys and (key != "train" or "valid" in keys):
+            return self._subset([each for each in self._episodes if key in each.masks], self.note)
+        if key in ("train", "valid"):
+            return self._split(key)
+        known = ", ".join(keys) or "none"
+        raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
 
-    def _every_tenth(self, key: str) -> EpisodeDataset:
-        count = len(self._episodes)
+    def _split(self, key: str) -> EpisodeDataset:
+        """Return the episodes of "train" or "valid" where at least one of these masks names none."""
+        keys = self.mask_keys
+        train = [
+            episode
+            for episode in self._episodes
+            if ("train" in episode.masks if "train" in keys else episode.masks.isdisjoint(HELD_OUT))
+        ]
+        count, others = len(train), len(self._episodes) - len(train)
+        if "valid" in keys:
+            note = f"no mask/train: all {count} episodes that no mask holds out are trained on"
+            return self._subset(train, _joined(self.note, note))
         held_out = set(range(SPLIT_EVERY - 1, count, SPLIT_EVERY)) or (
             {count - 1} if count > 1 else set()
         )
-        chosen = [
-            episode
-            for i, episode in enumerate(self._episodes)
-            if (i in held_out) == (key == "valid")
-        ]
-        note = (
-            f"no mask/train and mask/valid: {len(held_out)} of {count} episodes (every tenth) "
-            "are held out"
-        )
-        return self._subset(chosen, f"{self.note}; {note}" if self.note else note)
+        chosen = [episode for i, episode in enumerate(train) if (i in held_out) == (key == "valid")]
+        missing = "mask/valid" if "train" in keys else "mask/train and mask/valid"
+        note = f"no {missing}: {len(held_out)} of {count} episodes (every tenth) are held out"
+        if others:
+            note += f", and {others} that the masks leave out are not used"
+        return self._subset(chosen, _joined(self.note, note))
 
     def _subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
         return EpisodeDataset(
@@ -143,7 +149,7 @@ def open_dataset(
         episodes,
         described.spec,
         source=str(path),
-        note="; ".join(filter(None, [described.note, *_instruction_notes(episodes)])),
+        note=_joined(described.note, *_instruction_notes(episodes)),
         members=described.members,
     )
 
@@ -153,6 +159,10 @@ def _instruction_notes(episodes: Sequence[EpisodeReader]) -> Iterator[str]:
         yield f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
     if odd := sum("\ufffd" in episode.instruction for episode in episodes):
         yield f"{odd} episodes have instructions that are not UTF-8 text"
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,9 @@ from ttm.policy.spec import PolicySpec
 
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, SyntaxError)
 """What h5py, NumPy and Pillow raise for damaged files."""
+
+HELD_OUT = ("valid", "val", "validation", "test")
+"""Masks of episodes that are not trained on where no `mask/train` says which are."""
 
 MOST_OPEN = 64
 """So many files are kept open for reading; an open file takes up to 1.5 megabytes of memory."""
@@ -175,6 +178,40 @@ def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str
     return {
         key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
     }
+
+
+def usable_masks(
+    file: Any, names: Sequence[str], *, allow_external: bool = False
+) -> dict[str, frozenset[str]]:
+    """Return the masks of an open file whose demos are `names`; refuse them as `mask_problems` says."""
+    masks = read_masks(file, allow_external=allow_external)
+    for what, remedy in mask_problems(masks, names):
+        raise UserError(f"{what}; {remedy}")
+    return {key: frozenset(members) for key, members in masks.items()}
+
+
+def mask_problems(
+    masks: Mapping[str, Sequence[str]], names: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Find masks that split the demos in no way that can be followed: what is wrong, and its remedy.
+
+    masks: as `read_masks` gives them. names: those of all demos of the file.
+    """
+    held_out = set().union(*(masks.get(key, ()) for key in HELD_OUT))
+    for key in ("train", *HELD_OUT):
+        members = masks.get(key)
+        if members is None or not set(members).isdisjoint(names):
+            continue
+        if members:
+            yield (
+                f"mask/{key} names none of the file's demos",
+                ("write the demos' names as they are in data, such as demo_0"),
+            )
+        elif key == "train" and not held_out.issuperset(names):
+            yield (
+                "mask/train is empty, and some demos are not held out either",
+                ("name the demos to train on in it, or take it out of the file"),
+            )
 
 
 def _mask(key: str, stored: Any) -> list[str]:

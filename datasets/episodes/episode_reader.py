@@ -21,8 +21,8 @@ from ttm.datasets.episode_file import (
     demo_group,
     demo_names,
     open_file,
-    read_masks,
     read_stored_spec,
+    usable_masks,
 )
 from ttm.datasets.frames import Frames
 from ttm.datasets.observations.choices import Choices
@@ -279,11 +279,11 @@ def read_episodes(
     data = data_group(file, allow_external=allow_external)
     if data is None:
         return []
-    stored_masks = read_masks(file, allow_external=allow_external)
-    masks = {key: frozenset(members) for key, members in stored_masks.items()}
+    everything = demo_names(file, allow_external=allow_external)
+    masks = usable_masks(file, everything, allow_external=allow_external)
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
     stored = tuple((name, each.of_file(file)) for name, each in (cameras or {}).items())
-    names = demo_names(file, allow_external=allow_external) if names is None else names
+    names = everything if names is None else names
     episodes = []
     for name in names:
         demo = demo_group(file, name, allow_external=allow_external)

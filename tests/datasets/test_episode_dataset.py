@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets.check.check import check_dataset
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.layout import natural_key
 from ttm.policy.errors import UserError
@@ -84,6 +85,48 @@ def test_episodes_that_are_all_for_training_are_split_too(tmp_path, record):
         record(tmp_path / f"{i}.hdf5", ticks=2, split="train")
     episodes = open_dataset(tmp_path)
     assert (len(episodes.filter("train")), len(episodes.filter("valid"))) == (9, 1)
+
+
+def masked(path: Path, **masks: list[bytes]) -> Path:
+    foreign_file(path, demos=4)
+    with h5py.File(path, "a") as file:
+        for key, names in masks.items():
+            file.create_dataset(f"mask/{key}", data=np.array(names, dtype="S12"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("masks", "train", "valid"),
+    [
+        ({"valid": [b"demo_0", b"demo_1"]}, "23", "01"),
+        ({"valid": [b"demo_0"], "test": [b"demo_1"]}, "23", "0"),
+        ({"test": [b"demo_3"]}, "01", "2"),
+        ({"val": [b"demo_3"]}, "01", "2"),
+        ({"train": [b"demo_0", b"demo_1"]}, "0", "1"),
+        ({"train": [b"demo_0", b"demo_1"], "valid": []}, "0", "1"),
+        ({"train": [], "valid": [b"demo_0", b"demo_1", b"demo_2", b"demo_3"]}, "", "0123"),
+    ],
+)
+def test_what_any_mask_holds_out_is_not_trained_on(tmp_path, masks, train, valid):
+    episodes = open_dataset(masked(tmp_path / "a.hdf5", **masks))
+    found = [[each.name[-1] for each in episodes.filter(key)] for key in ("train", "valid")]
+    assert found == [list(train), list(valid)]
+
+
+@pytest.mark.parametrize(
+    ("masks", "what"),
+    [
+        ({"train": []}, "mask/train is empty"),
+        ({"train": [], "valid": [b"demo_0"]}, "mask/train is empty"),
+        ({"train": [b"demo_9"]}, "mask/train names none of the file's demos"),
+        ({"valid": [b"data/demo_0"]}, "mask/valid names none of the file's demos"),
+    ],
+)
+def test_masks_that_cannot_be_followed_are_refused(tmp_path, masks, what):
+    path = masked(tmp_path / "a.hdf5", **masks)
+    with pytest.raises(UserError, match=what):
+        open_dataset(path)
+    assert any(what in fault.what for fault in check_dataset(path).faults)
 
 
 def test_a_spec_is_inferred_for_foreign_files(tmp_path):

@@ -140,8 +140,8 @@ class TrainOptions:
     new_statistics: bool = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"
-    """Mask of the episodes to train on. Where the data have no masks, every tenth episode is held
-    out."""
+    """Mask of the episodes to train on. Without mask/train, these are all that no mask/valid or
+    mask/test names; without mask/valid, every tenth of them is held out."""
     validation_filter: str = "valid"
     """Mask of the held-out episodes."""
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)

@@ -9,7 +9,7 @@ from typing import Any
 from ttm.datasets.access.leftovers import is_written_in
 from ttm.datasets.check.fault import Fault
 from ttm.datasets.episode_dataset import spec_difference
-from ttm.datasets.episode_file import read_masks
+from ttm.datasets.episode_file import mask_problems, read_masks
 from ttm.policy.files import PARTIAL_SUFFIX
 from ttm.policy.spec import PolicySpec
 
@@ -37,6 +37,8 @@ def file_faults(
         yield Fault(path, None, None, what, "repair the files named here, or give --spec")
     yield from _spec_faults(file, path, spec, specs)
     masks = read_masks(file, allow_external=allow_external)
+    for what, remedy in mask_problems(masks, names):
+        yield Fault(path, None, None, what, remedy)
     for key, members in masks.items():
         for name in sorted(set(members) - set(names)):
             what = f"mask/{key} names it, but it is not there"
