@@ -129,7 +129,7 @@ def with_vision_kept(
     sight_tokens: int | None = None,
     sight_cells: int | None = None,
 ) -> Policy:
-    """Return a copy of `policy` with random weights in the temporal core and the action head.
+    """Return a copy of `policy` with random weights in the core, the action head and the sight memory.
 
     The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
 
@@ -137,7 +137,7 @@ def with_vision_kept(
     as in `with_chosen_parts`.
     """
     network = _network(policy.config, core or policy.config.core, sight_tokens, sight_cells)
-    return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD))
+    return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD, SIGHT))
 
 
 def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:

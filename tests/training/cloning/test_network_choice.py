@@ -148,12 +148,12 @@ def test_cells_without_a_sight_memory_are_an_error(spec: PolicySpec) -> None:
         chosen_network("tiny", "ttm", (), sight_cells=6)
 
 
-def test_with_vision_kept_core_and_head_are_new(spec: PolicySpec) -> None:
+def test_with_vision_kept_core_head_and_sight_memory_are_new(spec: PolicySpec) -> None:
     torch.manual_seed(1)
-    policy = Policy(spec, PRESETS["tiny"])
+    policy = Policy(spec, replace(PRESETS["tiny"], sight_tokens=2))
     before, after = policy.state_dict(), with_vision_kept(policy).state_dict()
     assert before.keys() == after.keys()
-    new = ("core.", "action_head.")
+    new = ("core.", "action_head.", "sight.")
     kept = [name for name in before if not name.startswith(new)]
     assert all(torch.equal(before[name], after[name]) for name in kept)
     for prefix in new:

@@ -1,7 +1,8 @@
 """The weights with which the policies of the study begin.
 
-Vision, tokens and normalisation are those of one checkpoint. Core and action head are drawn at
-random by the seed, and two policies of one seed share all drawn tensors of equal name and shape.
+Vision, tokens and normalisation are those of one checkpoint. Core, action head and sight memory are
+drawn at random by the seed, and two policies of one seed share all drawn tensors of equal name and
+shape.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from ttm.policy.cores.registry import NAMES
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.common.core_sizes import num_parameters
 from ttm.training.common.sight_option import SightSize
 from ttm.training.study.suite.core_sizes import (
@@ -93,10 +94,27 @@ def test_cores_share_what_has_the_same_name_and_shape(
     assert all(torch.equal(first[one][name], first[other][name]) for name in shared)
 
 
-def test_the_seed_draws_core_and_head_alone(first: dict[str, Weights], seen: Policy) -> None:
-    other = first_weights(seen, "ttm", seed=4)
-    drawn = {name for name in other if not torch.equal(other[name], first["ttm"][name])}
-    assert {name.split(".")[0] for name in drawn} == {"core", "action_head"}
+@pytest.mark.parametrize(("label", "sight"), [("ttm", set()), (OURS, {"sight"})])
+def test_the_seed_draws_core_head_and_sight_memory_alone(
+    first: dict[str, Weights], seen: Policy, label: str, sight: set[str]
+) -> None:
+    other = first_weights(seen, label, seed=4)
+    drawn = {name for name in other if not torch.equal(other[name], first[label][name])}
+    assert {name.split(".")[0] for name in drawn} == {"core", "action_head"} | sight
+
+
+@pytest.mark.parametrize("label", [OURS, "ttm sight_tokens=6"])
+def test_no_tensor_of_a_compared_part_is_the_checkpoints(label: str) -> None:
+    shipped = load_checkpoint(checkpoint_path(SHIPPED))[0]
+    sizes = shipped.config.width, shipped.num_encoded
+    variant = parse_variant(label, OURS_OPTIONS)
+    cores = suite_cores(VARIANTS[0], [variant], *sizes)
+    sources = source_cores(VARIANTS[0], *sizes)
+    trained = shipped.state_dict()
+    made = first_policy(shipped, cores[variant.label], sources, 0, variant.sight).state_dict()
+    compared = {name for name in made if name.startswith(("core.", "action_head.", "sight."))}
+    assert {name.split(".")[0] for name in compared} == {"core", "action_head", "sight"}
+    assert not {n for n in compared & trained.keys() if torch.equal(made[n], trained[n])}
 
 
 @pytest.mark.parametrize("label", [OURS, "transformer"])
