@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ttm.datasets.convert.formats import (
     FORMATS,
     reader_of,
@@ -62,14 +64,16 @@ def convert_dataset(
     writer = writer_of(to)
     counter = _Counter(options.instruction)
     try:
-        opened: Source = reader_of(name).read_source(source, options)
-        checked = replace(opened, recordings=lambda: counter.checked(opened))
-        write_whole(
-            target,
-            lambda partial: writer.write(checked, partial, options),
-            contents=FORMATS[to].contents,
-            overwrite=overwrite,
-        )
+        # What float32 cannot hold becomes infinite, which `require_fit` refuses.
+        with np.errstate(over="ignore", invalid="ignore"):
+            opened: Source = reader_of(name).read_source(source, options)
+            checked = replace(opened, recordings=lambda: counter.checked(opened))
+            write_whole(
+                target,
+                lambda partial: writer.write(checked, partial, options),
+                contents=FORMATS[to].contents,
+                overwrite=overwrite,
+            )
     except DAMAGE as error:
         if isinstance(error, UserError):
             raise

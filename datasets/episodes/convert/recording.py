@@ -102,10 +102,12 @@ class Source:
 def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     """Return the recording with frames that are checked as they are read.
 
-    Raises `UserError` if an array has another shape than the spec and the number of actions say, or
-    if the cameras have other names. Reading the frames raises it if a frame has another size.
+    Raises `UserError` if an array has another shape than the spec and the number of actions say, if
+    a value is not finite as float32, or if the cameras have other names. Reading the frames raises
+    it if a frame has another size.
     """
     _require_shapes(recording, spec)
+    _require_finite(recording)
     if set(recording.cameras) != {camera.name for camera in spec.cameras}:
         found = ", ".join(sorted(recording.cameras)) or "none"
         wanted = ", ".join(camera.name for camera in spec.cameras) or "none"
@@ -135,6 +137,19 @@ def _require_shapes(recording: Recording, spec: PolicySpec) -> None:
                 f"{recording.name}: {name} has shape {values.shape}, but {count} actions and the "
                 f"spec need {shape}; leave this episode out, or repair the file"
             )
+
+
+def _require_finite(recording: Recording) -> None:
+    names = ("actions", "executed_actions", "timestamps", "loss_weights", "language_embedding")
+    arrays = {name: getattr(recording, name) for name in names} | dict(recording.vectors)
+    for name, values in arrays.items():
+        if values is None or np.isfinite(values).all():
+            continue
+        at = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise UserError(
+            f"{recording.name}: {name}{at} is NaN, infinite or too large for float32, which no "
+            "policy can be trained on; leave this episode out, or repair the file"
+        )
 
 
 def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:

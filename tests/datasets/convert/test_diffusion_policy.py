@@ -112,3 +112,20 @@ def test_overwriting_takes_only_a_buffer(demos, convert):
     (target / "notes.txt").write_text("precious")
     with pytest.raises(UserError, match=r"holds notes\.txt"):
         convert(demos, "buffer", "diffusion-policy", overwrite=True)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("member", ["action", "state"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_values_that_no_training_takes_are_refused(pusht, convert, tmp_path, member, value):
+    data = zarr.open_group(str(pusht))["data"]
+    values = data[member][:].astype(np.float64)
+    values[4, 1] = value
+    del data[member]
+    data.create_array(member, data=values)
+    name = {"action": "actions"}.get(member, member)
+    with pytest.raises(
+        UserError, match=rf"episode 1: {name}\[1, 1\] is NaN, infinite or too large"
+    ):
+        convert(pusht, "out")
+    assert not (tmp_path / "out").exists()

@@ -184,3 +184,17 @@ def test_choices_that_a_format_does_not_heed_are_refused(demos, convert):
     ):
         with pytest.raises(UserError, match=rf"{flag} has no effect from aloha to ttm"):
             convert(target, "back", colour_order="rgb", choices=choices)
+
+
+@pytest.mark.parametrize("member", ["actions", "obs/joints", "timestamps", "executed_actions"])
+def test_values_that_are_not_finite_are_refused(demos, convert, tmp_path, member):
+    with h5py.File(demos[1].path, "a") as file:
+        demo = file["data/demo_0"]
+        values = np.array(demo[member] if member in demo else demo["actions"])
+        values[2] = np.nan
+        demo.pop(member, None)
+        demo[member] = values
+    for to in ("robomimic", "ttm"):
+        with pytest.raises(UserError, match=rf"demo_0: {member.removeprefix('obs/')}\[2.* is NaN"):
+            convert(demos, "out.hdf5", to)
+    assert not (tmp_path / "out.hdf5").exists()
