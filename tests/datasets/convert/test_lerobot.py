@@ -16,6 +16,7 @@ from ttm.datasets.windows.window_dataset import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
+pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 videos = pytest.importorskip("ttm.datasets.convert.lerobot.video")  # needs PyAV
 
@@ -135,6 +136,23 @@ def test_rows_out_of_order_are_refused(lerobot, convert):
     rows = pq.read_table(path)
     pq.write_table(rows.take(np.argsort(np.arange(len(rows)) % 3, kind="stable")), path)
     with pytest.raises(UserError, match="rows of episode 0 do not follow one another"):
+        convert(lerobot, "back")
+
+
+@pytest.mark.parametrize("key", ["action", "observation.state"])
+@pytest.mark.parametrize("lengths", [(1, -1), (None, 0)])
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_rows_of_other_lengths_are_refused(lerobot, convert, key, lengths, kind):
+    """Their values would shift from row to row."""
+    path = next((lerobot / "data").rglob("*.parquet"))
+    rows = pq.read_table(path)
+    values = rows[key].to_pylist()
+    more, fewer = lengths
+    values[1] = None if more is None else [*values[1], *[0.5] * more]
+    values[2] = values[2][: len(values[2]) + fewer]
+    column = pa.array(values, kind(pa.float32()))
+    pq.write_table(rows.set_column(rows.column_names.index(key), key, column), path)
+    with pytest.raises(UserError, match=f"parquet: episode 0 has rows of .* values in {key}; "):
         convert(lerobot, "back")
 
 

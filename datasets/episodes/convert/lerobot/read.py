@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ttm.datasets.convert.facts import interventions_of, read_facts, read_spec
@@ -49,7 +50,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     places = read_places(path, info)
     tasks = read_tasks(path, info)
     found = observed(info["features"], str(path))
-    table = _table_reader()
+    table = _table_reader((ACTION, EXECUTED, STATE, *found.vectors.values()))
     parts, rounding = survey_actions((_matrix(table(place), ACTION) for place in places), str(path))
     stored = read_spec(path / "meta")
     spec = stored or inferred_spec(
@@ -163,8 +164,11 @@ def _frames(table: Table, place: Place, camera: Camera, rate_hz: float) -> Itera
             ) from error
 
 
-def _table_reader() -> Table:
-    """Return a function that gives the rows of an episode. The last data file is kept in memory."""
+def _table_reader(vectors: Iterable[str]) -> Table:
+    """Return a function that gives the rows of an episode. The last data file is kept in memory.
+
+    vectors: columns that must have one number of values in all rows.
+    """
 
     @lru_cache(maxsize=1)
     def read(path: Path) -> pa.Table:
@@ -186,9 +190,29 @@ def _table_reader() -> Table:
                 f"{place.data}: the rows of episode {place.index} do not follow one another; "
                 "sort them by their index"
             )
-        return whole.slice(mine[0] if len(mine) else 0, len(mine))
+        found = whole.slice(mine[0] if len(mine) else 0, len(mine))
+        for key in vectors:
+            _require_even(found, key, place)
+        return found
 
     return rows
+
+
+def _require_even(rows: pa.Table, key: str, place: Place) -> None:
+    """Raise `UserError` if the vectors of a column differ in length, or some are missing."""
+    if key not in rows.column_names or not _is_list(rows[key].type):
+        return
+    lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
+    if len(lengths) > 1:
+        raise UserError(
+            f"{place.data}: episode {place.index} has rows of {lengths[0]} and of {lengths[-1]} values "
+            f"in {key}; leave this episode out, or fetch the data set again"
+        )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _matrix(rows: pa.Table, key: str) -> npt.NDArray[Any]:
@@ -199,7 +223,7 @@ def _matrix(rows: pa.Table, key: str) -> npt.NDArray[Any]:
 def _values(rows: pa.Table, key: str) -> npt.NDArray[Any]:
     """Return a column as (T,) or (T, K)."""
     column = rows[key].combine_chunks()
-    if not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+    if not _is_list(column.type):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     values = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
