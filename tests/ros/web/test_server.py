@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import aiohttp
 import pytest
 
 from ttm.datasets.episode_reader import EpisodeReader
+from ttm_policy.web import access
 from ttm_policy.web.album import draw
 from ttm_policy.web.page_socket import MOST_WAITING
+
+WAIT_S = 30.0
 
 
 def get(served: Any, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
@@ -25,6 +30,65 @@ def get(served: Any, path: str, method: str = "GET", **headers: str) -> tuple[in
 
     result: tuple[int, bytes] = served.run(talk)
     return result
+
+
+@pytest.fixture
+def knock(served: Any) -> Iterator[Callable[..., socket.socket]]:
+    """Open a connection, from an address of this machine, and send the beginning of a request."""
+    with ExitStack() as opened:
+
+        def connect(begun: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+            address = "127.0.0.1", served.port
+            client = socket.create_connection(address, WAIT_S, source_address=(source, 0))
+            opened.enter_context(client)
+            client.sendall(begun)
+            return client
+
+        yield connect
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Wait until the server has ended a connection."""
+    try:
+        while client.recv(4096):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_a_connection_that_never_shows_the_token_is_cut(
+    served: Any, knock: Callable[..., socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "HEADER_S", 2.0)
+
+    async def talk(session: aiohttp.ClientSession) -> None:
+        async with session.ws_connect(f"{served.address}socket") as page:
+            begun = f"GET /{served.token}/ HTTP/1.1\r\nHost: localhost\r\n".encode()
+            body = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+            for stranger in [knock(b) for b in (b"", b"GET", begun, body)]:
+                assert await asyncio.to_thread(is_cut, stranger)
+            await page.send_json({"do": "take", "id": 1})  # who has shown it stays
+            assert (await served.answer(page))["ok"]
+
+    served.run(talk)
+
+
+def test_new_pages_get_in_while_others_leave_their_requests_unfinished(
+    served: Any, knock: Callable[..., socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "HEADER_S", 1000.0)
+    neighbour = knock(b"GET", "127.0.0.2")
+    many = [knock(b"GET") for _ in range(2 * access.MOST_STRANGERS)]
+    assert get(served, f"/{served.token}/")[0] == 200
+    # The oldest went, and only of the address that has most of them.
+    assert all(is_cut(client) for client in many[: access.MOST_STRANGERS])
+    neighbour.sendall(f" /{served.token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert neighbour.recv(15) == b"HTTP/1.1 200 OK"
+    many[-1].sendall(f" /{served.token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert many[-1].recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_page_and_its_files_are_served_with_the_token_alone(served: Any) -> None:

@@ -6,21 +6,30 @@
 - `Origin`, which browsers send with every web socket and every request of another page, must be the
   server's own.
 - Nothing but GET is answered: all that changes anything goes through the web socket.
+- A connection has `HEADER_S` to show the token, and `MOST_STRANGERS` may be about to: what others leave
+  unfinished keeps no page out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import re
 import secrets
 import socket
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from ttm.policy.errors import UserError
+
+HEADER_S = 5.0
+"""A connection that has not shown the token by then is cut, in seconds."""
+MOST_STRANGERS = 64
+"""So many connections may not have shown the token yet."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -113,13 +122,77 @@ class Access:
         return origin is not None and origin.lower() in (f"http://{host}", f"https://{host}")
 
 
-def guard(access: Access) -> Middleware:
-    """Return the middleware that asks `access` before anything else, and sets the headers of answers."""
+class Strangers:
+    """The connections that have not shown the token yet. It is used from the server's loop alone.
+
+    When there are too many, the oldest of the address that has most of them is cut, so that the newest,
+    which may be a page, always gets in.
+
+    Parameters
+    ----------
+    serve
+        Makes what serves a connection.
+    """
+
+    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
+        self._serve = serve
+        self._deadlines: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+
+    def welcome(self) -> asyncio.Protocol:
+        """Return what takes the next connection. The server's loop calls it for each."""
+        return _Door(self)
+
+    def came(self, transport: asyncio.Transport) -> None:
+        """Serve a new connection, and cut it unless it shows the token in time."""
+        protocol = self._serve()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        loop = asyncio.get_running_loop()
+        self._deadlines[transport] = loop.call_later(HEADER_S, self._cut, transport)
+        if len(self._deadlines) > MOST_STRANGERS:
+            addresses = Counter(map(_address, self._deadlines))
+            ((most, _),) = addresses.most_common(1)
+            self._cut(next(t for t in self._deadlines if _address(t) == most))
+
+    def let_in(self, transport: asyncio.Transport | None) -> None:
+        """Let a connection stay, which has shown the token."""
+        if transport is not None and transport in self._deadlines:
+            self._deadlines.pop(transport).cancel()
+
+    def _cut(self, transport: asyncio.Transport) -> None:
+        self._deadlines.pop(transport).cancel()
+        transport.abort()  # does nothing if it has ended
+
+
+class _Door(asyncio.Protocol):
+    """Hands a connection on as soon as there is one."""
+
+    def __init__(self, strangers: Strangers) -> None:
+        self._strangers = strangers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._strangers.came(transport)
+
+
+def _address(transport: asyncio.Transport) -> str:
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if name else ""
+
+
+def guard(access: Access, let_in: Callable[[asyncio.Transport | None], None]) -> Middleware:
+    """Return the middleware that asks `access` before anything else, and sets the headers of answers.
+
+    let_in: called with the connection of each request that `access` allows.
+    """
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         if refusal := access.refusal(request):
-            return web.Response(status=403, text=f"{refusal}\n", headers=HEADERS)
+            refused = web.Response(status=403, text=f"{refusal}\n", headers=HEADERS)
+            refused.force_close()
+            return refused
+        let_in(request.transport)
         try:
             response = await handler(request)
         except web.HTTPException as error:

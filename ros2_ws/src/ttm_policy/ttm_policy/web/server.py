@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError
-from ttm_policy.web.access import HEADERS, Access, guard
+from ttm_policy.web.access import HEADERS, Access, Strangers, guard
 from ttm_policy.web.page_socket import PageSocket, Surroundings
 
 PAGE: dict[str, tuple[str, str]] = {
@@ -59,6 +59,8 @@ class WebServer:
         )
         log = logging.getLogger("ttm_policy.web")
         log.addFilter(_is_worth_a_line)
+        self._strangers = Strangers(self._serve_connection)
+        self._listener: asyncio.Server | None = None
         self._runner = web.AppRunner(
             self._application(), access_log=None, logger=log, shutdown_timeout=1.0
         )
@@ -92,17 +94,26 @@ class WebServer:
 
     async def _listen(self) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
-        self._port = int(self._runner.addresses[0][1])
+        self._listener = await self._loop.create_server(
+            self._strangers.welcome, self._host, self._port
+        )
+        self._port = int(self._listener.sockets[0].getsockname()[1])
+
+    def _serve_connection(self) -> asyncio.Protocol:
+        assert self._runner.server is not None
+        return self._runner.server()
 
     async def _end(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         await asyncio.gather(*(page.close() for page in list(self._pages.values())))
         await self._runner.cleanup()
 
     def _application(self) -> web.Application:
         access = Access(self._token, self._host)
-        application = web.Application(middlewares=[guard(access)], client_max_size=1024)
+        application = web.Application(
+            middlewares=[guard(access, self._strangers.let_in)], client_max_size=1024
+        )
         base = "/{token}"
         application.router.add_get(f"{base}/socket", self._serve_socket)
         application.router.add_get(f"{base}/episodes/{{name}}/thumbnail.jpg", self._serve_thumbnail)
