@@ -15,6 +15,7 @@ from threading import RLock
 from typing import Any
 
 import h5py
+import numpy as np
 
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.unreadable import no_file, one_line, why_unreadable
@@ -240,6 +241,25 @@ def demo_group(file: Any, name: str, *, allow_external: bool = False) -> Any:
     if not isinstance(demo, h5py.Group):
         raise UserError(f"data/{name} is not a group with one demonstration; take it out of data")
     return demo
+
+
+def instruction_of(demo: Any) -> str:
+    """Return the instruction of an open group; an empty text if there is none, or a blank one.
+
+    Raises `UserError` if the attribute `language_instruction` is not one text.
+    """
+    value = demo.attrs.get("language_instruction")
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if value is None or isinstance(value, h5py.Empty):
+        return ""
+    if not isinstance(value, str | bytes):
+        raise UserError(
+            f"{demo.name.strip('/')}/language_instruction".strip("/")
+            + f" is {one_line(decoded(value))}, and not one text; write that attribute as one text"
+        )
+    text = decoded(value)
+    return text if text.strip() else ""
 
 
 def decoded(value: Any) -> str:

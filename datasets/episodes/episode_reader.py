@@ -20,6 +20,7 @@ from ttm.datasets.episode_file import (
     decoded,
     demo_group,
     demo_names,
+    instruction_of,
     open_file,
     read_stored_spec,
     usable_masks,
@@ -307,7 +308,7 @@ def _read_episode(
         name=name,
         spec=spec,
         num_samples=len(demo["actions"]),
-        instruction=decoded(attributes.get("language_instruction"))
+        instruction=instruction_of(demo)
         or _from_json(attributes.get("ep_meta"), "lang")
         or default_instruction,
         task=decoded(attributes.get("task")),
@@ -341,7 +342,7 @@ def _require_whole(
 def _from_json(text: Any, key: str) -> str:
     """Return the instruction that RoboCasa stores in each demo, and LIBERO once in each file, as JSON."""
     value = json_object(text).get(key, "")
-    return decoded(value) if isinstance(value, str) else ""
+    return decoded(value) if isinstance(value, str) and value.strip() else ""
 
 
 def _some(names: list[str]) -> str:

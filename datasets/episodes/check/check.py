@@ -155,10 +155,6 @@ def _demo_faults(demo: Demo, allow_external: bool) -> Iterator[Fault]:
             yield from check
         except READ_ERRORS as error:
             yield demo.fault(f"its data cannot be read ({one_line(error)})", LEAVE_OUT)
-    if not demo.group.attrs.get("language_instruction") and not demo.inferred:
-        yield demo.fault(
-            "it has no instruction", "set the attribute language_instruction", is_warning=True
-        )
 
 
 def _stored_spec(path: Path, choices: Choices) -> PolicySpec | None:

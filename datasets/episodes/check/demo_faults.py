@@ -11,9 +11,10 @@ import numpy.typing as npt
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.action_checks import limits_text, outside_limits
 from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
-from ttm.datasets.episode_file import decoded
+from ttm.datasets.episode_file import decoded, instruction_of
 from ttm.datasets.episode_reader import usable_weights, whole_number
 from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
+from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart
 
 MAX_GAP_PERIODS = 2.5
@@ -65,9 +66,17 @@ def fact_faults(demo: Demo) -> Iterator[Fault]:
         if value is not None and whole_number(value, kind) is None:
             what = f"attribute {key} is {one_line(decoded(value))}, and no single number"
             yield demo.fault(what, f"set it to a number, or remove {key}", is_warning=True)
-    if "\ufffd" in decoded(demo.group.attrs.get("language_instruction")):
+    try:
+        instruction = instruction_of(demo.group)
+    except UserError as error:
+        yield Fault.of_error(demo.path, demo.name, error)
+        return
+    if "\ufffd" in instruction:
         what = "its instruction is not UTF-8 text, and some characters are replaced"
         yield demo.fault(what, "set the attribute language_instruction again", is_warning=True)
+    if not instruction and not demo.inferred:
+        what, remedy = "it has no instruction", "set the attribute language_instruction"
+        yield demo.fault(what, remedy, is_warning=True)
 
 
 def value_faults(demo: Demo) -> Iterator[Fault]:

@@ -26,7 +26,7 @@ from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
-from ttm.datasets.episode_file import decoded, open_file
+from ttm.datasets.episode_file import decoded, instruction_of, open_file
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.layouts.find_files import find_files
 from ttm.policy.errors import UserError
@@ -124,7 +124,7 @@ def _recording(path: Path, spec: PolicySpec, order: str) -> Recording:
                 camera.name: _stream(file["observations"], path, camera.name, order)
                 for camera in spec.cameras
             },
-            instruction=decoded(attributes.get("language_instruction")),
+            instruction=instruction_of(file),
             task=decoded(attributes.get("task")),
             success=None if success is None else bool(success),
             seed=None if seed is None else int(seed),

@@ -156,6 +156,23 @@ def test_rows_of_other_lengths_are_refused(lerobot, convert, key, lengths, kind)
         convert(lerobot, "back")
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_task_that_is_no_text_is_refused(demos, convert, version):
+    source, _ = convert(demos, "lerobot", version, video_codec="none")
+    if version == "lerobot":
+        path = source / "meta/tasks.parquet"
+        tasks = pq.read_table(path)
+        (at,) = (i for i, name in enumerate(tasks.column_names) if name != "task_index")
+        name = tasks.column_names[at]
+        pq.write_table(tasks.set_column(at, name, pa.array([3.5] * len(tasks))), path)
+    else:
+        lines = [json.loads(line) for line in (source / "meta/tasks.jsonl").open()]
+        texts = [json.dumps({**line, "task": 3.5}) for line in lines]
+        (source / "meta/tasks.jsonl").write_text("\n".join(texts))
+    with pytest.raises(UserError, match=r"its tasks is damaged \(the task 3.5 is no text\)"):
+        convert(source, "back")
+
+
 @pytest.mark.parametrize("changes", [{"fps": None}, {"splits": ["a", "b"]}])
 def test_info_of_another_form_is_one_line(lerobot, convert, changes):
     edit_info(lerobot, **changes)

@@ -146,6 +146,14 @@ REFUSED = {
     ),
     "masks a dataset": (lambda file: file.create_dataset("mask", data=[1]), "mask is not a group"),
     "mask of numbers": (mask([1, 2]), "mask/train does not hold names of demos"),
+    "instruction a number": (
+        attribute(DEMO, "language_instruction", 3.5),
+        "language_instruction is 3.5, and not one text",
+    ),
+    "instruction two texts": (
+        attribute(DEMO, "language_instruction", ["pick", "up"]),
+        "and not one text",
+    ),
     "spec no JSON": (attribute("data", "ttm_spec", "{"), "not a PolicySpec in JSON"),
     "spec a list": (attribute("data", "ttm_spec", "[1]"), "not a PolicySpec in JSON"),
     "spec nested deeply": (attribute("data", "ttm_spec", NESTED[:30_000]), "not a PolicySpec"),
@@ -186,6 +194,8 @@ READ = {
     ),
     "instruction half a pair": attribute(DEMO, "ep_meta", '{"lang": "\\ud800"}'),
     "robot half a pair": attribute("data", "env_args", '{"env_name": "\\ud800"}'),
+    "instruction an array of one text": attribute(DEMO, "language_instruction", ["pick up"]),
+    "instruction blank": attribute(DEMO, "language_instruction", " \t"),
     "ep_meta no JSON": attribute(DEMO, "ep_meta", "{"),
 }
 
@@ -207,6 +217,16 @@ def test_what_can_be_read_is_read(small_file, answer, case: str) -> None:
     found = answer(small_file(READ[case]))
     assert found.refusal is None
     assert len(found.episodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [("instruction an array of one text", "pick up"), ("instruction blank", "")],
+)
+def test_an_instruction_is_its_text(small_file, answer, case: str, text: str) -> None:
+    found = answer(small_file(READ[case]))
+    assert found.episodes[1].instruction == text
+    assert ("1 episodes have no instruction" in found.episodes.note) == (text == "")
 
 
 @pytest.mark.parametrize("value", ["six", np.array([6, 6]), 5])

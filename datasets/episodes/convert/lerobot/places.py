@@ -61,10 +61,17 @@ def read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
     """Return task index -> instruction."""
     try:
         if info["codebase_version"] != "v3.0":
-            return {row["task_index"]: row["task"] for row in read_lines(root / "meta/tasks.jsonl")}
-        table = pq.read_table(root / "meta/tasks.parquet")
-        text = next(name for name in table.column_names if name != "task_index")
-        return dict(zip(table["task_index"].to_pylist(), table[text].to_pylist(), strict=True))
+            lines = read_lines(root / "meta/tasks.jsonl")
+            tasks = {row["task_index"]: row["task"] for row in lines}
+        else:
+            table = pq.read_table(root / "meta/tasks.parquet")
+            text = next(name for name in table.column_names if name != "task_index")
+            columns = (table["task_index"].to_pylist(), table[text].to_pylist())
+            tasks = dict(zip(*columns, strict=True))
+        for task in tasks.values():
+            if not isinstance(task, str):
+                raise ValueError(f"the task {task!r} is no text")
+        return tasks
     except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
         raise UserError(
             f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
