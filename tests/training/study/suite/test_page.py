@@ -35,9 +35,14 @@ def row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def marked(core: str) -> str:
+    """Return a core's name, with the page's mark if it began with a trained sight memory."""
+    return f"`{core}`" + (" †" if parse_variant(core, OURS_OPTIONS).sight.tokens else "")
+
+
 def by_task(found: Report) -> Iterator[str]:
     cores = [name for name in ("ours", "lstm", "none", "ttm") if name in found.variants]
-    yield row(["task", "gap", *(f"`{core}`" for core in cores)])
+    yield row(["task", "gap", *map(marked, cores)])
     yield row(["---"] * (2 + len(cores)))
     for task, gap in product(found.tasks, found.gaps):
         yield row([f"`{task}`", str(gap), *(with_seeds(found, core, gap, task) for core in cores)])
@@ -85,11 +90,11 @@ def by_core(found: Report) -> Iterator[str]:
     for core in found.variants:
         seeds = {training.seed for training in found.figures.trainings if training.variant == core}
         rates = [rate_of(found, core, gap, task) for task, gap in cells]
-        yield row([f"`{core}`", str(len(seeds)), *rates])
+        yield row([marked(core), str(len(seeds)), *rates])
 
 
 def by_cue(hidden: Report, together: Report, alone: Report, one_tick: Report) -> Iterator[str]:
-    kinds = ("all at once", "by itself", "one tick, with sight")
+    kinds = ("all at once", "by itself", "one tick, with sight †")
     yield row(["task", "hidden", *(f"left on, {kind}" for kind in kinds)])
     yield row(["---"] * (2 + len(kinds)))
     for task in together.tasks:
