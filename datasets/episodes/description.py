@@ -28,6 +28,9 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 
 INFERRED = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
 
+NOT_IN_ALL = "not in every demo"
+"""Why a vector is not used that the first demo lacks."""
+
 
 @dataclass(frozen=True)
 class Description:
@@ -45,8 +48,9 @@ class Description:
 def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
     """Return the spec of a policy that could have recorded all of `demos`, which carry none.
 
-    - Cameras are the members of the first demo's `obs` that can become RGB frames.
-    - Proprioception are its vectors of floats, without those that only a simulator knows.
+    - Cameras are the members of any demo's `obs` that can become RGB frames; a demo that lacks one
+      is refused when it is read.
+    - Proprioception are the first demo's vectors of floats, without those that only a simulator knows.
     - Action dimensions are binary if their values over all demos lie between 0 and 1, or -1 and 1,
       and are one of these two in nearly all ticks. Neighbouring dimensions of one kind become one
       part; continuous ones have no limits.
@@ -187,9 +191,7 @@ def _chosen(
         for member in left
     ]
     missing = sorted(set(other_names) - set(by_name))
-    return [*chosen, *kept] + [
-        Member(name, "other", reason="not in every demo") for name in missing
-    ]
+    return [*chosen, *kept] + [Member(name, "other", reason=NOT_IN_ALL) for name in missing]
 
 
 def _named(names: Sequence[str]) -> list[str]:

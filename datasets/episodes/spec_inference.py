@@ -50,7 +50,7 @@ class Survey:
     actions: list[npt.NDArray[np.float32]] = field(default_factory=list)
     """(T, A) of each demo."""
     members: list[Member] = field(default_factory=list)
-    """Those of the first demo that has ticks."""
+    """Those of the first demo that has ticks, and cameras that only later ones have."""
     other_names: set[str] = field(default_factory=set)
     """Names of members of any demo."""
     intervals: list[npt.NDArray[np.float64]] = field(default_factory=list)
@@ -180,8 +180,8 @@ def _survey_demo(found: Survey, demo: Any, path: Path, name: str, allow_external
             "by a mask, or write its observations"
         )
     found.other_names.update(observations)
-    if not found.members and len(actions):
-        found.members = members_of(observations, allow_external=allow_external)
+    if len(actions):
+        _survey_members(found, observations, allow_external)
     _survey_brightness(found, observations, allow_external)
     times = find_member(demo, "timestamps", allow_external=allow_external)
     if isinstance(times, h5py.Dataset) and times.ndim == 1 and times.dtype.kind in "fiu":
@@ -200,6 +200,22 @@ def _actions(demo: Any, path: Path, name: str, allow_external: bool) -> npt.NDAr
     if not stored.shape[1]:
         raise damaged(path, f"{where} has shape {stored.shape}: no dimension")
     return np.asarray(stored, dtype=np.float32)
+
+
+def _survey_members(found: Survey, observations: Any, allow_external: bool) -> None:
+    """Take in the members of the first demo, and cameras of later ones that it lacks.
+
+    So the demo that lacks a camera is refused, whichever it is; otherwise all would lose that camera.
+    """
+    if not found.members:
+        found.members = members_of(observations, allow_external=allow_external)
+        return
+    usable = {member.name for member in found.members if member.is_used}
+    others = [name for name in observations if name not in usable]
+    for member in members_of(observations, others, allow_external=allow_external):
+        if member.kind == "camera" and member.is_used:
+            found.members = [each for each in found.members if each.name != member.name]
+            found.members.append(member)
 
 
 def _survey_brightness(found: Survey, observations: Any, allow_external: bool) -> None:

@@ -21,7 +21,7 @@ from ttm.datasets.check.demo_faults import (
 from ttm.datasets.check.fault import Demo, Fault
 from ttm.datasets.check.file_faults import file_faults, leftovers
 from ttm.datasets.check.frame_faults import frame_faults
-from ttm.datasets.description import Description, describe_bare, describe_stored
+from ttm.datasets.description import NOT_IN_ALL, Description, describe_bare, describe_stored
 from ttm.datasets.duplicates import same_episodes
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
@@ -77,6 +77,11 @@ def check_dataset(path: str | Path, choices: Choices | None = None) -> CheckRepo
         faults += found
         episodes, ticks = episodes + len(lengths), ticks + sum(lengths)
     faults += leftovers(files)
+    for member in described.members if described else ():
+        if member.reason == NOT_IN_ALL:
+            what = f"obs/{member.name} is {NOT_IN_ALL}, and is not used"
+            remedy = "write it in all demos if the policy is to see it"
+            faults.append(Fault(Path(path), None, None, what, remedy, is_warning=True))
     if all(fault.is_warning for fault in faults):
         faults += _opening_faults(path, choices)
     return CheckReport(

@@ -51,15 +51,17 @@ class Member:
         return f"not used: {self.reason}"
 
 
-def members_of(observations: Any, *, allow_external: bool = False) -> list[Member]:
-    """Return what each member of an open group `obs` is.
+def members_of(
+    observations: Any, wanted: Sequence[str] | None = None, *, allow_external: bool = False
+) -> list[Member]:
+    """Return what each member of an open group `obs` is, or each of the names `wanted`.
 
     `reason` is set for those that cannot be used, or should not without the user's choice. Raises
     `UserError` for links that lead out of the file.
     """
     names = list(observations)
     found = []
-    for name in names:
+    for name in names if wanted is None else wanted:
         if name != one_line(name):
             raise UserError(f"obs has the member {name!a}, which cannot be printed; rename it")
         stored = find_member(observations, name, allow_external=allow_external)

@@ -81,7 +81,9 @@ def array_problem(
     """
     stored = find_member(demo, key, allow_external=allow_external)
     if stored is None:
-        return f"{key} is missing", f"{LEAVE_OUT}, or keep it apart from those that have it"
+        remedy = f"{LEAVE_OUT}, or keep it apart from those that have it"
+        choose = ", or name what all have with --cameras and --proprioception"
+        return f"{key} is missing", remedy + (choose if key.startswith("obs/") else "")
     if not isinstance(stored, h5py.Dataset) or not stored.shape:
         remedy = LEAVE_OUT if key.startswith(("actions", "obs/")) else f"take {key} out of the file"
         return f"{key} is not a dataset of one row for each tick", remedy

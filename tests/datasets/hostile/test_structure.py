@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 TICKS = 6
-DEMO = "data/demo_1"
+FIRST, DEMO = "data/demo_0", "data/demo_1"
 
 
-def put(key: str, values: Any, **options: Any):
-    """Replace a dataset of the second demo, so that the first one is whole."""
+def put(key: str, values: Any, demo: str = DEMO, **options: Any):
+    """Replace a dataset of a demo: the second one by default, so that the first one is whole."""
 
     def change(file: Any) -> None:
-        if key in file[DEMO]:
-            del file[DEMO][key]
+        if key in file[demo]:
+            del file[demo][key]
         if values is not None:
-            file[DEMO].create_dataset(key, data=values, **options)
+            file[demo].create_dataset(key, data=values, **options)
 
     return change
 
@@ -106,6 +106,11 @@ REFUSED = {
     "obs missing": (put("obs", None), "no group obs"),
     "obs a dataset": (put("obs", np.zeros(3)), "no group obs"),
     "camera missing": (put("obs/front", None), "obs/front is missing"),
+    "camera missing in the first": (put("obs/front", None, FIRST), "obs/front is missing"),
+    "camera texts in the first": (
+        put("obs/front", np.full(TICKS, b"front.png"), FIRST),
+        "obs/front has shape (6,), not (T, 8, 8, 3)",
+    ),
     "camera of another size": (
         put("obs/front", np.zeros((TICKS, 9, 8, 3), np.uint8)),
         "obs/front has shape (6, 9, 8, 3), not (T, 8, 8, 3",
@@ -227,6 +232,21 @@ def test_an_instruction_is_its_text(small_file, answer, case: str, text: str) ->
     found = answer(small_file(READ[case]))
     assert found.episodes[1].instruction == text
     assert ("1 episodes have no instruction" in found.episodes.note) == (text == "")
+
+
+def test_a_vector_that_some_demos_lack_is_told(small_file, answer) -> None:
+    found = answer(small_file(put("obs/joints", None, FIRST)))
+    assert found.refusal is None
+    assert found.episodes.spec.proprioception == ()
+    assert "obs/joints is not in every demo, and is not used" in found.faults
+
+
+def test_cameras_that_all_have_can_be_chosen(small_file, answer) -> None:
+    path = small_file(put("obs/side", np.zeros((TICKS, 8, 8, 3), np.uint8)))
+    assert "data/demo_0/obs/side is missing" in answer(path).refusal
+    found = answer(path, cameras=("front",))
+    assert found.refusal is None
+    assert [camera.name for camera in found.episodes.spec.cameras] == ["front"]
 
 
 @pytest.mark.parametrize("value", ["six", np.array([6, 6]), 5])
