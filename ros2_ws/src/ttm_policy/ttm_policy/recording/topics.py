@@ -10,10 +10,11 @@ from typing import Any
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
-from rclpy.subscription import MessageInfo, Subscription
+from rclpy.subscription import Subscription
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
 from ttm_policy.contract.conversions import MESSAGE_TYPES
+from ttm_policy.publishers import LossCounter, MessageInfo
 from ttm_policy.recording.stamps import Stamper, header_ns
 from ttm_policy.recording.tick_values import JointTopics
 
@@ -61,7 +62,7 @@ class RecordedTopics:
     ) -> None:
         self._node, self._types, self._observed = node, types, observed
         self._joints, self._stamper, self._on_loss = joints, stamper, on_loss
-        self._numbers: dict[tuple[str, str], int] = {}
+        self._losses = LossCounter()
         self.first: dict[str, Any] = {}
         """The first message of each observed topic."""
         self._qos: dict[str, Qos] = {}
@@ -105,7 +106,9 @@ class RecordedTopics:
 
     def _take(self, topic: str, data: bytes, stamp_ns: int, info: MessageInfo) -> None:
         published_ns = info["source_timestamp"] or self._node.get_clock().now().nanoseconds
-        self._count(topic, info)
+        lost = self._losses.lost(topic, info, self._node.count_publishers(topic))
+        if lost:
+            self._on_loss(topic, lost)
         message: Any = data
         if topic in self._joints.topics or topic not in self.first:
             try:
@@ -118,16 +121,6 @@ class RecordedTopics:
         if topic in self._observed and stamp_ns:
             self._stamper.note(stamp_ns, published_ns)
         self._stamper.take(topic, stamp_ns, published_ns, message)
-
-    def _count(self, topic: str, info: MessageInfo) -> None:
-        """Find gaps in the numbers that a publisher gives to its messages."""
-        number, publisher = info["publication_sequence_number"], str(info["publisher_gid"])
-        if number is None:
-            return
-        before = self._numbers.get((topic, publisher))
-        self._numbers[topic, publisher] = number
-        if before is not None and number > before + 1:
-            self._on_loss(topic, number - before - 1)
 
 
 def _qos_for(publishers: Sequence[TopicEndpointInfo]) -> Qos:
