@@ -126,8 +126,9 @@ class TrainOptions:
     overwrite: bool = False
     """Start again even if OUT holds a training."""
     resume_anyway: bool = False
-    """With --resume: go on although the episodes or the length of the training are others than
-    before, which the training then says. A training of another length has another learning rate."""
+    """With --resume: go on although the episodes, the length of the training, --learning-rate,
+    --optimizer.gradient-limit or --precision are others than before, which the training then says. A
+    training of another length has another learning rate."""
     dry_run: bool = False
     """Write nothing: say what would be trained and on what, and measure a few steps, from which the
     time of the whole training and its memory follow."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 
@@ -12,7 +11,6 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 from torch import Tensor
 
-from ttm.policy.errors import UserError
 from ttm.training.cloning.loop.loggers import Loggers
 from ttm.training.cloning.processes.group import Processes
 
@@ -75,15 +73,9 @@ class RunLog:
         self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
-        """Write the means since the last call to the loggers and to the terminal.
-
-        Raises `UserError` if the mean loss is not finite.
-        """
+        """Write the means since the last call to the loggers and to the terminal."""
         seconds = time.monotonic() - self._since_s
         means = self._means()
-        if not math.isfinite(means["loss"]):
-            told = f"the loss is {means['loss']} after {step} steps"
-            self._processes.agree(UserError(f"{told}; lower --learning-rate, or check the data"))
         images = means.pop("images")
         rates = {"steps_per_s": self._count / seconds, "images_per_s": images / seconds}
         scalars = {f"train/{name}": value for name, value in means.items()}

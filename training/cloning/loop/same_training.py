@@ -12,6 +12,8 @@ from ttm.training.cloning.options import TrainOptions
 
 LENGTH = ("steps", "minutes")
 """Options on which the course of the learning rate depends."""
+ADJUSTABLE = ("learning-rate", "optimizer.gradient-limit", "precision")
+"""Options that `--resume-anyway` may change, so that a training that diverged can go on."""
 MAY_CHANGE = frozenset(
     {
         "data",
@@ -77,11 +79,13 @@ def length(options: TrainOptions) -> dict[str, Any]:
 def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[Difference]:
     """Raise `UserError` if `options` are not those of the training that was saved with `header`.
 
-    Returns what differs in length, which --resume-anyway allows.
+    Returns what differs in length or in `ADJUSTABLE`, which --resume-anyway allows.
     """
     # A training that was saved before an option existed has its default.
     defaults = comparable(TrainOptions(data=(), out=Path()))
     found = differences({**defaults, **header["options"]}, comparable(options), "--")
+    adjusted = [each for each in found if each.name.removeprefix("--") in ADJUSTABLE]
+    found = [each for each in found if each not in adjusted]
     if found:
         raise UserError(
             f"this is another training than the one to resume: {_listed(found)}; give the same options "
@@ -89,7 +93,8 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
         )
     longer = differences(header.get("length", {}), length(options), "--")
     _require_allowed(options, longer, "the learning rate follows the length of the training")
-    return longer
+    _require_allowed(options, adjusted, "these options change every step")
+    return [*longer, *adjusted]
 
 
 def require_same_data(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from ttm.policy.cores.temporal_core import CoreState
+from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.network.policy import Policy
 from ttm.policy.run.checkpoint import save_checkpoint
@@ -104,6 +106,7 @@ class Trainer:
             for name, e in errors.items()
         }
         self._latest: dict[str, Any] = {}
+        self._diverged_at = torch.zeros((), dtype=torch.int64, device=self.device)
         self.clock = Clock(self.processes)
 
     @property
@@ -191,11 +194,34 @@ class Trainer:
         scalars = self.backpropagate(batch)
         scalars["gradient_norm"] = self.update_weights() / self.processes.count
         self.progress.step += 1
+        self._watch(scalars)
         log.add(scalars, batch.num_images)
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
+            self._require_finite()
             log.write(self.progress.step, self.used, learning_rate)
+
+    def _watch(self, scalars: dict[str, Tensor]) -> None:
+        """Remember the first step whose loss or gradient is not finite.
+
+        It stays on the device, since reading it off a GPU at every step would wait for the GPU.
+        """
+        bad = ~torch.isfinite(scalars["loss"].detach() + scalars["gradient_norm"])
+        first = bad & (self._diverged_at == 0)
+        self._diverged_at = torch.where(first, self.progress.step, self._diverged_at)
+
+    def _require_finite(self) -> None:
+        """Raise `UserError` if a loss or gradient was not finite; call it before anything is written."""
+        steps = [step for step in self.processes.gathered(int(self._diverged_at)) if step]
+        if steps:
+            self._diverged(f"the loss or its gradient is not finite in step {min(steps)}")
+
+    def _diverged(self, what: str) -> None:
+        advice = "lower --learning-rate or --optimizer.gradient-limit, or look for faults with ttm data check"
+        if resume_path(self.out).exists():
+            advice += f"; --resume --resume-anyway goes on from what {self.out} held before"
+        raise UserError(f"{what}; the training has ended and overwrote nothing; {advice}")
 
     def _validate_or_save(self, log: RunLog) -> None:
         """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.
@@ -207,6 +233,7 @@ class Trainer:
         keeps = every is not None and self.progress.step % every == 0
         if not (validates or keeps or self.clock.since_saved_s > SAVE_EVERY_S):
             return
+        self._require_finite()
         self.calibrate()
         if validates:
             self.progress.validations = due
@@ -222,6 +249,7 @@ class Trainer:
 
         The errors on training episodes are evaluated only after a complete training.
         """
+        self._require_finite()
         if self._latest.get("step") != self.progress.step:
             self.calibrate()
             if whole:
@@ -252,9 +280,11 @@ class Trainer:
         if "validation" not in self.errors:
             return
         found = self._latest["validation"] = self._evaluate("validation")
+        error = found["policy"]["normalized"]
+        if not math.isfinite(error):
+            self._diverged(f"the validation error is {error} after step {step}")
         log.write_validation(step, _flat(found))
         log.say(f"step {step}: validation error {_in_words(found)}")
-        error = found["policy"]["normalized"]
         self.progress.validations_since_best += 1
         if self.progress.best_error is None or error < self.progress.best_error:
             self.progress.best_error, self.progress.best_step = error, step

@@ -135,3 +135,39 @@ def test_missing_weights_and_biases_is_told(command: Make, monkeypatch: pytest.M
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--logger wandb needs .*pip install '.\[wandb\]'"):
         command(logger=("wandb",)).run()
+
+
+def saved(training: TrainCommand) -> dict[str, bytes]:
+    """What a training has saved, by the file's name."""
+    files = [*training.out.glob("*.safetensors"), *training.out.glob("resume/*")]
+    return {path.name: path.read_bytes() for path in [*files, training.out / "result.json"]}
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_loss_that_is_not_finite_ends_the_training_before_anything_is_written(
+    command: Make, monkeypatch: pytest.MonkeyPatch, log_every: int
+) -> None:
+    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", log_every)
+    training = command(steps=1)
+    training.run()
+    before = saved(training)
+    diverging = command(steps=8, resume=True, resume_anyway=True, learning_rate=1e36)
+    with pytest.raises(UserError, match=r"not finite in step \d.*--resume --resume-anyway"):
+        diverging.run()
+    assert saved(training) == before
+    with pytest.raises(UserError, match=r"cannot resume exactly: --steps.*--resume-anyway"):
+        command(steps=3, resume=True).run()
+    assert command(steps=3, resume=True, resume_anyway=True, learning_rate=1e-4).run() == 0
+    assert result_of(training)["step"] == 3
+    assert command(steps=3, resume=True, learning_rate=1e-4).run() == 0, "what counts now"
+
+
+def test_a_validation_error_that_is_not_finite_is_not_written(
+    command: Make, errors: list[float]
+) -> None:
+    errors += [3.0, float("nan")]
+    training = command(steps=2, validations=2)
+    with pytest.raises(UserError, match="the validation error is nan after step 2"):
+        training.run()
+    assert load_checkpoint(training.out / "last.safetensors")[1]["steps"] == 1
+    assert result_of(training)["best"] == {"step": 1, "validation_error": 3.0}
