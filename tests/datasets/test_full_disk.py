@@ -45,7 +45,7 @@ try:
     record("episode_00001.hdf5", 4000)
 except UserError as error:
     print(error)
-record("episode_00002.hdf5", 10)
+record("episode_00002.hdf5", 11)
 """
 
 

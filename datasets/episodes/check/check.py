@@ -22,7 +22,7 @@ from ttm.datasets.check.fault import Demo, Fault
 from ttm.datasets.check.file_faults import file_faults, leftovers
 from ttm.datasets.check.frame_faults import frame_faults
 from ttm.datasets.description import NOT_IN_ALL, Description, describe_bare, describe_stored
-from ttm.datasets.duplicates import same_episodes
+from ttm.datasets.duplicates import held_apart, same_episodes
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_file import READ_ERRORS, demo_group, demo_names, open_file
 from ttm.datasets.index.opening import stored_spec
@@ -226,6 +226,7 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
         copies = same_episodes(episodes)
         for episode in episodes:
             stored_embedding(episode)
+        training = held_apart(episodes.filter("train"), episodes.filter("valid"))
     except UserError as error:
         yield Fault.of_error(place, None, error)
         return
@@ -235,6 +236,12 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
             remedy = "keep one of them; training holds copies of held-out episodes out too"
             at = episodes[copy]
             yield Fault(at.path, at.name, None, what, remedy, is_warning=True)
+    if not len(training):
+        what = "every episode is held out, so there is nothing to train on"
+        yield Fault(place, None, None, what, "name some in mask/train, or record more")
+    elif not any(episode.loss_weights.any() for episode in training):
+        what = "no tick to train on has a weight above 0 in loss_weights"
+        yield Fault(place, None, None, what, "give some a weight, or record more")
     if not episodes.spec.cameras and not episodes.spec.proprioception:
         what = "nothing in obs can be used, so a policy would see nothing"
         remedy = "see `ttm data show` for the reasons; --proprioception takes what is left out"

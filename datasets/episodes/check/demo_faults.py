@@ -81,7 +81,10 @@ def fact_faults(demo: Demo) -> Iterator[Fault]:
 
 def value_faults(demo: Demo) -> Iterator[Fault]:
     """Find values that are not finite, and actions that the spec does not allow."""
-    for key in ("actions", *(f"obs/{vector.name}" for vector in demo.spec.proprioception)):
+    vectors = (f"obs/{vector.name}" for vector in demo.spec.proprioception)
+    for key in ("actions", "executed_actions", *vectors):
+        if key not in demo.group:
+            continue
         with np.errstate(
             over="ignore"
         ):  # what float32 cannot hold becomes infinite, as in a training

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -253,3 +255,28 @@ def test_a_file_without_demos_is_a_fault(tmp_path):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["weights"] = [1.0]
     assert check_dataset(tmp_path).num_errors > 0
+
+
+def test_what_leaves_nothing_to_train_on_is_a_fault(tmp_path, record):
+    for number in range(3):
+        record(tmp_path / f"{number}.hdf5", seed=number, split="valid")
+    (fault,) = check_dataset(tmp_path).faults
+    assert fault.what == "every episode is held out, so there is nothing to train on"
+    record(tmp_path / "3.hdf5", seed=3, split="train")
+    assert check_dataset(tmp_path).faults == ()
+    with h5py.File(tmp_path / "3.hdf5", "a") as file:
+        file["data/demo_0/loss_weights"] = np.zeros(6, np.float32)
+    (fault,) = check_dataset(tmp_path).faults
+    assert fault.what == "no tick to train on has a weight above 0 in loss_weights"
+    shutil.copy(tmp_path / "0.hdf5", tmp_path / "3.hdf5")
+    with h5py.File(tmp_path / "3.hdf5", "a") as file:
+        file.move("mask/valid", "mask/train")
+    errors = [fault.what for fault in check_dataset(tmp_path).faults if not fault.is_warning]
+    assert errors == ["every episode to train on is also held out for validation"]
+
+
+def test_executed_actions_that_are_not_finite_are_named(damage):
+    values = np.zeros((12, 4), np.float32)
+    values[3] = np.nan
+    (fault,) = damage(lambda demo: demo.create_dataset("executed_actions", data=values)).faults
+    assert fault.what.startswith("executed_actions[0, 1, 2, 3] is NaN or infinite at tick 3")

@@ -36,12 +36,12 @@ def write(tmp_path, spec, observation):
 
 def test_recorded_weights_are_read_back_and_are_1_elsewhere(write, tmp_path):
     weighted = write("a.hdf5", (0.5,) * 5 + (3.0,) * 5)
-    plain = write("b.hdf5")
+    plain = write("b.hdf5", (1.0,) * 9)  # another length, so that it is no copy
     with h5py.File(weighted) as one, h5py.File(plain) as other:
         assert one["data/demo_0/loss_weights"].dtype == np.float32
         assert "loss_weights" not in other["data/demo_0"]
     episodes = open_dataset(tmp_path)
-    assert tick_weights(episodes).tolist() == [0.5] * 5 + [3.0] * 5 + [1.0] * 10
+    assert tick_weights(episodes).tolist() == [0.5] * 5 + [3.0] * 5 + [1.0] * 9
     assert check_dataset(tmp_path).num_errors == 0
 
 
