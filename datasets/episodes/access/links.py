@@ -1,11 +1,15 @@
-"""Members of HDF5 files, found without following links that lead out of the file."""
+"""Members of HDF5 files and files of folders, found without following links that lead out of them."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import h5py
 
+from ttm.datasets.access.unreadable import no_file
 from ttm.policy.errors import UserError
 
 MOST_LINKS = 16
@@ -57,3 +61,25 @@ def _child(group: Any, name: str, links_left: int) -> Any | None:
         f"{name} is an external link to {other}, which is not followed; copy the data into the file "
         f"(h5repack, h5copy), or give {ALLOW} if you trust it"
     )
+
+
+def require_inside(items: Iterable[Path], root: Path) -> None:
+    """Raise `UserError` for a path that leads out of the folder `root`, by a symbolic link or by its name."""
+    real = os.path.realpath(root)
+    for item in items:
+        target = os.path.realpath(item)
+        if os.path.commonpath([real, target]) != real:
+            raise UserError(
+                f"{item} leads to {target}, outside of {root}, and is not followed; copy that place into "
+                f"it, or give {ALLOW} if you trust it"
+            )
+
+
+def require_no_way_out(root: Path) -> None:
+    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file."""
+    for here, folders, names in os.walk(root):
+        items = [Path(here, name) for name in (*folders, *names)]
+        require_inside([item for item in items if item.is_symlink()], root)
+        for item in items:
+            if not (item.is_file() or item.is_dir()):
+                raise UserError(f"{item} is {no_file(item)}; take it out of the data set")

@@ -6,8 +6,11 @@ import math
 from typing import Any
 
 import h5py
+import numpy as np
 
-from ttm.datasets.access.links import ALLOW
+from ttm.datasets.access.links import ALLOW, find_member
+from ttm.datasets.access.unreadable import one_line
+from ttm.policy.errors import UserError
 
 MOST_CHUNK_BYTES = 2**30
 """A larger chunk would be unpacked as a whole to read one value."""
@@ -17,6 +20,26 @@ MOST_VALUES_BYTES = 4 * 2**30
 
 FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd"}
 """Names of filters that HDF5 itself does not have; the package `hdf5plugin` brings them."""
+
+
+def require_readable(file: Any, *, allow_external: bool = False) -> None:
+    """Raise `UserError` if anything in an open file leads out of it, or has values that must not be read.
+
+    What is not read is judged, too. Nothing outside of the file is opened, and no value is read.
+    """
+
+    links: list[tuple[bytes, int]] = []
+    file.id.links.visit(lambda path, link: links.append((path, link.type)), info=True)
+    for path, kind in links:
+        name = path.decode("utf-8", "surrogateescape")
+        if kind == h5py.h5l.TYPE_SOFT:
+            continue  # what it leads to is judged where it lies
+        stored = find_member(file, name, allow_external=allow_external)
+        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
+            whole = stored.dtype != np.uint8  # frames are read one by one
+            fault = storage_fault(stored, whole=whole, allow_external=allow_external)
+            if fault is not None:
+                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
 
 
 def storage_fault(

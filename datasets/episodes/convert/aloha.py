@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.storage import require_readable
 from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
 from ttm.datasets.convert.options import ConvertOptions
@@ -51,7 +52,11 @@ OURS: dict[str, Any] = {
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open a file, or a folder of files."""
-    files = find_files(path)
+    allow_external = options.choices.allow_external
+    files = find_files(path, allow_external=allow_external)
+    for each in files:
+        with open_file(each) as file:
+            require_readable(file, allow_external=allow_external)
     actions = (_read_actions(file) for file in files)
     parts, notes = survey_actions(actions, str(path))
     with open_file(files[0]) as file:

@@ -56,7 +56,7 @@ def convert_dataset(
     options.validate()
     source, target = Path(source).expanduser(), Path(target).expanduser()
     require_format(to, source, target)
-    name = recognise(source)
+    name = recognise(source, allow_external=options.choices.allow_external)
     refuse_unheeded(name, to, options)
     require_apart(source, target)
     _require_suffix(target, to)

@@ -133,7 +133,12 @@ def writable() -> list[str]:
 
 def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
     """Raise `UserError` if a choice was made that neither format heeds."""
-    heeded = {"instruction", *FORMATS[source].read_choices, *FORMATS[target].write_choices}
+    heeded = {
+        "instruction",
+        "allow_external",
+        *FORMATS[source].read_choices,
+        *FORMATS[target].write_choices,
+    }
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     choices = given.pop("choices")
     if "choices" not in FORMATS[source].read_choices:

@@ -13,7 +13,7 @@ from ttm.datasets.layouts.table import LAYOUTS, Layout
 from ttm.policy.errors import UserError
 
 
-def recognise(path: Path) -> str:
+def recognise(path: Path, *, allow_external: bool = False) -> str:
     """Return the name of the format in `FORMATS`.
 
     Raises `UserError` for layouts that are known but not converted, with the next command to run,
@@ -21,7 +21,7 @@ def recognise(path: Path) -> str:
     """
     layout = layout_of_path(path) if os.path.exists(path) else None
     if layout is None:
-        layout = _layout_of_files(path)
+        layout = _layout_of_files(path, allow_external)
     key = next(key for key, known in LAYOUTS.items() if known is layout)
     for name, entry in FORMATS.items():
         if key in entry.layouts:
@@ -29,10 +29,10 @@ def recognise(path: Path) -> str:
     raise UserError(layout.refusal(path))
 
 
-def _layout_of_files(path: Path) -> Layout:
-    first = find_files(path)[0]
+def _layout_of_files(path: Path, allow_external: bool) -> Layout:
+    first = find_files(path, allow_external=allow_external)[0]
     with open_file(first) as file:
-        layout = layout_of_file(file)
+        layout = layout_of_file(file, allow_external=allow_external)
         members = ", ".join(sorted(file)) or "nothing"
     if layout is None:
         raise UserError(

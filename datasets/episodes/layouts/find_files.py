@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ttm.datasets.access.links import ALLOW
+from ttm.datasets.access.links import require_inside
 from ttm.datasets.access.unreadable import no_file, one_line
 from ttm.datasets.layout import SUFFIXES, natural_key
 from ttm.datasets.layouts.recognition import layout_of_path
@@ -42,7 +42,7 @@ def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
             f"{path}: this {what}; record episodes there with `ttm collect`, or check the name"
         )
     if not allow_external:
-        _require_inside(files, root)
+        require_inside(files, root)
     return sorted(files, key=natural_key)
 
 
@@ -89,7 +89,7 @@ def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
         folders[:] = sorted(set(folders) - set(hidden))
         if not allow_external:
             links = [Path(here, name) for name in folders if Path(here, name).is_symlink()]
-            _require_inside(links, folder)
+            require_inside(links, folder)
         for name in names:
             _require_printable(Path(here, name))
             if Path(name).suffix in SUFFIXES:
@@ -101,18 +101,6 @@ def _refuse_unreadable(error: OSError) -> None:
         f"{error.filename}: the folder cannot be read ({error.strerror}); change its permissions, "
         "or name the files that you may read"
     )
-
-
-def _require_inside(items: list[Path], root: Path) -> None:
-    """Raise `UserError` for what a symbolic link puts outside of the folder `root`."""
-    real = os.path.realpath(root)
-    for item in items:
-        target = os.path.realpath(item)
-        if os.path.commonpath([real, target]) != real:
-            raise UserError(
-                f"{item} is, or lies behind, a symbolic link to {target}, outside of {root}, and is not "
-                f"followed; name that place itself, or give {ALLOW} if you trust it"
-            )
 
 
 def _fixed_part(place: Path) -> Path:

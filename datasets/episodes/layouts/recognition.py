@@ -36,8 +36,10 @@ def layout_of_path(path: Path) -> Layout | None:
 
 def _key_of_file(file: Any, allow_external: bool) -> str | None:
     action = find_member(file, "action", allow_external=allow_external)
-    if isinstance(action, h5py.Dataset) and "observations" in file:
-        return "aloha"
+    if isinstance(action, h5py.Dataset):
+        observations = find_member(file, "observations", allow_external=allow_external)
+        if isinstance(observations, h5py.Group):
+            return "aloha"
     data = find_member(file, "data", allow_external=allow_external)
     if not isinstance(data, h5py.Group):
         return None

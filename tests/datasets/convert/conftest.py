@@ -12,6 +12,7 @@ import pytest
 from ttm.datasets.convert.convert import Conversion, convert_dataset
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
+from ttm.datasets.observations.choices import Choices
 
 LENGTHS = (6, 4)
 
@@ -41,7 +42,8 @@ def convert(tmp_path: Path) -> Callable[..., tuple[Path, Conversion]]:
         path = getattr(source, "source", source)
         overwrite = options.pop("overwrite", False)
         target = tmp_path / name
-        choices = ConvertOptions(**options)
+        chosen = Choices(allow_external=options.pop("allow_external", False))
+        choices = ConvertOptions(**{"choices": chosen, **options})
         return target, convert_dataset(path, target, to=to, options=choices, overwrite=overwrite)
 
     return run
