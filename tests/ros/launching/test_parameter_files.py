@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.launching.parameter_files import require_section, write_defaults, write_given
+from ttm_policy.launching.parameter_files import require_sections, write_defaults, write_given
 
 READ = """
 import sys, rclpy
@@ -54,10 +54,10 @@ def test_defaults_give_way_to_the_users_file_and_that_to_what_was_given(
 def test_a_section_that_means_the_node_is_found(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("/other:\n  ros__parameters: {a: 1}\n" + SECTION.format(name=name))
-    require_section(str(path), "/left/policy_node")
+    require_sections(str(path), ["/left/policy_node"])
     nested = tmp_path / "nested.yaml"
     nested.write_text("left:\n  policy_node:\n    ros__parameters: {a: 1}\n")
-    require_section(str(nested), "/left/policy_node")
+    require_sections(str(nested), ["/left/policy_node"])
 
 
 @pytest.mark.parametrize("name", ["policy_node", "/right/policy_node", "/left/policy", "/*"])
@@ -66,7 +66,17 @@ def test_a_file_for_another_node_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(SECTION.format(name=name))
     with pytest.raises(UserError, match=r"nothing for /left/policy_node.*/\*\*/policy_node"):
-        require_section(str(path), "/left/policy_node")
+        require_sections(str(path), ["/left/policy_node"])
+
+
+def test_a_section_for_one_of_the_nodes_is_enough_and_a_typing_error_is_not(tmp_path: Path) -> None:
+    nodes, path = ["/policy_node", "/teleop_node", "/sim_node"], tmp_path / "mine.yaml"
+    others = SECTION.format(name="/move_group") + SECTION.format(name="/joy_teleop_node")
+    path.write_text(SECTION.format(name="/**/policy_node") + others)
+    require_sections(str(path), nodes)
+    path.write_text(SECTION.format(name="sim_node") + SECTION.format(name="/**/polcy_node"))
+    with pytest.raises(UserError, match=r"polcy_node; did you mean policy_node\?"):
+        require_sections(str(path), nodes)
 
 
 @pytest.mark.parametrize("content", ["a: [", "a: 2026-13-45", "- 1\n", "", "max_age_s: 1\n"])
@@ -74,5 +84,5 @@ def test_a_file_without_parameters_is_refused(content: str, tmp_path: Path) -> N
     path = tmp_path / "mine.yaml"
     path.write_text(content)
     with pytest.raises(UserError, match=r"mine\.yaml") as caught:
-        require_section(str(path), "/policy_node")
+        require_sections(str(path), ["/policy_node"])
     assert "\n" not in str(caught.value)

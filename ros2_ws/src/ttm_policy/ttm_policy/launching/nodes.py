@@ -21,7 +21,7 @@ from launch_ros.actions import Node
 from ttm.policy.errors import UserError
 from ttm_policy.parameter_sets.declared_parameter import parameters_of
 from ttm_policy.launching.launch_parameters import TOPICS, LaunchParameters, RobotLaunchParameters
-from ttm_policy.launching.parameter_files import require_section, write_defaults, write_given
+from ttm_policy.launching.parameter_files import require_sections, write_defaults, write_given
 from ttm_policy.launching.values import check_name
 from ttm_policy.parameters import NodeParameters, PolicyParameters, SimParameters
 
@@ -41,6 +41,7 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     simulated = bool(own.get("sim"))
     kinds = (PolicyParameters, SimParameters) if simulated else (PolicyParameters,)
     require_started(given, kinds, {SimParameters: "the simulated robot; add sim:=true"})
+    require_parameter_file(own, "policy_node", *(("sim_node",) if simulated else ()))
     shared = {"lockstep": True} if simulated else {}
     defaults: dict[str, Any] = {**shared, "use_sim_time": simulated}
     values = with_time(own, given[PolicyParameters.__name__])
@@ -62,9 +63,19 @@ def robot(given: Given) -> list[LaunchDescriptionEntity]:
     return [policy, simulator_action(own, shared, given[SimParameters.__name__])]
 
 
+def require_parameter_file(own: Mapping[str, Any], *names: str) -> None:
+    """Raise `UserError` unless `params_file`, if it is given, has parameters for one of the nodes `names`."""
+    if own.get("params_file"):
+        namespace = own.get("namespace", "").strip("/")
+        nodes = [f"/{namespace}/{name}".replace("//", "/") for name in names]
+        require_sections(own["params_file"], nodes)
+
+
 def simulator(given: Given) -> list[LaunchDescriptionEntity]:
     """Return the simulated robot. The launch ends with its last episode."""
-    return [simulator_action(given[LaunchParameters.__name__], {}, given[SimParameters.__name__])]
+    own = given[LaunchParameters.__name__]
+    require_parameter_file(own, "sim_node")
+    return [simulator_action(own, {}, given[SimParameters.__name__])]
 
 
 def simulator_action(
@@ -96,7 +107,6 @@ def node_action(
     file = _file_name(own, name)
     parameters = [write_defaults(_folder() / f"{file}_defaults.yaml", defaults)] if defaults else []
     if own.get("params_file"):
-        require_section(own["params_file"], f"/{namespace.strip('/')}/{name}".replace("//", "/"))
         parameters.append(Path(own["params_file"]))
     if values:
         parameters.append(write_given(_folder() / f"{file}_given.yaml", name, values))

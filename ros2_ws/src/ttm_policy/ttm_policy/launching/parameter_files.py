@@ -8,13 +8,14 @@ have names of their own, which makes the later file win.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ttm.policy.errors import UserError
+from ttm_policy.parameter_sets.known_names import require_known
 
 _PARAMETERS = "ros__parameters"
 
@@ -35,11 +36,11 @@ def _write(path: Path, section: str, values: Mapping[str, Any]) -> Path:
     return path
 
 
-def require_section(path: str, node: str) -> None:
-    """Raise `UserError` unless the parameter file says something about a node.
+def require_sections(path: str, nodes: Sequence[str]) -> None:
+    """Raise `UserError` unless the parameter file says something about one of the nodes of a launch.
 
-    node: the full name, such as /left/policy_node. ROS ignores a file whose sections have the name
-    of another node, and the limits in it.
+    nodes: their full names, such as /left/policy_node. ROS ignores sections that have the name of another
+    node, and the limits in them. Those of strangers may stand beside ours, those with a typing error not.
     """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -49,12 +50,17 @@ def require_section(path: str, node: str) -> None:
             f"params_file {path} cannot be read ({reason}); give a YAML file"
         ) from error
     names = list(_sections(content, ""))
-    if not any(_matches(name, node) for name in names):
+    own = [node.rpartition("/")[2] for node in nodes]
+    if not any(_matches(name, node) for name in names for node in nodes):
         found = ", ".join(names) or "no section with ros__parameters"
+        remedy = " or ".join(f"/**/{name}" for name in own)
         raise UserError(
-            f"params_file {path} has nothing for {node}, but {found}; name the section "
-            f"/**/{node.rpartition('/')[2]}"
+            f"params_file {path} has nothing for {' or '.join(nodes)}, but {found}; name the section {remedy}"
         )
+    meant = [name.rpartition("/")[2] for name in names]
+    require_known(
+        "node, named in params_file,", meant, own, cutoff=0.88
+    )  # joy_teleop_node is another
 
 
 def _sections(content: Any, prefix: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ttm_policy.launching.launch_parameters import RecordLaunchParameters
 from ttm_policy.launching.nodes import (
     Given,
     node_action,
+    require_parameter_file,
     require_started,
     simulator_action,
     with_time,
@@ -37,7 +38,7 @@ OPTIONAL: Mapping[type[NodeParameters], str] = {
     SimParameters: "the simulated robot; add sim:=true",
 }
 """Parameters of nodes that need not be started -> the node, and the argument that starts it."""
-POLICY_NODE, SIM_NODE = "policy_node", "sim_node"
+POLICY_NODE, RECORDER_NODE, SIM_NODE = "policy_node", "recorder_node", "sim_node"
 
 
 def recorder(given: Given) -> list[LaunchDescriptionEntity]:
@@ -47,11 +48,15 @@ def recorder(given: Given) -> list[LaunchDescriptionEntity]:
     drivers = _drivers(own, simulated=simulated, checkpoint=checkpoint)
     kinds = (RecorderParameters, *drivers, *((SimParameters,) if simulated else ()))
     require_started(given, kinds, OPTIONAL)
+    others = [
+        name for name, started in ((POLICY_NODE, checkpoint), (SIM_NODE, simulated)) if started
+    ]
+    require_parameter_file(own, RECORDER_NODE, *(name for name, _ in drivers.values()), *others)
     shared = {"use_sim_time": simulated}
     patience = {"max_age_s": PATIENT_MAX_AGE_S} if simulated else {}
     scenes = {"simulator": SIM_NODE} if simulated and (checkpoint or _policy(given)) else {}
     prompt = {"countdown_s": 0.0, "spec": checkpoint} if checkpoint else {}
-    actions = [_node("recorder_node", RecorderParameters, given, {**shared, **scenes, **prompt})]
+    actions = [_node(RECORDER_NODE, RecorderParameters, given, {**shared, **scenes, **prompt})]
     for kind, (name, defaults) in drivers.items():
         actions.append(_node(name, kind, given, {**shared, **patience, **defaults}))
     if checkpoint:
