@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import rclpy
+from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.serialization import deserialize_message, serialize_message
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import load_contract
@@ -64,6 +66,18 @@ def test_nodes_declare_every_parameter_with_description_and_range(
         ranges = [*descriptor.integer_range, *descriptor.floating_point_range]
         assert bool(ranges) == (parameter.type in (int, float))
     node.destroy_node()
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_ranges_arrive_as_they_are_declared(kind: type[NodeParameters]) -> None:
+    """`ros2 param describe` showed 5e-324 as the largest speed: an int in the place of a float."""
+    for parameter in parameters_of(kind):
+        sent = serialize_message(descriptor(parameter))
+        received: Any = deserialize_message(sent, ParameterDescriptor)
+        about = parameter.about
+        for found in (*received.floating_point_range, *received.integer_range):
+            assert about.maximum is None or found.to_value == about.maximum, parameter.name
+            assert about.minimum is None or found.from_value == about.minimum, parameter.name
 
 
 @pytest.mark.parametrize("kind", NODES)

@@ -113,8 +113,9 @@ def descriptor(parameter: DeclaredParameter) -> ParameterDescriptor:
     least = 0.0 if parameter.about.positive else parameter.about.minimum
     most = about.maximum
     if least is not None and parameter.type is float:
-        largest = math.inf if most is None else most
-        result.floating_point_range = [FloatingPointRange(from_value=least, to_value=largest)]
+        # ROS writes the bits of an int that stands where a float belongs: 10 arrives as 5e-324.
+        ends = {"from_value": float(least), "to_value": math.inf if most is None else float(most)}
+        result.floating_point_range = [FloatingPointRange(**ends)]
     elif least is not None and parameter.type is int:
         smallest = int(least) + parameter.about.positive
         largest_integer = LARGEST_INTEGER if most is None else int(most)
