@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +12,14 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.policy.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+zarr = pytest.importorskip("zarr")
 
 HEIGHT, WIDTH, TICKS = 8, 10, 3
 FRAMES = (TICKS, HEIGHT, WIDTH, 3)
@@ -93,3 +101,86 @@ def test_alohas_vectors_of_another_file_are_refused(tmp_path, secret, refused, k
         size = 4 * int(np.prod(shape))
         file.create_dataset(key, shape, np.float32, external=[(str(secret), 0, size)])
     refused(source, "another file", colour_order="rgb")
+
+
+@pytest.fixture
+def lerobot(demos: Any, convert: Callable[..., Any]) -> Path:
+    """A data set of version 2.1, of PNGs."""
+    target, _ = convert(demos, "lerobot", "lerobot-v2.1", video_codec="none")
+    return Path(target)
+
+
+def edit_info(root: Path, **changes: Any) -> dict[str, Any]:
+    path = root / "meta/info.json"
+    info: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps(info | changes))
+    return info
+
+
+def with_videos(lerobot: Path, video_path: str) -> None:
+    """Say of the camera's frames that they lie in videos at this path."""
+    features = edit_info(lerobot)["features"]
+    camera = next(key for key in features if key.startswith("observation.images"))
+    features[camera]["dtype"] = "video"
+    edit_info(lerobot, features=features, video_path=video_path)
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_lerobots_data_of_another_place_are_refused(lerobot, secret, refused, absolute) -> None:
+    names = "episode_{episode_index:06d}.parquet"
+    for file in (lerobot / "data/chunk-000").iterdir():
+        shutil.copy(file, secret.parent)
+    pattern = str(secret.parent) if absolute else "../secret"
+    edit_info(lerobot, data_path=f"{pattern}/{names}")
+    refused(lerobot, "outside of")
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_lerobots_videos_of_another_place_are_refused(lerobot, secret, refused, absolute) -> None:
+    with_videos(lerobot, str(secret) if absolute else "../secret/notes.txt")
+    refused(lerobot, "outside of")
+
+
+def test_a_text_is_not_rendered_as_a_video(lerobot, convert) -> None:
+    """FFmpeg does so, if the name of the file ends in .txt."""
+    (lerobot / "own.txt").write_bytes(SECRET)
+    with_videos(lerobot, "own.txt")
+    with pytest.raises(UserError, match=r"own\.txt: this video cannot be read"):
+        convert(lerobot, "stolen")
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_lerobots_images_of_another_place_are_refused(lerobot, secret, refused, absolute) -> None:
+    picture = secret.with_name("others.png")
+    Image.fromarray(np.zeros((6, 8, 3), np.uint8)).save(picture)
+    for file in (lerobot / "data/chunk-000").iterdir():
+        rows = pq.read_table(file)
+        camera = next(key for key in rows.column_names if key.startswith("observation.images"))
+        path = str(picture) if absolute else "../secret/others.png"
+        column = pa.array([{"bytes": None, "path": path}] * len(rows))
+        at = rows.column_names.index(camera)
+        pq.write_table(rows.set_column(at, camera, column), file)
+    refused(lerobot, "outside of")
+
+
+@pytest.mark.parametrize("item", ["data", "data/chunk-000", "meta/tasks.jsonl"])
+def test_lerobots_links_to_another_place_are_refused(lerobot, secret, refused, item) -> None:
+    shutil.move(lerobot / item, secret.parent / "moved")
+    (lerobot / item).symlink_to(secret.parent / "moved")
+    refused(lerobot, "outside of")
+
+
+def test_a_field_of_a_path_that_is_not_lerobots_is_refused(lerobot, convert) -> None:
+    for field in ("{episode_index:9999999d}", "{episode_index.__class__}", "{other}"):
+        edit_info(lerobot, data_path=f"data/{field}.parquet")
+        with pytest.raises(UserError, match="has the field"):
+            convert(lerobot, "stolen")
+
+
+def test_a_pipe_in_a_data_set_is_refused(lerobot, convert) -> None:
+    """To open it would wait for ever."""
+    file = next((lerobot / "data/chunk-000").iterdir())
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UserError, match="is a pipe"):
+        convert(lerobot, "stolen")

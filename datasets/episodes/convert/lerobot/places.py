@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ttm.datasets.access.links import require_inside
 from ttm.datasets.convert.facts import read_lines
 from ttm.policy.errors import UserError
 
@@ -22,11 +25,22 @@ VERSIONS = ("v2.0", "v2.1", "v3.0")
 class Place:
     """One episode: its rows are those of its index in the data file."""
 
+    root: Path
+    """The folder of the data set."""
+    allow_external: bool
+    """Whether files may lie outside of it."""
     index: int
     length: int
     data: Path
     videos: Mapping[str, tuple[Path, float]]
     """Feature -> video file, and the time in it at which the episode starts, in seconds."""
+
+    def file(self, path: str) -> Path:
+        """Return the file at a path that the data set gives. Raises `UserError` if it lies outside of it."""
+        file = self.root / path
+        if not self.allow_external:
+            require_inside([file], self.root)
+        return file
 
 
 def read_info(root: Path) -> dict[str, Any]:
@@ -44,17 +58,22 @@ def read_info(root: Path) -> dict[str, Any]:
     return dict(info)
 
 
-def read_places(root: Path, info: Mapping[str, Any]) -> list[Place]:
-    """Return the place of every episode, in their order."""
+def read_places(
+    root: Path, info: Mapping[str, Any], *, allow_external: bool = False
+) -> list[Place]:
+    """Return the place of every episode, in their order. Raises `UserError` if one lies outside of `root`."""
     try:
         rows = _rows_v3(root) if info["codebase_version"] == "v3.0" else _rows_v2(root, info)
-        return [
-            _place(root, info, row) for row in sorted(rows, key=lambda row: row["episode_index"])
-        ]
+        rows.sort(key=lambda row: row["episode_index"])
+        places = [_place(root, info, row, allow_external) for row in rows]
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise UserError(
             f"{root}: the list of its episodes is damaged ({error}); fetch the data set again"
         ) from error
+    if not allow_external:
+        videos = (file for place in places for file, _ in place.videos.values())
+        require_inside({*(place.data for place in places), *videos}, root)
+    return places
 
 
 def read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
@@ -95,30 +114,33 @@ def _rows_v2(root: Path, info: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _place(root: Path, info: Mapping[str, Any], row: Mapping[str, Any]) -> Place:
-    videos = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
+def _place(
+    root: Path, info: Mapping[str, Any], row: Mapping[str, Any], allow_external: bool
+) -> Place:
+    keys = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
     index, length = row["episode_index"], row["length"]
-    if info["codebase_version"] != "v3.0":
-        names = {"episode_chunk": row["chunk"], "episode_index": index}
-        return Place(
-            index,
-            length,
-            root / info["data_path"].format(**names),
-            {k: (root / info["video_path"].format(video_key=k, **names), 0.0) for k in videos},
-        )
 
-    def numbers(kind: str) -> dict[str, int]:
-        return {part: int(row[f"{kind}/{part}"]) for part in ("chunk_index", "file_index")}
+    def file(pattern: str, kind: str, **names: str) -> Path:
+        if info["codebase_version"] != "v3.0":
+            numbers = {"episode_chunk": row["chunk"], "episode_index": index}
+        else:
+            parts = ("chunk_index", "file_index")
+            numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
+        return root / _filled(info[pattern], {**numbers, **names})
 
-    return Place(
-        index,
-        length,
-        root / info["data_path"].format(**numbers("data")),
-        {
-            key: (
-                root / info["video_path"].format(video_key=key, **numbers(f"videos/{key}")),
-                float(row[f"videos/{key}/from_timestamp"]),
-            )
-            for key in videos
-        },
-    )
+    def start_s(key: str) -> float:
+        is_shared = info["codebase_version"] == "v3.0"
+        return float(row[f"videos/{key}/from_timestamp"]) if is_shared else 0.0
+
+    videos = {k: (file("video_path", f"videos/{k}", video_key=k), start_s(k)) for k in keys}
+    return Place(root, allow_external, index, length, file("data_path", "data"), videos)
+
+
+def _filled(pattern: str, values: Mapping[str, int | str]) -> str:
+    """Return a path's pattern filled in. Raises `ValueError` for fields that LeRobot has not."""
+    for _, name, width, conversion in Formatter().parse(pattern):
+        if name is not None and (
+            name not in values or conversion or not re.fullmatch(r"(0?\d?d)?", width or "")
+        ):
+            raise ValueError(f"the path {pattern!r} has the field {name!r}")
+    return pattern.format(**values)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ttm.datasets.access.links import require_no_way_out
 from ttm.datasets.convert.facts import interventions_of, read_facts, read_spec
 from ttm.datasets.convert.inferred import inferred_spec, survey_actions
 from ttm.datasets.convert.lerobot.features import (
@@ -46,8 +47,11 @@ Table = Callable[[Place], pa.Table]
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open the data set in the folder `path`."""
+    allow_external = options.choices.allow_external
+    if not allow_external:
+        require_no_way_out(path)
     info = read_info(path)
-    places = read_places(path, info)
+    places = read_places(path, info, allow_external=allow_external)
     tasks = read_tasks(path, info)
     found = observed(info["features"], str(path))
     table = _table_reader((ACTION, EXECUTED, STATE, *found.vectors.values()))
@@ -155,8 +159,7 @@ def _frames(table: Table, place: Place, camera: Camera, rate_hz: float) -> Itera
     for row in table(place)[camera.key]:
         stored = row.as_py()
         try:
-            file = stored["bytes"] or (place.data.parents[2] / stored["path"]).read_bytes()
-            yield decode_image(file)
+            yield decode_image(stored["bytes"] or place.file(stored["path"]).read_bytes())
         except (OSError, TypeError) as error:
             raise UserError(
                 f"{place.data}: episode {place.index} has a damaged image ({error}); "

@@ -94,7 +94,8 @@ def read_video(path: Path, start_s: float, count: int, rate_hz: float) -> Iterat
     from its tick at `rate_hz`.
     """
     try:
-        with av.open(str(path)) as container:
+        # Left to guess, FFmpeg renders a text file as frames, and opens the files that a playlist names.
+        with av.open(str(path), format="mp4") as container:
             stream = container.streams.video[0]
             half_s = 0.5 / rate_hz
             stream.thread_type = "AUTO"
