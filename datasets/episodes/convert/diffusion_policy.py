@@ -36,6 +36,7 @@ from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
 from ttm.datasets.frames import Frames
 from ttm.datasets.observations.simulator_state import not_measured
+from ttm.datasets.observations.stored_camera import RANGE_SLACK
 from ttm.datasets.spec_inference import DEFAULT_RATE_HZ
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -50,6 +51,10 @@ COLUMNS = {
 """Array -> field of `Recording`, and its type."""
 
 FRAMES_A_READ = 16
+
+OVERSHOOT = 2.0
+"""Frames whose greatest value lies between 1 and this have neither 1 nor 255 for white."""
+
 ROWS_A_CHUNK = 1024
 
 
@@ -76,7 +81,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
         notes.append(f"the data hold no rate; {DEFAULT_RATE_HZ:g} Hz is assumed (--rate-hz)")
     notes += [f"not converted: {', '.join(skipped)}"] if skipped else []
     notes += _absent(data, [*cameras, *vectors, "action"])
-    scales = {name: _scale(data[name], path) for name in cameras}
+    scales = {name: _scale(data[name], ends[-1], path) for name in cameras}
 
     def recordings() -> Iterator[Recording]:
         for number, span in enumerate(spans):
@@ -214,18 +219,23 @@ def _frames(stored: Any, span: tuple[int, int], scale: float) -> Iterator[Frames
         yield from block
 
 
-def _scale(stored: Any, path: Path) -> float:
-    """Return the factor that brings frames of floats to 0 to 255, by the first frames' values."""
+def _scale(stored: Any, length: int, path: Path) -> float:
+    """Return the factor that brings frames of floats to 0 to 255, by the values of all `length` frames."""
     if stored.dtype == np.uint8:
         return 1.0
-    first = np.asarray(stored[:FRAMES_A_READ])
-    low, high = float(first.min()), float(first.max())
-    if not (low >= 0 and 0 < high <= 255):
-        raise UserError(
-            f"{path}: data/{stored.basename} holds values from {low:g} to {high:g}, and not from 0 to "
-            "255 or to 1; bring them to uint8 first"
-        )
-    return 255.0 if high <= 1 else 1.0
+    rows = max(stored.chunks[0], 1)  # a chunk is unpacked as a whole
+    spans = ((first, min(first + rows, length)) for first in range(0, length, rows))
+    blocks = (np.asarray(stored[first:stop]) for first, stop in spans)
+    found = np.array([(block.min(), block.max()) for block in blocks], np.float64)
+    low, high = float(found[:, 0].min()), float(found[:, 1].max())
+    for white, least in ((1.0, 0.0), (255.0, OVERSHOOT)):
+        slack = RANGE_SLACK * white
+        if low >= -slack and least < high <= white + slack:
+            return 255.0 / white
+    raise UserError(
+        f"{path}: data/{stored.basename} holds values from {low:g} to {high:g}, and not from 0 to "
+        "255 or to 1; bring them to uint8 first"
+    )
 
 
 def _measured_rate(data: Any, spans: list[tuple[int, int]]) -> float | None:

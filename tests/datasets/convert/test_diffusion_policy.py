@@ -83,6 +83,29 @@ def test_frames_up_to_one_become_bytes(pusht, convert):
         convert(pusht, "out2")
 
 
+@pytest.mark.parametrize("white", [1.0, 255.0])
+def test_the_scale_of_float_frames_is_that_of_all(pusht, convert, white):
+    """The first ones may be dark, and a buffer may have rows after its last episode."""
+    data = zarr.open_group(str(pusht))["data"]
+    values = np.full((40, 6, 8, 3), white / 255, np.float32)
+    values[30], values[31], values[39] = white, white / 5, -7
+    del data["keypoint"], data["object_pose"]
+    for name, rows in {
+        "img": values,
+        "state": np.zeros((40, 5)),
+        "action": np.zeros((40, 2)),
+    }.items():
+        del data[name]
+        data.create_array(name, data=rows, chunks=(7, *rows.shape[1:]))
+    zarr.open_group(str(pusht))["meta/episode_ends"][:] = [3, 39]
+    target, _ = convert(pusht, "out")
+    frames = open_dataset(target)[1].frames("img")
+    assert frames[27:30, 0, 0, 0].tolist() == [255, 51, 1]
+    data["img"][30] = 1.3 if white == 1 else 300
+    with pytest.raises(UserError, match=r"holds values from .* to (1\.3|300), and not"):
+        convert(pusht, "out2")
+
+
 def test_damage_is_one_line(pusht, convert, tmp_path):
     root = zarr.open_group(str(pusht))
     root["meta/episode_ends"][:] = [3, 9]
