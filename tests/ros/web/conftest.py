@@ -39,6 +39,7 @@ class NotedRobot:
         self.done: list[tuple[Any, ...]] = []
         self.recorder: dict[str, Any] | None = None
         self.known = ["wave"]
+        self.stopped = False
         self.answers = asyncio.Event()
         self.answers.set()
         contract = load_contract()
@@ -49,7 +50,13 @@ class NotedRobot:
         return {"robot": "tiny", "rate_hz": 10.0, "instructions": self.known, **self._layout}
 
     def state(self) -> Mapping[str, Any]:
-        return {"recorder": self.recorder, "scene": None, "reasons": [], "rearm": False}
+        return {
+            "recorder": self.recorder,
+            "scene": None,
+            "reasons": [],
+            "stopped": self.stopped,
+            "rearm": self.stopped,
+        }
 
     def frame(self, camera: str) -> LiveFrame:
         return LiveFrame(1, b"\xff\xd8jpeg")
@@ -70,7 +77,13 @@ class NotedRobot:
         self.done.append(("scene", same))
         return "another scene"
 
+    async def e_stop(self) -> str:
+        self.stopped = True
+        self.done.append(("e_stop",))
+        return "stopping"
+
     async def rearm(self) -> str:
+        self.stopped = False
         self.done.append(("rearm",))
         return "armed"
 

@@ -201,6 +201,28 @@ def test_requests_reach_the_robot_and_refusals_come_back(served: Any) -> None:
     ]  # fmt: skip
 
 
+def test_any_page_stops_the_robot_at_once_and_whoever_drives_has_let_go(served: Any) -> None:
+    served.robot.answers.clear()  # the robot keeps another request waiting
+
+    async def talk(session: aiohttp.ClientSession) -> None:
+        address = f"{served.address}socket"
+        async with session.ws_connect(address) as first, session.ws_connect(address) as second:
+            await first.send_json({"do": "take"})
+            await first.send_json({"do": "steer", "axes": {"base.0": 0.5}})
+            while not served.wheel.held(time.monotonic()):
+                await asyncio.sleep(0.01)
+            await second.send_json({"do": "stop", "success": True, "id": 1})
+            await second.send_json({"do": "e_stop", "id": 2})
+            assert (await served.answer(second))["id"] == 2
+            assert served.wheel.driver(time.monotonic()) is None
+            while not (await served.answer(first, "state"))["stopped"]:
+                pass
+            served.server._loop.call_soon_threadsafe(served.robot.answers.set)
+
+    served.run(talk)
+    assert served.robot.done[0] == ("e_stop",)
+
+
 def test_a_page_steers_and_lets_go_while_the_robot_keeps_it_waiting(served: Any) -> None:
     served.robot.answers.clear()
 

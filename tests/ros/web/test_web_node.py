@@ -21,6 +21,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.faults.spinning import Spinning
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.web.stop_button import StopButton
 from ttm_policy.web.web_node import WebNode
 
 WAIT_S = 120.0
@@ -35,6 +36,7 @@ class RobotAndRecorder(Node):
         self.forward: list[float] = []
         self.times_s: list[float] = []
         self.called: list[str] = []
+        self.heard: list[bool] = []
         self.instructions: list[str] = []
         self._joints = self.create_publisher(JointState, "joint_states", 10)
         self._head = self.create_publisher(Image, "head/image_raw", 10)
@@ -46,11 +48,18 @@ class RobotAndRecorder(Node):
         self.create_timer(0.05, self._publish)
         self.create_service(Trigger, "~/start", self._serve_start)
         self.create_service(SetBool, "~/stop", self._serve_stop)
+        self.create_service(Trigger, "policy_node/rearm", self._serve_rearm)
+        self.create_service(Trigger, "elsewhere/policy_node/rearm", self._serve_rearm)
+        self.create_subscription(Bool, "e_stop", lambda m: self.heard.append(m.data), 10)
         self.create_subscription(TwistStamped, "cmd_vel", self._on_base, COMMAND)
         self.create_subscription(
             String, "instruction", lambda m: self.instructions.append(m.data), LATCHED
         )
         self.tell("ready")
+
+    def buttons(self) -> int:
+        """Return how many there are of the emergency stop."""
+        return int(self.count_publishers("e_stop"))
 
     def tell(self, state: str) -> None:
         """Publish a status."""
@@ -71,6 +80,11 @@ class RobotAndRecorder(Node):
     def _serve_start(self, _: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
         self.called.append("start")
         answer.success, answer.message = False, "nothing received yet"
+        return answer
+
+    def _serve_rearm(self, _: Trigger.Request, answer: Trigger.Response) -> Trigger.Response:
+        self.called.append("rearm")
+        answer.success, answer.message = True, "armed"
         return answer
 
     def _serve_stop(self, request: SetBool.Request, answer: SetBool.Response) -> SetBool.Response:
@@ -184,6 +198,75 @@ def test_an_emergency_stop_stops_a_page_and_says_so(both: Both) -> None:
         await drive(both, page)
 
     both.run(talk)
+
+
+def test_the_stop_button_of_a_page_stops_the_robot_until_it_is_rearmed(both: Both) -> None:
+    robot = both.robot
+    robot.heard.clear()
+    robot.called.clear()
+
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
+        await drive(both, page)
+        assert robot.buttons() == 1  # the robot's own
+        await page.send_json({"do": "e_stop", "id": 1})
+        state = await until(page, lambda data: "it is pressed" in str(data.get("reasons")))
+        assert (state["stopped"], state["rearm"]) == (True, True)
+        assert state["reasons"][0].startswith("Stop was pressed on the page")
+        while robot.forward[-1] != 0.0 or True not in robot.heard:
+            await asyncio.sleep(0.01)
+        count = len(robot.forward)
+        await page.send_json({"do": "take", "id": 2})  # nobody drives past it
+        assert (await until(page, lambda data: data.get("id") == 2))["ok"]
+        while robot.heard.count(True) < 5:  # it says so again and again
+            await page.send_json({"do": "steer", "axes": {"base.0": 1.0}})
+            await asyncio.sleep(0.05)
+        assert not any(robot.forward[count:])
+        await page.send_json({"do": "rearm", "id": 3})
+        assert (await until(page, lambda data: data.get("id") == 3))["ok"]
+        assert robot.called == ["rearm"]  # of the policy beside it, and of no other robot
+        assert robot.heard[-1] is False
+        while robot.buttons() > 1:
+            await asyncio.sleep(0.01)
+        await drive(both, page)
+
+    both.run(talk)
+    robot.called.clear()
+
+
+def test_a_press_goes_out_while_the_nodes_own_thread_is_held(both: Both) -> None:
+    held = Node("held_node")  # nothing spins it
+    button = StopButton(held)
+
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
+        button.press()
+        await until(page, lambda data: "it is pressed" in str(data.get("reasons")))
+        button._release()
+        await until(page, lambda data: bool(data.get("rearm")) and not data["stopped"])
+        await page.send_json({"do": "rearm", "id": 1})
+        assert (await until(page, lambda data: data.get("id") == 1))["ok"]
+
+    both.run(talk)
+    held.destroy_node()
+    both.robot.called.clear()
+
+
+def test_rearming_by_a_page_leaves_the_robots_own_button_in_force(both: Both) -> None:
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
+        both.robot.e_stop.publish(Bool(data=True))
+        await until(page, lambda data: "it is pressed" in str(data.get("reasons")))
+        await page.send_json({"do": "rearm", "id": 1})
+        answer = await until(page, lambda data: data.get("id") == 1)
+        assert (answer["ok"], answer["text"]) == (False, "release the emergency stop first")
+        both.robot.e_stop.publish(Bool(data=False))
+        await until(page, lambda data: bool(data.get("rearm")))
+        await page.send_json({"do": "rearm", "id": 2})
+        assert (await until(page, lambda data: data.get("id") == 2))["ok"]
+
+    both.run(talk)
+    both.robot.called.clear()
 
 
 def test_a_page_sees_the_camera_and_uses_the_recorder(both: Both) -> None:

@@ -7,6 +7,8 @@ FIRST_STATE_S = 5.0
 
 A process that is started while the button is pressed does not move before it has heard so.
 """
+RELEASED = "it was released; call the service rearm to go on"
+"""What holds the robot after a release."""
 
 
 class EStop:
@@ -47,7 +49,7 @@ class EStop:
                 "(e_stop_timeout_s)"
             )
         if self._disarmed:
-            return "it was released; call the service rearm to go on"
+            return RELEASED
         return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
 
     def _silence_s(self, wall_s: float) -> float:

@@ -14,6 +14,7 @@ stop       success bool                    end it and keep it
 discard    -                               end it and drop it
 instruct   text                            what the robot is told
 scene      same bool                       in simulation: begin the same scene again, or the next
+e_stop     -                               stop the robot, whoever drives, until `rearm`
 rearm      -                               go on after an emergency stop
 label      episode, success, instruction   write into a recorded episode; either value may be null
 delete     episode                         delete a recorded episode
@@ -110,6 +111,7 @@ ACTIONS: Mapping[str, Mapping[str, Check]] = {
     "discard": {},
     "instruct": {"text": _text},
     "scene": {"same": _bool},
+    "e_stop": {},
     "rearm": {},
     "label": {"episode": _text, "success": _bool_or_none, "instruction": _text_or_none},
     "delete": {"episode": _text},

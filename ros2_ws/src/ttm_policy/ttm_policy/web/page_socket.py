@@ -26,7 +26,7 @@ MOST_UNSEEN = 2
 """So many frames of each camera may be on their way: a slow network shows fewer frames, not late ones."""
 MOST_REFUSED = 50
 """A page is closed after so many requests that were none."""
-AT_ONCE = ("take", "release", "steer", "seen")
+AT_ONCE = ("take", "release", "steer", "seen", "e_stop")
 """The actions that wait for nothing, and never for the others: a page drives on while these are done."""
 MOST_WAITING = 16
 """So many requests of a page may wait for the robot or for a file."""
@@ -134,6 +134,7 @@ class PageSocket:
             "discard": lambda _: robot.discard(),
             "instruct": lambda request: robot.instruct(**request.values),
             "scene": lambda request: robot.scene(**request.values),
+            "e_stop": self._e_stop,
             "rearm": lambda _: robot.rearm(),
             "label": lambda request: self._edit(
                 album.label,
@@ -152,6 +153,10 @@ class PageSocket:
     async def _release(self, request: PageRequest) -> str:
         self._wheel.release(self._name, back=request.values["back"])
         return ""
+
+    async def _e_stop(self, request: PageRequest) -> str:
+        self._wheel.stop()  # at once, and even if no message of the emergency stop got through
+        return await self._robot.e_stop()
 
     async def _steer(self, request: PageRequest) -> str:
         self._wheel.steer(self._name, request.values["axes"], time.monotonic())

@@ -14,6 +14,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.guards.e_stop import RELEASED
 from ttm_policy.parameters import WebParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.cockpit import Cockpit
@@ -21,6 +22,7 @@ from ttm_policy.teleop.teleop_session import TeleopSession
 from ttm_policy.web.calls import ask
 from ttm_policy.web.live_cameras import LiveCameras
 from ttm_policy.web.robot_side import LiveFrame
+from ttm_policy.web.stop_button import StopButton
 
 DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
@@ -55,7 +57,7 @@ class RobotOverRos:
         self._triggers = {
             name: node.create_client(Trigger, f"{recorder}/{name}") for name in ("start", "discard")
         }
-        self._triggers["rearm"] = node.create_client(Trigger, "~/rearm")
+        self._stop_button = StopButton(node)
         node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         if simulator:
@@ -87,7 +89,8 @@ class RobotOverRos:
             "recorder": self._recorder,
             "scene": self._scene,
             "reasons": self._reasons(),
-            "rearm": "rearm" in self._session.problem,
+            "stopped": self._stop_button.pressed,
+            "rearm": self._stop_button.pressed or self._waits_for_rearm(),
         }
 
     def frame(self, camera: str) -> LiveFrame | None:
@@ -114,9 +117,14 @@ class RobotOverRos:
         name = "same_scene" if same else "next_scene"
         return await self._trigger(name, self._parameters.simulator)
 
+    async def e_stop(self) -> str:
+        """See `RobotSide`."""
+        self._stop_button.press()
+        return "the robot is told to stop"
+
     async def rearm(self) -> str:
         """See `RobotSide`."""
-        return await self._trigger("rearm", "this node")
+        return await self._stop_button.rearm()
 
     async def instruct(self, text: str) -> str:
         """See `RobotSide`."""
@@ -144,6 +152,8 @@ class RobotOverRos:
     def _reasons(self) -> list[str]:
         """Return why the robot does not move, and what else is wrong, in whole sentences."""
         found = [self._session.problem] if self._session.problem else []
+        if self._stop_button.pressed:
+            found.insert(0, "stop was pressed on the page: press Re-arm to go on")
         if not found and not self._session.driver:
             policy = self._parameters.policy
             found.append(
@@ -159,13 +169,22 @@ class RobotOverRos:
         elif recorder["silent"]:
             found.append(f"silent for a second: {', '.join(recorder['silent'])}")
         found.extend(self._cameras.problems.values())
+        found.extend(f"{name}: {text}" for name, text in self._complaints())
+        return [f"{text[0].upper()}{text[1:]}." for text in found]
+
+    def _complaints(self) -> list[tuple[str, str]]:
+        """Return what other nodes complain of now."""
         now_s = time.monotonic()
-        found.extend(
-            f"{name}: {status.message}"
+        return [
+            (name, status.message)
             for name, (heard_s, status) in list(self._reports.items())
             if now_s - heard_s < DIAGNOSTICS_S
-        )
-        return [f"{text[0].upper()}{text[1:]}." for text in found]
+        ]
+
+    def _waits_for_rearm(self) -> bool:
+        """Return whether this node, or another, was stopped and waits for a person."""
+        said = [self._session.problem, *(text for _, text in self._complaints())]
+        return any(RELEASED in text for text in said)
 
     def _on_recorder(self, message: String) -> None:
         self._recorder = json.loads(message.data)

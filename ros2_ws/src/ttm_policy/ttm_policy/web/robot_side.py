@@ -41,6 +41,9 @@ class RobotSide(Protocol):
     async def scene(self, same: bool) -> str:
         """Begin another scene of the simulation, or the same one again; as `start`."""
 
+    async def e_stop(self) -> str:
+        """Stop the robot, whoever drives, until `rearm`; as `start`. It waits for nothing."""
+
     async def rearm(self) -> str:
         """Let the robot move again after an emergency stop; as `start`."""
 

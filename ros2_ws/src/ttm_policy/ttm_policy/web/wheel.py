@@ -45,6 +45,11 @@ class Wheel:
                 self._page, self._axes = None, {}
                 self._gives_back |= back
 
+    def stop(self) -> None:
+        """Take the controls from whichever page has them."""
+        with self._lock:
+            self._page, self._axes = None, {}
+
     def gives_back(self) -> bool:
         """Return whether a page has asked, since the last call, that a policy drives again."""
         with self._lock:
