@@ -149,6 +149,21 @@ def test_whole_factors_average_areas():
     assert np.abs(resize_frame(frame, 24, 16) - means).max() <= 1
 
 
+@pytest.mark.parametrize("colours", [2, 6], ids=["RGB", "RGBA"])
+def test_colours_of_16_bits_become_8_bits(colours):
+    values = np.array([[[0, 25_700, 65_535], [300, 40_000, 1_000]]])
+    alpha = np.full((1, 2, 1), 65_535)
+    rows = (np.concatenate([values, alpha], axis=2) if colours == 6 else values).astype(">u2")
+    header = struct.pack(">IIBBBBB", 2, 1, 16, colours, 0, 0, 0)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(b"\0" + rows.tobytes()), b"IEND": b""}
+    chunks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts.items()
+    ]
+    frame = decode_image(PNG_START + b"".join(chunks))
+    np.testing.assert_allclose(frame, values / 257, atol=1)
+
+
 @pytest.mark.parametrize("size", [(24, 16), (20, 30), (17, 64), (96, 70), (48, 64)])
 def test_a_training_sees_frames_as_the_robot_resizes_them(size):
     frame = picture()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 from ttm.datasets.episode_dataset import open_dataset
 from ttm.datasets.episode_writer import EpisodeWriter
@@ -154,6 +156,21 @@ def test_rows_of_other_lengths_are_refused(lerobot, convert, key, lengths, kind)
     pq.write_table(rows.set_column(rows.column_names.index(key), key, column), path)
     with pytest.raises(UserError, match=f"parquet: episode 0 has rows of .* values in {key}; "):
         convert(lerobot, "back")
+
+
+def test_depth_in_a_camera_is_refused(lerobot, convert, tmp_path):
+    """A grey PNG of 16 bits, of which 8 bits would be all white."""
+    path = next((lerobot / "data").rglob("*.parquet"))
+    rows, key = pq.read_table(path), "observation.images.head"
+    images = rows[key].to_pylist()
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((12, 16), 1200, np.uint16)).save(buffer, format="PNG")
+    images[1]["bytes"] = buffer.getvalue()
+    column = pa.array(images, rows[key].type)
+    pq.write_table(rows.set_column(rows.column_names.index(key), key, column), path)
+    with pytest.raises(UserError, match="grey PNG of 16 bits, as depth is stored"):
+        convert(lerobot, "back")
+    assert not (tmp_path / "back").exists()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
