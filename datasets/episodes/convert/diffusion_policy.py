@@ -12,6 +12,7 @@ formats 2 and 3, also zipped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ import zarr
 import zarr.storage
 from numcodecs import Blosc
 
+from ttm.datasets.access.links import require_no_way_out
+from ttm.datasets.access.storage import MOST_CHUNK_BYTES
 from ttm.datasets.convert.facts import (
     EPISODES,
     facts_line,
@@ -60,6 +63,8 @@ ROWS_A_CHUNK = 1024
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open a replay buffer: a folder, or a zip file of one."""
+    if path.is_dir() and not options.choices.allow_external:
+        require_no_way_out(path)
     data, ends = _open(path)
     starts = [0, *ends[:-1]]
     spans = list(zip(starts, ends, strict=True))
@@ -127,8 +132,13 @@ def _open(path: Path) -> tuple[Any, list[int]]:
     try:
         store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else str(path)
         root = zarr.open_group(store, mode="r")
-        data, ends = root["data"], [int(end) for end in root["meta/episode_ends"][:]]
+        data, meta = root["data"], root["meta"]
+        for stored in (*data.arrays(), *meta.arrays()):
+            _require_small_chunks(*stored)
+        ends = [int(end) for end in meta["episode_ends"][:]]
         lengths = {name: stored.shape[0] for name, stored in data.arrays() if stored.shape}
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except Exception as error:  # zarr's stores and codecs raise errors of many types
         raise UserError(
             f"{path} is no whole replay buffer of diffusion_policy ({type(error).__name__}: {error}); "
@@ -141,6 +151,16 @@ def _open(path: Path) -> tuple[Any, list[int]]:
         what = f"data/{short[0]} is shorter" if short else "its values do not increase"
         raise UserError(f"{path}: meta/episode_ends does not fit ({what}); fetch the data again")
     return data, ends
+
+
+def _require_small_chunks(name: str, stored: Any) -> None:
+    """Raise `UserError` for an array of which one value cannot be read without filling the memory."""
+    chunk_bytes = math.prod(stored.chunks) * stored.dtype.itemsize
+    if chunk_bytes > MOST_CHUNK_BYTES:
+        raise UserError(
+            f"{name} has chunks of {chunk_bytes / 2**30:.1f} GiB each; write it in small ones, such as "
+            "one frame each"
+        )
 
 
 def _members(data: Any) -> tuple[list[str], list[str], list[str]]:

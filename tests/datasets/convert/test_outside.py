@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +185,55 @@ def test_a_pipe_in_a_data_set_is_refused(lerobot, convert) -> None:
     os.mkfifo(file)
     with pytest.raises(UserError, match="is a pipe"):
         convert(lerobot, "stolen")
+
+
+@pytest.fixture
+def buffer(tmp_path: Path) -> Path:
+    """A replay buffer in zarr, one chunk for each frame."""
+    root = zarr.open_group(str(tmp_path / "buffer.zarr"), mode="w", zarr_format=2)
+    shape = (1, *FRAMES[1:])
+    root.create_array("data/img", shape=FRAMES, chunks=shape, dtype=np.uint8, compressors=None)
+    root["data/img"][:] = np.ones(FRAMES, np.uint8)
+    root.create_array("data/action", data=np.ones((TICKS, 2), np.float32))
+    root.create_array("meta/episode_ends", data=np.array([TICKS]))
+    return tmp_path / "buffer.zarr"
+
+
+@pytest.mark.parametrize("item", ["data/img/1.0.0.0", "data/img"])
+def test_zarrs_chunks_of_another_place_are_refused(buffer, secret, refused, convert, item) -> None:
+    chunk = SECRET[: int(np.prod(FRAMES[1:]))]
+    secret.write_bytes(chunk)
+    if item == "data/img":
+        shutil.move(buffer / item, secret.parent / "moved")
+        (secret.parent / "moved/1.0.0.0").write_bytes(chunk)
+        (buffer / item).symlink_to(secret.parent / "moved")
+    else:
+        (buffer / item).unlink()
+        (buffer / item).symlink_to(secret)
+    refused(buffer, "outside of")
+    allowed, _ = convert(buffer, "allowed", allow_external=True)
+    assert open_dataset(allowed)[0].frames("img")[1].tobytes() == chunk
+
+
+def test_zarrs_pickles_are_not_loaded(buffer, convert, tmp_path) -> None:
+    """To unpickle a chunk would run the program in it; zarr refuses to."""
+
+    class Program:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    described = json.loads((buffer / "data/action/.zarray").read_text())
+    described["compressor"] = {"id": "pickle", "protocol": 5}
+    (buffer / "data/action/.zarray").write_text(json.dumps(described))
+    (buffer / "data/action/0.0").write_bytes(pickle.dumps(Program()))
+    with pytest.raises(UserError, match="pickle"):
+        convert(buffer, "stolen")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_zarrs_chunks_that_fill_the_memory_are_refused(buffer, convert) -> None:
+    described = json.loads((buffer / "data/img/.zarray").read_text())
+    described |= {"shape": [TICKS, 2**15, 2**15, 3], "chunks": [1, 2**15, 2**15, 3]}
+    (buffer / "data/img/.zarray").write_text(json.dumps(described))
+    with pytest.raises(UserError, match=r"img has chunks of 3\.0 GiB each"):
+        convert(buffer, "stolen")
