@@ -58,8 +58,10 @@ def load_checkpoint(
 ) -> tuple[Policy, dict[str, Any]]:
     """Return the policy, in evaluation mode, and the `info` that it was saved with.
 
-    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
+    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version, and if PyTorch
+    cannot compute on the device.
     """
+    _require_device(device)
     arrays, metadata = _read(Path(path))
     try:
         spec = PolicySpec.from_json(metadata["spec"])
@@ -80,6 +82,17 @@ def build_empty(spec: PolicySpec, config: PolicyConfig) -> Policy:
     if policy.vision is not None:
         policy.vision.weights_used = "checkpoint"
     return policy
+
+
+def _require_device(device: torch.device | str) -> None:
+    try:
+        torch.zeros(1, device=device).item()
+    except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"device is '{device}', on which PyTorch cannot compute here ({reason}); give cpu, or install "
+            "a build of PyTorch for this device"
+        ) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

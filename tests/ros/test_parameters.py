@@ -237,6 +237,11 @@ def test_the_page_shows_the_parameters(kind: type[NodeParameters]) -> None:
     [
         ("policy_node", {"max_age_s": -1.0}, "policy_node: error: "),
         ("policy_node", {"threads": "two"}, "policy_node: error: "),
+        (
+            "policy_node",
+            {"device": "cuda:99"},
+            "device is 'cuda:99', on which PyTorch cannot compute",
+        ),
         ("sim_node", {"episodes": 0}, "sim_node: error: "),
         ("sim_node", {"task": "fold"}, "task is 'fold'; give one of pick, open_drawer"),
         ("sim_node", {"env": "no_such/Env-v0"}, "no environment 'no_such/Env-v0'"),

@@ -113,6 +113,15 @@ def test_damaged_metadata_is_refused(tmp_path: Path, policy: Policy) -> None:
         load_checkpoint(tmp_path / "odd.safetensors")
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu"])
+def test_a_device_that_is_not_here_is_one_line(path: Path, device: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"^device is '{device}', .*; give cpu, or install"
+    ) as caught:
+        load_checkpoint(path, device)
+    assert "\n" not in str(caught.value)
+
+
 def test_another_robot_is_refused(path: Path, spec: PolicySpec) -> None:
     with pytest.raises(UserError, match="robot test arm, but this robot has fetch"):
         PolicyRunner.from_checkpoint(path, spec=replace(spec, robot="fetch"))
