@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from rounding import assert_same_but_rounding
 from torch import Tensor, nn
 
 from ttm.policy.layers import attention
@@ -41,7 +42,7 @@ def test_folded_attention_equals_attention_to_keys_and_values(
         monkeypatch.setattr(attention, "folding_gains", lambda *_: False)
         monkeypatch.setattr(attention, "folded_attention", None)
     for mine, expected in zip(*results, strict=True):
-        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4)
+        assert_same_but_rounding(mine, expected)
 
 
 def test_only_training_in_full_precision_folds() -> None:
