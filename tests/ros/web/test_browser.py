@@ -22,6 +22,34 @@ GAMEPAD = """() => {
   navigator.getGamepads = () => [null, {axes: [0.05, -1, 0.5, 0], buttons}];
 }"""
 """The left stick is forward and a little off its middle, the right one half to the right."""
+IN_SIGHT = """selector => [...document.querySelectorAll(selector)].map(shown => {
+  const {left, right, top, bottom} = shown.getBoundingClientRect();
+  const inside = left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+  return inside && shown.contains(document.elementFromPoint((left + right) / 2, (top + bottom) / 2));
+})"""
+"""Whether each of these is in the window as a whole, and a finger at its middle meets nothing else."""
+LARGE_AND_RED = """() => [...document.querySelectorAll("*")].filter(shown => {
+  const {width, height} = shown.getBoundingClientRect();
+  const style = getComputedStyle(shown);
+  return width > 30 && height > 30 && [style.backgroundColor, style.borderTopColor].some(color => {
+    const [red, green, blue, alpha] = color.match(/[0-9.]+/g).map(Number);
+    return alpha !== 0 && red > 150 && green < 130 && blue < 130;
+  });
+}).map(shown => shown.id)"""
+LABELS = """() => [...document.querySelectorAll(".pad")].map(pad => {
+  const box = pad.getBoundingClientRect();
+  const all = [...pad.children].map(child => child.getBoundingClientRect());
+  const within = a =>
+    a.left >= box.left && a.right <= box.right && a.top >= box.top && a.bottom <= box.bottom;
+  const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+  return {
+    words: [...pad.querySelectorAll("span")].map(label => label.innerText.replace(/\\s+/g, " ")),
+    inside: all.every(within),
+    apart: all.every((a, i) => all.slice(i + 1).every(b => apart(a, b))),
+    tooltip: pad.title,
+  };
+})"""
+"""What stands on each stick and lever, whether it lies within, and whether it covers words or knob."""
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +151,97 @@ def test_touch_drives_on_a_phone_and_nothing_is_cut_off(
     wait_for_axes(served, {"base.0": 1.0})
     send("touchEnd")
     wait_for_axes(served, {})
+
+
+@pytest.mark.parametrize("shape", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_stop_is_always_in_sight_and_the_only_large_red_thing(
+    served: Any,
+    record: Callable[[int], Path],
+    open_page: Callable[[dict[str, Any]], Any],
+    shape: dict[str, Any],
+) -> None:
+    for number in range(9):
+        record(number)
+    page = open_page(shape)
+
+    def check() -> None:
+        assert page.evaluate(IN_SIGHT, "#stop") == [True]
+        assert page.evaluate(LARGE_AND_RED) == ["stop"]
+
+    page.wait_for_selector("#episodes li:nth-child(9) .thumb")
+    check()
+    page.click("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    served.robot.recorder = {"state": "recording", "instruction": "wave", "ticks": 12}
+    page.wait_for_selector("#phase.live")
+    check()
+    page.click("#episodes li:last-child [title='change the instruction']")  # scrolls to the end
+    assert page.evaluate("scrollY") > 0
+    check()
+    page.fill("#episodes li:last-child input", "nod")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#episodes b:text-is('nod')")
+    page.click("#episodes li:last-child .thumb")
+    page.wait_for_selector("#player")
+    check()
+    page.click("#stop")
+    page.wait_for_selector("#stop[aria-pressed='true']")
+    assert ("e_stop",) in served.robot.done
+    check()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#player", state="hidden")
+    assert page.is_disabled("#wheel")
+    page.click("#rearm")
+    page.wait_for_selector("#stop[aria-pressed='false']")
+    assert served.robot.done[-1] == ("rearm",)
+    check()
+
+
+def test_stop_is_sent_when_a_finger_comes_down_and_again_after_a_broken_connection(
+    served: Any, open_page: Callable[[dict[str, Any]], Any]
+) -> None:
+    page = open_page(DESKTOP)
+    page.click("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    page.hover("#stop")
+    page.mouse.down()  # and nothing more
+    page.wait_for_selector("#stop[aria-pressed='true']")
+    assert served.wheel.held(time.monotonic()) is None
+    assert page.is_hidden("#toast"), "who stops is not told that the page was silent"
+    page.mouse.up()
+    page.click("#rearm")
+    page.wait_for_selector("#stop[aria-pressed='false']")
+    page.context.set_offline(True)
+    page.evaluate("socket.close()")
+    page.wait_for_selector("#link.bad")
+    served.robot.done.clear()
+    page.click("#stop")
+    page.wait_for_selector("#toast:has-text('own emergency stop')")
+    assert served.robot.done == []
+    page.context.set_offline(False)
+    page.wait_for_selector("#stop[aria-pressed='true']")
+
+
+def test_a_phone_shows_picture_controls_and_their_directions_in_one_view(
+    served: Any, open_page: Callable[[dict[str, Any]], Any]
+) -> None:
+    page = open_page(PHONE)
+    page.tap("#wheel")
+    page.wait_for_selector("#wheel.driving")
+    for selector in ("#stop", "#stage", ".pad", ".part button", "#wheel", "#start"):
+        seen = page.evaluate(IN_SIGHT, selector)
+        assert seen, selector
+        assert all(seen), (selector, seen)
+    pads = page.evaluate(LABELS)
+    assert [pad["words"] for pad in pads] == [
+        ["forward", "back", "turn left", "turn right"],
+        ["forward", "back", "left", "right"],
+        ["up", "down"],
+        ["pitch up", "pitch down", "turn left", "turn right"],
+        ["roll right", "roll left"],
+    ]
+    for pad in pads:
+        assert (pad["inside"], pad["apart"], pad["tooltip"]) == (True, True, "")
 
 
 def test_recording_and_the_list_of_episodes(

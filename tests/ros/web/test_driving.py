@@ -110,6 +110,11 @@ def test_every_value_of_the_action_has_a_widget_and_keys_of_its_own() -> None:
         ("stick", "arm rotation"), ("lever", "arm rotation"), ("toggle", "gripper"),
         ("hold", "terminate"),
     ]  # fmt: skip
+    base, arm, height, turn, roll = (widget["labels"] for widget in layout["widgets"][:5])
+    assert base == {"up": "forward", "down": "back", "left": "turn left", "right": "turn right"}
+    assert (arm["left"], height) == ("left", {"up": "up", "down": "down"})
+    assert (turn["up"], turn["down"]) == ("pitch up", "pitch down")
+    assert roll == {"up": "roll right", "down": "roll left"}
     keys = layout["keys"]
     assert keys["KeyW"] == {"name": "base.0", "value": 1}
     assert keys["KeyA"] == {"name": "base.1", "value": 1}  # to turn left is positive

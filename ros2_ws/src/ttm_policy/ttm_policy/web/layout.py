@@ -137,17 +137,18 @@ class _Layout:
 
     def _add_stick(self, part: str, up: _Value, left: _Value) -> None:
         sign = -1 if up.direction in FLIPPED else 1
-        hint = ", ".join(WORDS[up.direction][::sign] + WORDS[left.direction])
+        ways = WORDS[up.direction][::sign] + WORDS[left.direction]
+        labels = dict(zip(("up", "down", "left", "right"), ways, strict=True))
         x, y = {"name": left.name, "sign": -1}, {"name": up.name, "sign": sign}
-        self.widgets.append({"kind": "stick", "part": part, "hint": hint, "x": x, "y": y})
+        self.widgets.append({"kind": "stick", "part": part, "labels": labels, "x": x, "y": y})
         if (codes := next(self._stick_keys, None)) is not None:
             self._bind(codes[:2], up, part, sign)
             self._bind(codes[2:], left, part)
 
     def _add_lever(self, part: str, value: _Value) -> None:
-        hint = ", ".join(WORDS.get(value.direction, MORE_OR_LESS))
+        labels = dict(zip(("up", "down"), WORDS.get(value.direction, MORE_OR_LESS), strict=True))
         y = {"name": value.name, "sign": 1}
-        self.widgets.append({"kind": "lever", "part": part, "hint": hint, "y": y})
+        self.widgets.append({"kind": "lever", "part": part, "labels": labels, "y": y})
         if (codes := next(self._lever_keys, None)) is not None:
             self._bind(codes, value, part)
 

@@ -2,7 +2,7 @@
 // The page talks to its server through one web socket. While it drives, it sends the positions of all
 // controls at each change and KEEP_MS after the last time; a page that falls silent stops the robot.
 
-const KEEP_MS = 60, RETRY_MS = 1000, TOAST_MS = 6000, DEAD_ZONE = 0.12;
+const KEEP_MS = 60, RETRY_MS = 1000, ANSWER_MS = 1000, TOAST_MS = 6000, DEAD_ZONE = 0.12;
 const $ = id => document.getElementById(id);
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -12,6 +12,7 @@ const element = (tag, properties = {}, ...children) => {
 
 let socket, facts = {cameras: [], widgets: [], keys: {}, instructions: []}, state = {}, requests = 0;
 const waiting = new Map();
+let stopping;      // a timer while the server has not confirmed a stop
 let letGo = false;  // whether this page has let go of the controls itself
 
 // ---- the connection
@@ -20,7 +21,10 @@ function connect() {
   const base = location.href.replace(/^http/, "ws").replace(/[^/]*$/, "");
   socket = new WebSocket(base + "socket");
   socket.binaryType = "blob";
-  socket.onopen = () => pill("link", "connected", "good");
+  socket.onopen = () => {
+    pill("link", "connected", "good");
+    if (stopping) stop();
+  };
   socket.onmessage = ({data}) => typeof data === "string" ? take(JSON.parse(data)) : showFrame(data);
   socket.onclose = () => {
     pill("link", "no connection", "bad");
@@ -33,7 +37,7 @@ function connect() {
 function take({kind, ...data}) {
   if (kind === "facts") showFacts(data);
   if (kind === "state") {
-    if (state.driver === "me" && data.driver !== "me" && !letGo) toast("This page was silent for too long. Press Drive again.");
+    if (state.driver === "me" && data.driver !== "me" && !letGo && !data.stopped) toast("This page was silent for too long. Press Drive again.");
     letGo &&= data.driver === "me";  // a state that was on its way says so still
     state = data;
     showState();
@@ -60,6 +64,17 @@ function release(back = false) {  // back: a policy drives again; otherwise the 
 
 function tell(action, values = {}) {
   if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify({do: action, ...values}));
+}
+
+function stop() {  // everything, whoever drives; sent again when the connection is back
+  clearTimeout(stopping);
+  stopping = setTimeout(
+    () => toast("No answer: the robot may not have heard Stop. Use the robot's own emergency stop."), ANSWER_MS);
+  ask("e_stop").then(({ok}) => {
+    if (!ok) return;
+    clearTimeout(stopping);
+    stopping = undefined;
+  });
 }
 
 let toastTimer;
@@ -165,9 +180,11 @@ function showState() {
   $("report").className = recorder?.problem ? "bad" : "";
   $("wheel").textContent = mine ? (facts.policy ? "Give back" : "Let go") : state.driver === "other" ? "Somebody else drives" : "Drive";
   $("wheel").classList.toggle("driving", mine);
-  $("wheel").disabled = !state.driver || state.driver === "other";
+  $("wheel").disabled = !state.driver || state.driver === "other" || state.stopped;
   $("parts").inert = !mine;
   $("rearm").hidden = !state.rearm;
+  $("stop").textContent = state.stopped ? "Stopped" : "Stop";
+  $("stop").setAttribute("aria-pressed", Boolean(state.stopped));
   const reasons = state.reasons ?? ["There is no connection to the server."];
   $("why").textContent = reasons.length ? reasons.join(" ")
     : state.scene?.success ? "The simulator says that the task is done." : "You drive.";
@@ -199,7 +216,8 @@ function makeWidget(widget) {
 
 function makePad(widget) {
   const knob = element("div", {className: "knob"});
-  const pad = element("div", {className: `pad ${widget.kind}`, title: widget.hint}, knob);
+  const labels = Object.entries(widget.labels).map(([way, textContent]) => element("span", {className: way, textContent}));
+  const pad = element("div", {className: `pad ${widget.kind}`}, ...labels, knob);
   const at = {x: 0, y: 0};
   const show = () => {
     const box = pad.getBoundingClientRect(), reach = box.height / 2 - 24;
@@ -283,10 +301,11 @@ function steer() {
   tell("steer", {axes});
 }
 
-const typing = () => document.activeElement === $("instruction") || $("player").open;
+const typing = () => document.activeElement?.tagName === "INPUT" || $("player").open;
 
 addEventListener("keydown", event => {
   const key = facts.keys[event.code];
+  if (event.code === "Escape") $("player").close();
   if (typing() || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.code === "Escape") release();
   if (!key || state.driver !== "me") return;
@@ -337,6 +356,7 @@ const end = (action, values) => () => { beginScene(); ask(action, values); };
 $("success").onclick = end("stop", {success: true});
 $("failure").onclick = end("stop", {success: false});
 $("discard").onclick = end("discard");
+$("stop").onpointerdown = $("stop").onclick = stop;  // a finger that slips stops the robot, too; keys click
 $("rearm").onclick = () => ask("rearm");
 $("next-scene").onclick = end("scene", {same: false});
 $("instruction").onchange = () => {
@@ -363,9 +383,20 @@ function showEpisode(episode) {
   const path = `episodes/${encodeURIComponent(name)}`;
   const change = (action, values) => ask(action, {episode: name, ...values}).then(({ok, text}) => { if (ok) toast(text); });
   const judge = success => change("label", {success, instruction: null});
-  const rename = () => {
-    const text = prompt("Instruction of this episode", episode.instruction)?.trim();
-    if (text && text !== episode.instruction) change("label", {success: null, instruction: text});
+  const title = element("b", {textContent: episode.instruction, title: episode.instruction});
+  const rename = () => {  // in its place: a prompt would cover the page, and Stop
+    const input = element("input", {value: episode.instruction, maxLength: 500, ariaLabel: "Instruction of this episode"});
+    input.onchange = () => {
+      const text = input.value.trim();
+      if (text && text !== episode.instruction) change("label", {success: null, instruction: text});
+    };
+    input.onblur = () => input.replaceWith(title);
+    input.onkeydown = ({code}) => {
+      if (code === "Escape") input.value = episode.instruction;
+      if (["Enter", "Escape"].includes(code)) input.blur();
+    };
+    title.replaceWith(input);
+    input.focus();
   };
   const button = (textContent, title, look, onclick, pressed) => {
     const made = element("button", {textContent, title, className: look, onclick});
@@ -375,7 +406,7 @@ function showEpisode(episode) {
   const picture = element("img", {alt: "", loading: "lazy", src: `${path}/thumbnail.jpg?${episode.version}`});
   const thumb = element("button", {className: "thumb", title: `play ${name}`, onclick: () => play(episode, path)}, picture);
   return element("li", {}, thumb,
-    element("div", {}, element("b", {textContent: episode.instruction, title: episode.instruction}),
+    element("div", {}, title,
       element("small", {textContent: `${name.replace(/\.\w+$/, "")} · ${episode.seconds} s · ${episode.ticks} ticks`})),
     element("div", {className: "acts"},
       button("✓", "success", "yes", () => judge(true), episode.success === true),
@@ -390,7 +421,8 @@ function play(episode, path) {
   $("drawing").hidden = false;
   $("drawing").textContent = "The film is being drawn …";
   $("film").src = `${path}/film.mp4?${episode.version}`;
-  $("player").showModal();
+  $("player").show();  // not modal, which would take Stop away
+  $("close").focus();
 }
 $("film").onloadeddata = () => { $("drawing").hidden = true; };
 $("film").onerror = () => { if ($("player").open) $("drawing").textContent = "This episode cannot be played."; };
