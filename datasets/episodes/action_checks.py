@@ -1,14 +1,18 @@
-"""Checks of actions against what a `PolicySpec` allows."""
+"""Checks of actions against what a `PolicySpec` allows, and of the weights of ticks."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec
+
+LARGEST = 1e15
+"""Actions and weights beyond this, which no robot has, overflow float32 where a training squares them."""
 
 
 def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -47,6 +51,12 @@ def outside_limits(part: ActionPart, values: npt.NDArray[np.float32]) -> npt.NDA
     return np.asarray(
         ~((values >= part.low - slack) & (values <= part.high + slack) & np.isfinite(values))
     )
+
+
+def usable_weights(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
+    """Return which values can weigh a tick in a loss: those from 0 to `LARGEST`."""
+    usable: npt.NDArray[np.bool_] = (weights >= 0) & (weights <= LARGEST)
+    return usable
 
 
 def limits_text(part: ActionPart) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.datasets.access.unreadable import one_line
+from ttm.datasets.action_checks import usable_weights
 from ttm.datasets.description import describe_bare
 from ttm.datasets.episode_file import (
     OpenFiles,
@@ -255,12 +256,6 @@ class EpisodeReader:
                 f"data/{self.name}/obs/{camera} holds frames of {sizes}, the spec says {shape}",
             )
         return np.asarray(frames, dtype=np.uint8).reshape(-1, *shape)
-
-
-def usable_weights(weights: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
-    """Return which values can weigh a tick in a loss: those that are finite and at least 0."""
-    usable: npt.NDArray[np.bool_] = np.isfinite(weights) & (weights >= 0)
-    return usable
 
 
 def read_episodes(

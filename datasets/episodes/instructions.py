@@ -11,6 +11,9 @@ from ttm.datasets.episode_reader import EpisodeReader, Floats
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.policy.network.language import EMBEDDING_SIZE, LANGUAGE_MODEL, embed_instruction
 
+MOST_EMBEDDED = 1e3
+"""Values of an embedding beyond this are refused; the language model's are up to 1."""
+
 
 def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
     """Return the embedding of each episode's instruction, (E, L) float32.
@@ -33,11 +36,11 @@ def stored_embedding(episode: EpisodeReader) -> Floats | None:
     stored = episode.language_embedding
     if stored is None or episode.language_model not in (None, LANGUAGE_MODEL):
         return None
-    if stored.shape != (EMBEDDING_SIZE,) or not np.isfinite(stored).all():
+    if stored.shape != (EMBEDDING_SIZE,) or not (np.abs(stored) <= MOST_EMBEDDED).all():
         raise damaged(
             episode.path,
-            f"data/{episode.name}/language_embedding has shape {stored.shape}, or is not finite, and "
-            f"{LANGUAGE_MODEL} gives {EMBEDDING_SIZE} finite values",
+            f"data/{episode.name}/language_embedding has shape {stored.shape}, or is not finite or "
+            f"large, and {LANGUAGE_MODEL} gives {EMBEDDING_SIZE} values from -1 to 1",
             "name its model by the attribute language_model, or take it out of the file",
         )
     return stored

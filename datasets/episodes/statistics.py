@@ -10,6 +10,9 @@ import numpy as np
 from ttm.datasets.episode_reader import EpisodeReader, Floats
 from ttm.policy.errors import UserError
 
+LEAST_DEVIATION = 1e-8
+"""A dimension of the action whose standard deviation is not above this never moved."""
+
 
 @dataclass(frozen=True)
 class VectorStatistics:
@@ -57,3 +60,12 @@ def vector_statistics(values: Floats) -> VectorStatistics:
     with np.errstate(invalid="ignore"):  # infinite values, which checks name
         found = (wide.mean(axis=0), wide.std(axis=0), wide.min(axis=0), wide.max(axis=0))
     return VectorStatistics(*(item.astype(np.float32) for item in found))
+
+
+def require_motion(actions: VectorStatistics, where: str) -> None:
+    """Raise `UserError` if no dimension of the actions of a training moves. where: their source."""
+    if not (actions.std > LEAST_DEVIATION).any():
+        raise UserError(
+            f"{where}: the action is the same at every tick to train on, so there is nothing to "
+            "learn; record more, or look at the actions with `ttm data show`"
+        )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ttm.datasets.instructions import embed_instructions
 from ttm.datasets.observations.member_table import member_lines
-from ttm.datasets.statistics import dataset_statistics
+from ttm.datasets.statistics import dataset_statistics, require_motion
 from ttm.policy.cores.configs import core_name
 from ttm.policy.errors import UserError
 from ttm.policy.network.policy import Policy
@@ -250,6 +250,7 @@ def _errors(
 ) -> dict[str, EpisodeErrors]:
     """Return what evaluates a policy on the held-out episodes, and on those to train on."""
     statistics = dataset_statistics(data.training).actions
+    require_motion(statistics, data.training.source)
     parts = {"validation": data.validation, "training": data.training}
     data_sets = {} if data.sets is None else {"validation": data.sets.validation_names}
     errors = {

@@ -33,6 +33,7 @@ from ttm.datasets.observations.members import Member
 from ttm.datasets.observations.structure import LEAVE_OUT
 from ttm.datasets.progress import track
 from ttm.datasets.spec_inference import survey
+from ttm.datasets.statistics import dataset_statistics, require_motion
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -227,6 +228,8 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
         for episode in episodes:
             stored_embedding(episode)
         training = held_apart(episodes.filter("train"), episodes.filter("valid"))
+        if len(training):
+            require_motion(dataset_statistics(training).actions, training.source)
     except UserError as error:
         yield Fault.of_error(place, None, error)
         return

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.datasets.access.unreadable import one_line
-from ttm.datasets.action_checks import limits_text, outside_limits
+from ttm.datasets.action_checks import LARGEST, limits_text, outside_limits, usable_weights
 from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
 from ttm.datasets.episode_file import decoded, instruction_of
-from ttm.datasets.episode_reader import usable_weights, whole_number
+from ttm.datasets.episode_reader import whole_number
 from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart
@@ -89,19 +89,21 @@ def value_faults(demo: Demo) -> Iterator[Fault]:
             over="ignore"
         ):  # what float32 cannot hold becomes infinite, as in a training
             values = np.atleast_2d(demo.group[key][()].T).T.astype(np.float32)  # (T, K)
-        bad = ~np.isfinite(values)
-        for first, last in runs(bad.any(axis=1)):
-            where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
-            yield demo.fault(
-                f"{key}{where} is NaN or infinite {ticks_text(first, last)}", LEAVE_OUT, first
-            )
+        found = {"NaN or infinite": ~np.isfinite(values)}
+        if not key.startswith("obs/"):
+            found[f"beyond {LARGEST:g}"] = np.isfinite(values) & (np.abs(values) > LARGEST)
+        for words, bad in found.items():
+            for first, last in runs(bad.any(axis=1)):
+                where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
+                what = f"{key}{where} is {words} {ticks_text(first, last)}"
+                yield demo.fault(what, LEAVE_OUT, first)
     actions = np.asarray(demo.group["actions"], dtype=np.float32)
     for part in demo.spec.actions:
         yield from _limit_faults(demo, part, actions[:, demo.spec.action_slices[part.name]])
 
 
 def weight_faults(demo: Demo) -> Iterator[Fault]:
-    """Find loss weights that are not one finite number of at least 0 for each tick."""
+    """Find loss weights that are not one number from 0 to `LARGEST` for each tick."""
     remedy = "write one weight of 0 or more for each tick, or take loss_weights out of the file"
     if "loss_weights" not in demo.group:
         return
@@ -112,10 +114,17 @@ def weight_faults(demo: Demo) -> Iterator[Fault]:
     if stored.dtype.kind not in "fiub":
         yield demo.fault(f"loss_weights holds {stored.dtype}, not numbers", remedy)
         return
-    weights = np.asarray(stored, dtype=np.float32)
-    for first, last in runs(~usable_weights(weights)):
-        what = f"loss_weights is NaN, infinite or below 0 {ticks_text(first, last)}"
-        yield demo.fault(what, remedy, first)
+    with np.errstate(over="ignore"):
+        weights = np.asarray(stored, dtype=np.float32)
+    large = np.isfinite(weights) & (weights > LARGEST)
+    found = {
+        "NaN, infinite or below 0": ~usable_weights(weights) & ~large,
+        f"beyond {LARGEST:g}": large,
+    }
+    for words, bad in found.items():
+        for first, last in runs(bad):
+            what = f"loss_weights is {words} {ticks_text(first, last)}"
+            yield demo.fault(what, remedy, first)
 
 
 def clock_faults(demo: Demo) -> Iterator[Fault]:

@@ -275,6 +275,35 @@ def test_what_leaves_nothing_to_train_on_is_a_fault(tmp_path, record):
     assert errors == ["every episode to train on is also held out for validation"]
 
 
+def test_actions_that_never_move_are_a_fault(tmp_path, record):
+    for number in range(3):
+        path = record(tmp_path / f"{number}.hdf5", seed=number)
+        with h5py.File(path, "a") as file:
+            file["data/demo_0/actions"][:] = [0.1, 0, 0, number == 2]
+    (fault,) = check_dataset(tmp_path).faults
+    assert fault.what.startswith("the action is the same at every tick to train on")
+    with h5py.File(tmp_path / "0.hdf5", "a") as file:
+        file["data/demo_0/actions"][1, 1] = 0.01
+    assert check_dataset(tmp_path).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "shape"), [("executed_actions", (12, 4)), ("loss_weights", (12,)), ("actions", (12, 4))]
+)
+def test_numbers_that_overflow_a_training_are_named(damage, key, shape):
+    values = np.zeros(shape)
+    values[3] = 1e18
+    change = (
+        replace(key, values)
+        if key == "actions"
+        else lambda demo: demo.create_dataset(key, data=values)
+    )
+    found = [fault.what for fault in damage(change).faults]
+    assert any(
+        what.startswith(key) and what.endswith("is beyond 1e+15 at tick 3") for what in found
+    )
+
+
 def test_executed_actions_that_are_not_finite_are_named(damage):
     values = np.zeros((12, 4), np.float32)
     values[3] = np.nan

@@ -278,7 +278,9 @@ def test_a_mask_of_missing_demos_is_a_fault(small_file, answer) -> None:
     assert "mask/train names it, but it is not there" in found.faults
 
 
-@pytest.mark.parametrize("embedding", [np.zeros(7), np.full(384, np.nan), np.zeros((2, 384))])
+@pytest.mark.parametrize(
+    "embedding", [np.zeros(7), np.full(384, np.nan), np.full(384, 1e30), np.zeros((2, 384))]
+)
 def test_an_embedding_of_another_kind_is_a_fault(small_file, answer, embedding: Any) -> None:
     found = answer(small_file(put("language_embedding", embedding)))
     assert found.fails

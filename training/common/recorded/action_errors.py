@@ -1,7 +1,8 @@
 """How far predicted actions are from demonstrated ones.
 
 The normalised error is the root mean square over ticks and action dimensions of (predicted -
-demonstrated) / s, where s is the standard deviation of the dimension over the training episodes.
+demonstrated) / s, where s is the standard deviation of the dimension over the training episodes;
+dimensions that never moved in them (`LEAST_DEVIATION`) are left out.
 The mean action has the least mean square of all constant predictions, so it is the strongest
 constant baseline for this error.
 """
@@ -17,13 +18,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ttm.datasets.statistics import LEAST_DEVIATION
 from ttm.policy.spec import PolicySpec
 
 Floats = npt.NDArray[np.floating[Any]]
-
-LEAST_DEVIATION = 1e-8
-"""A dimension whose standard deviation is not above this never moved, and is left out of the
-normalised error."""
 
 
 def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
