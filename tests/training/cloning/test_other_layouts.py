@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets.check.check import check_dataset
 from ttm.datasets.convert.convert import convert_dataset
 from ttm.datasets.convert.facts import EPISODES, SPEC
 from ttm.datasets.convert.options import ConvertOptions
@@ -108,3 +110,52 @@ def test_no_copy_of_a_held_out_episode_is_trained_on(
     assert "1 episodes are copies of others" in capsys.readouterr().err
     with pytest.raises(UserError, match="every episode to train on is also held out"):
         command(filter="valid", steps=1, out=tmp_path / "same").run()
+
+
+def in_every_demo(key: str, values: Any) -> Callable[[Any], None]:
+    def change(file: Any) -> None:
+        for demo in file["data"].values():
+            demo.pop(key, None)
+            demo[key] = values
+
+    return change
+
+
+def held_out(*names: str) -> Callable[[Any], None]:
+    return lambda file: file.create_dataset("mask/valid", data=[name.encode() for name in names])
+
+
+REFUSED = {
+    "all weights zero": in_every_demo("loss_weights", np.zeros(TICKS)),
+    "all weights zero but of those held out": lambda file: [
+        in_every_demo("loss_weights", np.zeros(TICKS))(file),
+        file["data/demo_3/loss_weights"].write_direct(np.ones(TICKS)),
+        held_out("demo_3")(file),
+    ],
+    "weights that overflow": in_every_demo("loss_weights", np.full(TICKS, 1e30)),
+    "all held out": held_out("demo_0", "demo_1", "demo_2", "demo_3"),
+    "actions that never move": in_every_demo("actions", np.ones((TICKS, 3))),
+    "executed actions that overflow": in_every_demo("executed_actions", np.full((TICKS, 3), 1e30)),
+    "an embedding that overflows": in_every_demo("language_embedding", np.full(384, 1e30)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_check_fails_where_training_does(command: Any, robosuite_file: Path, case: str) -> None:
+    assert check_dataset(robosuite_file).num_errors == 0
+    with h5py.File(robosuite_file, "a") as file:
+        REFUSED[case](file)
+    with pytest.raises(UserError):
+        command(data=(str(robosuite_file),), steps=1).run()
+    assert check_dataset(robosuite_file).num_errors > 0
+
+
+def test_a_blank_instruction_is_none(
+    command: Any, robosuite_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with h5py.File(robosuite_file, "a") as file:
+        for demo in file["data"].values():
+            demo.attrs["language_instruction"] = " "
+    assert check_dataset(robosuite_file).num_errors == 0
+    assert command(data=(str(robosuite_file),), steps=1).run() == 0
+    assert "4 episodes have no instruction" in " ".join(capsys.readouterr().err.split())
