@@ -225,6 +225,21 @@ def test_what_others_write(lerobot, convert, assert_equal, demos):
         assert ours.instruction == theirs.instruction
 
 
+@pytest.mark.parametrize(
+    ("splits", "masks"),
+    [
+        ({"train": "0:2"}, [set(), set()]),
+        ({"train": "0:1"}, [{"train"}, set()]),
+        ({"val": "1:2"}, [set(), {"valid"}]),
+        ({}, [set(), set()]),
+    ],
+)
+def test_a_split_that_holds_episodes_out_is_kept(lerobot, convert, splits, masks):
+    edit_info(lerobot, splits=splits)
+    back, _ = convert(lerobot, "back")
+    assert [each.masks for each in open_dataset(back)] == masks
+
+
 def test_training_sees_the_same_windows(demos, convert, monkeypatch):
     target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
     back, _ = convert(target, "back")

@@ -235,11 +235,9 @@ def _values(rows: pa.Table, key: str) -> npt.NDArray[Any]:
 def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
     """Return the masks of each episode from `splits`, such as {"train": "0:80", "val": "80:100"}."""
     names: list[tuple[str, ...]] = [()] * count
-    splits = info.get("splits") or {}
-    if len(splits) < 2:
-        return names  # "train" alone is written of every data set
-    for name, span in splits.items():
+    for name, span in (info.get("splits") or {}).items():
         start, _, stop = str(span).partition(":")
         for index in range(int(start or 0), min(int(stop or count), count)):
             names[index] += ("valid" if name in ("val", "validation") else name,)
-    return names
+    # LeRobot writes of every data set that all of it is "train", which holds nothing out.
+    return [()] * count if set(names) == {("train",)} else names
