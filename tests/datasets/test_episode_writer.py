@@ -197,7 +197,7 @@ spec = PolicySpec("r", (CameraSpec("head", 8, 8),), (), (ActionPart("arm", 1, "m
 def record(writer, ticks):
     for tick in range(ticks):
         frame = np.random.default_rng(tick).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        writer.append({"head": frame}, [0.0], timestamp_s=0.2 * tick)
+        writer.append({"head": frame}, [0.1 * (tick % 2)], timestamp_s=0.2 * tick)
 
 with EpisodeWriter(sys.argv[1] + "/episode_00000.hdf5", spec) as writer:
     record(writer, 40)

@@ -34,7 +34,7 @@ def record(name, ticks):
     with EpisodeWriter(folder / name, spec) as writer:
         for tick in range(ticks):
             frame = np.random.default_rng(tick).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-            writer.append({"head": frame}, [0.0], timestamp_s=tick / 5)
+            writer.append({"head": frame}, [0.1 * (tick % 2)], timestamp_s=tick / 5)
             if every and tick % every == 0:
                 writer.flush()
         writer.finish(instruction="wave")

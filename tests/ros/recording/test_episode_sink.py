@@ -55,10 +55,11 @@ def values(tmp_path: Path) -> TickValues:
     return TickValues(load_contract(tmp_path / "cart.yaml"), SPEC)
 
 
-def tick_at(number: int, speed: float = 0.5) -> Tick[Any]:
+def tick_at(number: int, speed: float | None = None) -> Tick[Any]:
     """A tick with serialised messages; the robot reports that it did half of the last command."""
     image = Image(height=4, width=6, encoding="rgb8", step=18)
     image.data.frombytes(np.full((4, 6, 3), number, np.uint8).tobytes())
+    speed = (0.5, 0.75)[number % 2] if speed is None else speed
     command = Twist()
     command.linear.x = speed
     return Tick(
@@ -97,8 +98,8 @@ def test_ticks_become_episodes_that_number_on(sink, values, results, tmp_path):
     assert [first.path.name, second.path.name] == ["episode_00000.hdf5", "episode_00001.hdf5"]
     assert first.frames("head")[:, 0, 0, 0].tolist() == [0, 1, 2]
     assert first.proprioception("joints")[:, 0].tolist() == [0, 1, 2]
-    assert first.actions[:, 0].tolist() == [0.5, 0.5, 0.5]
-    assert first.executed_actions[:, 0].tolist() == [0.25, 0.25, 0.5], "reported at the next tick"
+    assert first.actions[:, 0].tolist() == [0.5, 0.75, 0.5]
+    assert first.executed_actions[:, 0].tolist() == [0.375, 0.25, 0.5], "reported at the next tick"
     assert first.interventions.tolist() == [False, True, False]
     assert check_dataset(tmp_path / "out").num_errors == 0
 
