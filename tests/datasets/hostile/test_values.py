@@ -6,6 +6,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,26 @@ def test_images_that_do_not_decode_are_told(small_file, answer, case: str) -> No
     found = answer(small_file(set_rows(rows)))
     assert found.refusal is not None
     assert words in found.faults
+
+
+def test_check_starts_no_program_for_a_frame(small_file, tmp_path) -> None:
+    """Pillow would start Ghostscript, the command gs, for what begins as PostScript."""
+    ghostscript = tmp_path / "bin" / "gs"
+    ghostscript.parent.mkdir()
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path / 'started'}\n")
+    ghostscript.chmod(0o755)
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    path = small_file(set_rows([*PNGS[:3], np.frombuffer(script, np.uint8), *PNGS[4:]]))
+    checked = subprocess.run(
+        [sys.executable, "-m", "ttm.training.cli", "data", "check", str(path)],
+        env={**os.environ, "PATH": f"{ghostscript.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 1
+    assert "at tick 3: the image does not decode" in checked.stdout + checked.stderr
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize(
