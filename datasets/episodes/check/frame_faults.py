@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.rows import read_rows
 from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
 from ttm.datasets.frames import Frames
@@ -45,7 +46,7 @@ def frame_faults(demo: Demo, camera: CameraSpec) -> Iterator[Fault]:
 
 def _ticks(stored: Any) -> Iterator[Frames]:
     for start in range(0, len(stored), BLOCK_TICKS):
-        yield from stored[start : start + BLOCK_TICKS]
+        yield from read_rows(stored, start, start + BLOCK_TICKS)
 
 
 def _conversion_faults(demo: Demo, camera: CameraSpec, stored: Any) -> Iterator[Fault]:

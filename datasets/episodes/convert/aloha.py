@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.rows import read_rows
 from ttm.datasets.access.storage import require_readable
 from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
@@ -186,7 +187,9 @@ def _frames(path: Path, camera: str, order: str) -> Iterator[Frames]:
 
 def _jpegs(path: Path, camera: str) -> Iterator[Frames]:
     with open_file(path) as file:
-        for data in file[f"observations/images/{camera}"]:
+        stored = file[f"observations/images/{camera}"]
+        for tick in range(len(stored)):
+            data = read_rows(stored, tick, tick + 1)[0]
             yield np.trim_zeros(data, "b")  # the last byte of a JPEG is not 0
 
 
@@ -202,7 +205,8 @@ def _first_frame(stored: Any, path: Path) -> Frames:
 
 def _decoded(stored: Any, tick: int, path: Path) -> Frames:
     try:
-        frame = decode_image(np.asarray(stored[tick])) if _is_jpeg(stored) else stored[tick]
+        data = read_rows(stored, tick, tick + 1)[0]
+        frame = decode_image(data) if _is_jpeg(stored) else data
     except (OSError, SyntaxError) as error:
         raise UserError(
             f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave this episode out"

@@ -232,8 +232,10 @@ def _recording(
 
 
 def _frames(stored: Any, span: tuple[int, int], scale: float) -> Iterator[Frames]:
-    for first in range(*span, FRAMES_A_READ):
-        block = np.asarray(stored[first : min(first + FRAMES_A_READ, span[1])])
+    start, stop = span
+    rows = max(stored.chunks[0], FRAMES_A_READ)  # a chunk is unpacked as a whole
+    for first in range(start // rows * rows, stop, rows):
+        block = np.asarray(stored[max(first, start) : min(first + rows, stop)])
         if block.dtype != np.uint8:
             block = np.clip(np.rint(block * scale), 0, 255).astype(np.uint8)
         yield from block

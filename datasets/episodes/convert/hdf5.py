@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ttm.datasets.access.rows import read_rows
 from ttm.datasets.convert.demo_group import fits_spec, write_demo_file
 from ttm.datasets.convert.inferred import survey_actions
 from ttm.datasets.convert.options import ConvertOptions
@@ -116,7 +117,9 @@ def _frames(episode: EpisodeReader, camera: str) -> Iterator[Frames]:
 
 def _jpegs(episode: EpisodeReader, camera: str) -> Iterator[Frames]:
     with open_file(episode.path) as file:
-        yield from file["data"][episode.name][f"obs/{camera}"]
+        stored = file["data"][episode.name][f"obs/{camera}"]
+        for tick in range(len(stored)):
+            yield read_rows(stored, tick, tick + 1)[0]
 
 
 def has_own_spec(episodes: EpisodeDataset) -> bool:

@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from ttm.datasets.access.rows import read_rows
 from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.layout import JPEG
 
@@ -86,7 +87,7 @@ def read_frames(dataset: Any, start: int, stop: int, stored: StoredCamera) -> li
     Encoded frames may differ in size and come as a list. Raises `OSError` for an image that does
     not decode, and `ValueError` for values outside of the range.
     """
-    rows = dataset[start:stop]
+    rows = read_rows(dataset, start, stop)
     if is_encoded(dataset):
         return [_turned(decode_image(row)[None], stored)[0] for row in rows]
     if rows.dtype == np.uint8 and rows.shape[-1] == 3:
