@@ -167,6 +167,7 @@ def test_stop_is_always_in_sight_and_the_only_large_red_thing(
     def check() -> None:
         assert page.evaluate(IN_SIGHT, "#stop") == [True]
         assert page.evaluate(LARGE_AND_RED) == ["stop"]
+        assert all(page.evaluate(IN_SIGHT, "#robot, #phase:not([hidden])")), "the header is cut off"
 
     page.wait_for_selector("#episodes li:nth-child(9) .thumb")
     check()
