@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ttm.policy.errors import UserError
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -28,19 +32,51 @@ def publish_partial(path: Path) -> None:
     flush_to_disk(path.parent)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the path to write the new content of `path` to, and publish it if nothing failed.
+
+    Missing folders are made. After an error the part is deleted and the old file is unchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(path)
+    try:
+        yield partial
+        publish_partial(path)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` (text as UTF-8) to `path`, flush it to the disk, and create missing folders.
 
     Raises `OSError` if the file cannot be written. The old file is then unchanged.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path(path).write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
-    publish_partial(path)
+    with replacing(path) as partial:
+        partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def write_json(path: Path, data: Any, indent: int = 2) -> None:
     """Write plain data as JSON with `write_atomically`."""
     write_atomically(path, json.dumps(data, indent=indent) + "\n")
+
+
+def require_writable(path: Path, option: str = "--out", *, folder: bool = True) -> None:
+    """Raise `UserError` if nothing can be written to `path`, before anything is computed for it.
+
+    option: what gave the path. folder: whether it becomes a folder, and not a file.
+    """
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir() and (folder or there != path):
+        why = f"{there} is no folder"
+    elif not os.access(there, os.W_OK):
+        why = f"{there} is not writable"
+    else:
+        return
+    raise UserError(f"cannot write to {path}: {why}; give another path with {option}")
 
 
 def flush_to_disk(path: Path) -> None:

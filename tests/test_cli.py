@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.policy.files import write_json
 from ttm.policy.network.policy import Policy
 from ttm.policy.network.presets import PRESETS
 from ttm.policy.run.checkpoint import save_checkpoint
@@ -186,6 +188,66 @@ def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
 )
 def test_impossible_options(run: Run, words: tuple[object, ...]) -> None:
     assert_one_line_error(run(*words))
+
+
+def outs() -> Iterator[tuple[str, ...]]:
+    """Commands that take --out, with what else they need."""
+    data = ("--data", "d")
+    yield from (
+        ("train", *data),
+        ("evaluate",),
+        ("collect",),
+        ("compare", "a"),
+        ("demo",),
+        ("record", "--sim"),
+    )
+    yield from (
+        ("show", "memory", "--episode", "e"),
+        ("bench", "drift", *data),
+        ("bench", "record"),
+        ("bench", "respawn"),
+    )
+    yield from (
+        ("study", "suite"),
+        ("study", "memory-start", *data),
+        ("data", "split", "d"),
+        ("data", "merge", "d"),
+    )
+    yield from (
+        ("data", "filter", "d"),
+        ("data", "pack", "d", "--image-size", "8"),
+        ("data", "play", "d"),
+    )
+
+
+@pytest.mark.parametrize("words", list(outs()), ids="-".join)
+def test_an_out_that_cannot_be_is_told_before_anything_starts(
+    run: Run, tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert_one_line_error(run(*words, "--out", tmp_path / "file" / "below"), "file is no folder")
+    monkeypatch.setattr("os.access", lambda *_: False)  # as root may write everywhere
+    assert_one_line_error(run(*words, "--out", tmp_path / "new"), "is not writable", "--out")
+
+
+def test_a_disk_that_fills_is_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    target = tmp_path / "one.json"
+
+    def work(command: object) -> int:
+        write_json(target, {})
+        return 0
+
+    monkeypatch.setattr("ttm.sim.evaluation.command.EvaluateCommand.run", work)
+    told = f"cannot write {target} (No space left on device); make space"
+    assert_one_line_error(run("evaluate", "--out", tmp_path), told)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_options_and_commands_exit_with_2(run: Run) -> None:

@@ -40,9 +40,6 @@ SIMULATION_AND_ROS = {
     "lifecycle_msgs", "rosgraph_msgs", "builtin_interfaces", "rcl_interfaces",
 }  # fmt: skip
 
-MOST_MODULES = 15
-"""Modules beside each other in one folder, `__init__.py` included."""
-MOST_LINES = 350
 CODE_FOLDERS = ("policy", "datasets", "sim", "training", "ros2_ws", "launch", "tests")
 
 LAZY_IMPORTS: Mapping[str, str] = {
@@ -203,24 +200,6 @@ def test_no_core_imports_another() -> None:
         if (ours := core(module)) is not None:
             others = {core(target) for target in targets} - {ours, None}
             assert not others, f"{module} imports the cores {others}"
-
-
-def python_folders() -> Iterator[Path]:
-    for top in CODE_FOLDERS:
-        found = {path.parent for path in (ROOT / top).rglob("*.py") if "build" not in path.parts}
-        assert found, f"no Python files in {top}"
-        yield from sorted(found)
-
-
-@pytest.mark.parametrize("folder", [str(path.relative_to(ROOT)) for path in python_folders()])
-def test_a_folder_can_be_taken_in_at_a_glance(folder: str) -> None:
-    paths = list((ROOT / folder).glob("*.py"))
-    assert len(paths) <= MOST_MODULES, (
-        f"{folder} has {len(paths)} modules; give some a folder of their own"
-    )
-    for path in paths:
-        lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {lines} lines; split it"
 
 
 def lazy_imports(tree: ast.Module) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:

@@ -7,9 +7,12 @@ modules imported here hold options only and import torch, MuJoCo and ROS when th
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, Union
 
@@ -27,6 +30,7 @@ from ttm.datasets.edit.command import (
 from ttm.datasets.pack.command import DataPackCommand
 from ttm.datasets.show.command import DataShowCommand
 from ttm.policy.errors import UserError
+from ttm.policy.files import require_writable
 from ttm.sim.collection.command import CollectCommand
 from ttm.sim.comparison.command import CompareCommand
 from ttm.sim.evaluation.command import EvaluateCommand
@@ -161,6 +165,10 @@ ttm robot --sim run the policy that ships with the project, ttm demo does all of
 Each command explains itself: ttm train --help, ttm bench --help, ttm study copy --help
 """
 
+WRITES_FILES = (DataMergeCommand, DataFilterCommand, PlayCommand)
+"""Commands whose --out is a file; that of all others is a folder."""
+NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
+"""Errors of a disk that takes no more, which are told in one line."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -189,13 +197,32 @@ def main(args: Sequence[str] | None = None) -> int:
     The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
     """
     try:
-        return parse(args).run()
+        command = parse(args)
+        _require_out(command)
+        return command.run()
     except UserError as error:
         print(f"ttm: error: {_one_line(error)}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        place = error.filename or "the disk"
+        told = (
+            f"cannot write {place} ({os.strerror(error.errno)}); make space, or give another place"
+        )
+        print(f"ttm: error: {told}", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("ttm: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _require_out(command: Any) -> None:
+    """Raise `UserError` if nothing can be written to --out, before the command begins."""
+    command = getattr(command, "command", command)  # of a group, the one that was chosen
+    out = getattr(command, "out", None)
+    if isinstance(out, Path):
+        require_writable(out, folder=not isinstance(command, WRITES_FILES))
 
 
 def _choice(commands: Mapping[str, type[Any] | Group], *words: str) -> Any:

@@ -133,6 +133,7 @@ class EpisodeWriter:
         row |= {
             f"obs/{vector.name}": observation[vector.name] for vector in self.spec.proprioception
         }
+        self._guard.require_space(sum(np.asarray(value).nbytes for value in row.values()))
         with self._guard.writing():
             for name, value in row.items():
                 self._datasets[name].resize(self.num_samples + 1, axis=0)
@@ -218,7 +219,7 @@ class EpisodeWriter:
             if split is not None:
                 self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
             self._file.flush()
-        self._file.close()
+            self._file.close()
         with self._claim, self._guard.writing():
             publish_partial(self.path)
         return self.path
@@ -227,7 +228,7 @@ class EpisodeWriter:
         """Delete what was recorded. Does nothing after `finish`."""
         if self._file:
             with self._claim:
-                self._guard.close(self._file)
+                self._guard.discard(self._file)
                 self._partial.unlink(missing_ok=True)
 
     def __enter__(self) -> EpisodeWriter:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ttm.datasets.progress import track
 from ttm.policy.errors import UserError
+from ttm.policy.files import partial_path
 from ttm.policy.network.language import embed_instruction
 from ttm.sim.collection.recorder import Recorder, RecordingJob
 from ttm.sim.environment import (
@@ -101,27 +102,34 @@ def collect(
         ray=ray,
         advice="; what was recorded is kept, and the same command goes on",
     )
-    with pool:
-        for name in names:
-            first = RecordingJob(name, first_seed, out, driven=checkpoint is not None)
-            kept = _record(first, episodes, pool)
-            count = sum(track(kept, name, total=episodes))
-            print(f"{name}: {count} episodes in {out}")
+    begun: list[Path] = []
+    try:
+        with pool:
+            for name in names:
+                first = RecordingJob(name, first_seed, out, driven=checkpoint is not None)
+                kept = _record(first, episodes, pool, begun)
+                count = sum(track(kept, name, total=episodes))
+                print(f"{name}: {count} episodes in {out}")
+    finally:
+        for path in begun:  # a worker that was ended leaves a part
+            partial_path(path).unlink(missing_ok=True)
     return 0
 
 
 def _record(
-    first: RecordingJob, episodes: int, pool: WorkerPool[RecordingJob, bool]
+    first: RecordingJob, episodes: int, pool: WorkerPool[RecordingJob, bool], begun: list[Path]
 ) -> Iterator[int]:
     """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
 
     Episodes whose file exists are kept as they are. first: the one with the lowest seed.
+    begun: receives the files that are being recorded.
     """
     missing, seed, failures = episodes, first.seed, 0
     while missing > 0:
         jobs = [replace(first, seed=seed + i) for i in range(missing)]
         seed += missing
         new = [job for job in jobs if not job.path.exists()]
+        begun[:] = [job.path for job in new]
         there = repeat(True, len(jobs) - len(new))
         for kept in chain(there, (recorded for _, recorded in pool.run(new))):
             failures = 0 if kept else failures + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ttm.policy.errors import UserError
@@ -32,6 +33,7 @@ from ttm.sim.evaluation.pages.comparison import Entry, print_comparison, write_c
 from ttm.sim.evaluation.pages.media import remove_media
 from ttm.sim.evaluation.pages.report import Section, write_report
 from ttm.sim.evaluation.result import (
+    RESULT_FILE,
     VIDEOS,
     Evaluation,
     TaskResult,
@@ -202,6 +204,10 @@ def evaluate_and_report(
             f"compare them afterwards: ttm compare {against} {out}"
         )
     folders = [out / condition.folder for condition in conditions] if len(conditions) > 1 else [out]
+    names, digest = inspect_env(env).choose(task), _sha256(resolve_checkpoint(checkpoint))
+    for condition, folder in zip(conditions, folders, strict=True):
+        planned = Evaluation(checkpoint, digest, first_seed, max_ticks, {}, env, condition)
+        _refuse_other(folder, planned, names, episodes)
     evaluations = evaluate_conditions(
         checkpoint,
         task,
@@ -224,6 +230,34 @@ def evaluate_and_report(
         page = _report_one(out, title, evaluations[0], str(against), other)
     print(f"report: {page}")
     return 0
+
+
+def _refuse_other(folder: Path, planned: Evaluation, names: Sequence[str], episodes: int) -> None:
+    """Raise `UserError` if `folder` holds a result that would not be made again.
+
+    planned: what is to be evaluated, without outcomes; names: its tasks.
+    """
+    if not (folder / RESULT_FILE).exists():
+        return
+    try:
+        found = load_evaluation(folder)
+    except UserError:
+        raise UserError(
+            f"{folder} holds the result of something else; give another --out"
+        ) from None
+    settings = replace(found, tasks={}, checkpoint=planned.checkpoint)
+    same_policy = planned.sha256 is not None or found.checkpoint == planned.checkpoint
+    held = {name: len(result.outcomes) for name, result in found.tasks.items()}
+    if not (
+        settings == planned
+        and same_policy
+        and held.keys() <= set(names)
+        and max(held.values(), default=0) <= episodes
+    ):
+        raise UserError(
+            f"{folder} holds another evaluation, of {found.checkpoint} on {', '.join(held)}; give another "
+            "--out, or delete it"
+        )
 
 
 def _report_one(

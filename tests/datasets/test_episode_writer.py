@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -236,3 +237,18 @@ def test_a_killed_recorder_loses_only_the_episode_in_progress(tmp_path, record):
     (whole,) = open_dataset(tmp_path)
     assert (whole.path.name, whole.num_samples) == ("episode_00000.hdf5", 40)
     assert len(whole.frames("head")) == 40
+
+
+def test_a_full_disk_is_told_before_hdf5_meets_it(tmp_path, spec, observation, action, monkeypatch):
+    """HDF5 crashes the process at times if the disk becomes full while it writes."""
+    usage, free = shutil.disk_usage(tmp_path), [2**30, 2**20]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free.pop(0)))
+    told = r"cannot write .*a\.hdf5\.partial \(No space left on device\); the episode is lost"
+    writer = EpisodeWriter(tmp_path / "a.hdf5", spec)
+    with writer:
+        writer.append(observation(0), action(0), timestamp_s=100.0)
+        with pytest.raises(UserError, match=told):
+            writer.append(observation(1), action(1), timestamp_s=100.2)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="could not be written"):
+        writer.finish(instruction="wave")

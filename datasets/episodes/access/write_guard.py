@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import h5py
 
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
 
+HELD_BACK = 2**22
+"""Bytes of an episode that HDF5 has not written yet, at most."""
 ROOM = 2**18
 """Bytes that HDF5 may take beside the values that are written at a time."""
 
@@ -32,12 +36,12 @@ def new_file(path: Path) -> Iterator[Any]:
         file.flush()
         end = file.id.get_filesize()
     except BaseException as error:
-        guard.failed = True
+        guard.broken = True
+        guard.discard(file)
         if isinstance(error, RuntimeError) and "write" in str(error):  # as HDF5 tells it at times
             raise OSError(one_line(error)) from error
         raise
-    finally:
-        guard.close(file)
+    file.close()
     os.truncate(path, end)  # of what was reserved, the last bit may be left
 
 
@@ -56,8 +60,18 @@ class WriteGuard:
 
     def __init__(self, path: Path) -> None:
         self.failed = False
-        """Whether a write has failed. The file can then only be closed and deleted."""
+        """Whether no more can be written. The file can then only be discarded."""
+        self.broken = False
+        """Whether HDF5 has failed to write, and would crash when it goes on."""
         self._path = path
+
+    def require_space(self, num_bytes: int) -> None:
+        """Raise `UserError` if the disk has no space for so many bytes and what HDF5 holds back.
+
+        HDF5 crashes the process at times if the disk becomes full while it writes.
+        """
+        if shutil.disk_usage(self._path.parent).free < num_bytes + HELD_BACK:
+            self._fail(os.strerror(ENOSPC))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -65,21 +79,28 @@ class WriteGuard:
         try:
             yield
         except (OSError, RuntimeError) as error:
-            self.failed = True
+            self.broken = True
             why = re.search("error message = '(.*?)'", str(error))
-            raise UserError(
-                f"cannot write {self._path} ({why[1] if why else one_line(error)}); the episode is lost: "
-                "make space, or record to another folder"
-            ) from error
+            self._fail(why[1] if why else one_line(error), error)
 
-    def close(self, file: Any) -> None:
-        """Close the open `h5py.File`.
+    def _fail(self, why: str, error: Exception | None = None) -> NoReturn:
+        self.failed = True
+        raise UserError(
+            f"cannot write {self._path} ({why}); the episode is lost: make space, or record to another "
+            "folder"
+        ) from error
+
+    def discard(self, file: Any) -> None:
+        """Close the open `h5py.File`, which is to be deleted.
 
         After a failed write, HDF5 writes to nowhere: closing would otherwise fail as the write did, and
         HDF5 would crash the process at its exit.
         """
-        if self.failed:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            os.dup2(descriptor, file.id.get_vfd_handle())
-            os.close(descriptor)
-        file.close()
+        if not self.broken:
+            file.close()
+            return
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        os.dup2(descriptor, file.id.get_vfd_handle())
+        os.close(descriptor)
+        with suppress(OSError, RuntimeError):  # a flush that failed may keep it from closing
+            file.close()

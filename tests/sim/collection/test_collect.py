@@ -1,9 +1,12 @@
 """`ttm collect`: files of the expert's own actions, the same for any number of workers."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.episode_writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.sim.collection.command import CollectCommand
 from ttm.sim.kitchen.spec import SPEC
@@ -85,3 +88,13 @@ def test_a_cue_cannot_be_left_on_in_skills(task, tmp_path):
     with pytest.raises(UserError, match=r"^--cue left_on needs a memory task[^\n]*'pick' is none"):
         CollectCommand(out=tmp_path / "out", task=task, episodes=1, cue="left_on").run()
     assert not (tmp_path / "out").exists()
+
+
+def test_no_part_stays_of_what_workers_could_not_finish(tmp_path, monkeypatch):
+    """A worker that is ended while another one fails deletes nothing itself."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(EpisodeWriter, "abandon", lambda writer: None)
+    with pytest.raises(UserError, match="No space left on device"):
+        CollectCommand(out=tmp_path, task="open_drawer", episodes=1, workers=1).run()
+    assert list(tmp_path.glob(".*.partial")) == []

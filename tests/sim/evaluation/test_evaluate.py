@@ -9,6 +9,7 @@ from pathlib import Path
 import imageio
 import pytest
 
+from ttm.policy.errors import UserError
 from ttm.policy.run.checkpoint import save_checkpoint
 from ttm.sim.evaluation.actors import untrained_policy
 from ttm.sim.evaluation.command import EvaluateCommand
@@ -40,6 +41,32 @@ def test_result_holds_every_initial_state(expert: Path) -> None:
             set(o) == {"seed", "instruction", "success", "ticks", "terminate_tick"}
             for o in task["outcomes"]
         )
+
+
+def test_a_folder_with_another_result_is_refused(expert: Path, tmp_path: Path) -> None:
+    before = (expert / "result.json").read_bytes()
+    same = {"out": expert, "checkpoint": "expert", "workers": 1}
+    for change in (
+        {"checkpoint": "none"},
+        {"first_seed": 1},
+        {"max_ticks": 2},
+        {"task": "pick"},
+        {},
+    ):
+        command = EvaluateCommand(**{**same, "episodes": 2 if not change else 3, **change})  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="another evaluation, of expert on pick, open_drawer"):
+            command.run()
+    assert (expert / "result.json").read_bytes() == before
+    (tmp_path / "result.json").write_text('{"step": 1}')  # of a training
+    with pytest.raises(UserError, match="something else; give another --out"):
+        EvaluateCommand(out=tmp_path, checkpoint="expert", episodes=1, workers=1).run()
+
+
+def test_the_same_evaluation_may_be_made_again(tmp_path: Path) -> None:
+    for episodes in (1, 2):
+        same = {"out": tmp_path, "checkpoint": "none", "task": "pick", "max_ticks": 1, "videos": 0}
+        EvaluateCommand(episodes=episodes, workers=1, **same).run()  # type: ignore[arg-type]
+    assert len(load_evaluation(tmp_path).tasks["pick"].outcomes) == 2
 
 
 def test_expert_succeeds(expert: Path) -> None:
@@ -115,6 +142,6 @@ def test_a_second_evaluation_shows_no_video_of_the_first(tmp_path: Path) -> None
     )
     command.run()
     assert "<video" in (tmp_path / "report.html").read_text()
-    replace(command, checkpoint="expert", videos=0).run()
+    replace(command, videos=0).run()
     assert not list((tmp_path / "videos").iterdir())
     assert "<video" not in (tmp_path / "report.html").read_text()

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ttm.policy.cores.temporal_core import CoreState
 from ttm.policy.errors import UserError
-from ttm.policy.files import partial_path, publish_partial
+from ttm.policy.files import write_atomically
 
 FORMAT = "1"
 
@@ -75,10 +75,8 @@ def save_resume(
         for group in state["param_groups"]
     ]
     header = {**facts, "progress": asdict(progress), "groups": groups}
-    path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"ttm_resume": FORMAT, "header": json.dumps(header)}
-    save_file(tensors, partial_path(path), metadata=metadata)
-    publish_partial(path)
+    write_atomically(path, save(tensors, metadata))
 
 
 def read_header(path: Path) -> dict[str, Any]:
