@@ -184,6 +184,7 @@ def test_stop_is_always_in_sight_and_the_only_large_red_thing(
     page.wait_for_selector("#episodes b:text-is('nod')")
     page.click("#episodes li:last-child .thumb")
     page.wait_for_selector("#player")
+    assert page.evaluate("$('film').controlsList.contains('nofullscreen')")
     check()
     page.click("#stop")
     page.wait_for_selector("#stop[aria-pressed='true']")
