@@ -3,13 +3,15 @@
 The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
 robosuite's `collect_human_demonstrations.py`, MimicGen's `datagen_info`, LIBERO's
 `create_dataset.py`, RoboCasa's `ep_meta`, Isaac Lab's `HDF5DatasetFileHandler`, ACT's
-`record_sim_episodes.py`, diffusion_policy's `ReplayBuffer`, LeRobot's `meta/info.json`,
-TensorFlow Datasets' `dataset_info.json`, and rosbag2's `metadata.yaml`.
+`record_sim_episodes.py`, diffusion_policy's `ReplayBuffer`, DROID's `TrajectoryWriter`, ManiSkill's
+`RecordEpisode`, LeRobot's `meta/info.json`, TensorFlow Datasets' `dataset_info.json`, and rosbag2's
+`metadata.yaml`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ import h5py
 
 from ttm.datasets.access.links import find_member
 from ttm.datasets.layouts.table import LAYOUTS, Layout
+
+TRAJECTORY = re.compile(r"traj_\d+")
+"""How ManiSkill names an episode."""
 
 
 def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
@@ -40,6 +45,12 @@ def _key_of_file(file: Any, allow_external: bool) -> str | None:
         observations = find_member(file, "observations", allow_external=allow_external)
         if isinstance(observations, h5py.Group):
             return "aloha"
+    if isinstance(action, h5py.Group):
+        state = find_member(file, "observation/robot_state", allow_external=allow_external)
+        if isinstance(state, h5py.Group):
+            return "droid"
+    if any(TRAJECTORY.fullmatch(name) for name in file):
+        return "maniskill"
     data = find_member(file, "data", allow_external=allow_external)
     if not isinstance(data, h5py.Group):
         return None

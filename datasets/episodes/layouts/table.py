@@ -61,6 +61,22 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
             "only robosuite knows the states; for episodes with observations run `ttm data convert {path} "
             "{out}.hdf5 --to robomimic`",
         ),
+        "droid": Layout(
+            "DROID (trajectory.h5), whose frames lie in other files",
+            "fetch DROID's episodes in LeRobot's format by `hf download cadene/droid_1.0.1 --repo-type "
+            "dataset --local-dir {out}_lerobot` (399 GB; lerobot/droid_100 has 100 of them), then run `ttm data "
+            "convert {out}_lerobot {out}`; of a robot of your own, write the episodes with EpisodeWriter",
+            "its training programs read LeRobot's and RLDS; run `ttm data convert {path} {out} --to lerobot`",
+        ),
+        "maniskill": Layout(
+            "ManiSkill (trajectory.h5)",
+            "if it has no images, run `python -m mani_skill.trajectory.replay_trajectory --traj-path {path} "
+            "-o rgb --save-traj`; of the file with images run `python -m "
+            "mani_skill.trajectory.convert_to_lerobot --traj-path FILE --output-dir {out}_lerobot`, then "
+            "`ttm data convert {out}_lerobot {out}`",
+            "it replays what it has simulated itself; for training programs run `ttm data convert {path} "
+            "{out} --to lerobot`",
+        ),
         "aloha": Layout(
             "ALOHA / ACT",
             "run `ttm data convert {path} {out} --colour-order rgb` (or bgr: look at the colours with "

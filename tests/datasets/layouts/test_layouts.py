@@ -1,4 +1,4 @@
-"""Files in the layouts of eleven other projects, after their own writers: read correctly, or named."""
+"""Files in the layouts of thirteen other projects, after their own writers: read correctly, or named."""
 
 from __future__ import annotations
 
@@ -148,6 +148,23 @@ def padded_aloha(path: Path) -> None:
         file.attrs["compress"] = True
 
 
+def droid(path: Path) -> None:
+    """One episode, whose frames are in recordings/MP4 or SVO beside it."""
+    with h5py.File(path, "w") as file:
+        file.attrs.update(success=True, uuid="IRIS+1", current_task="put the cup away")
+        file["action/joint_position"], file["action/gripper_position"] = noise(7), noise()
+        file["observation/robot_state/joint_positions"] = noise(7)
+        file["observation/timestamp/cameras/1_frame_received"] = noise()
+
+
+def maniskill(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for number in range(2):
+            file[f"traj_{number}/actions"] = noise(8)
+            file[f"traj_{number}/obs/agent/qpos"] = noise(9)
+            file[f"traj_{number}/success"] = np.zeros(TICKS, bool)
+
+
 def files_of(**contents: str) -> Callable[[Path], None]:
     """Return a builder of a folder with texts; `__` in names stands for `/`, and `_dot_` for `.`"""
 
@@ -182,6 +199,8 @@ V3 = json.dumps({"codebase_version": "v3.0", "fps": 30})
 V2 = json.dumps({"codebase_version": "v2.1", "fps": 30})
 ZARR_GROUP = json.dumps({"zarr_format": 2})
 NAMED = {
+    "droid": (droid, "hf download cadene/droid_1.0.1", "trajectory.h5"),
+    "maniskill": (maniskill, "mani_skill.trajectory.convert_to_lerobot", "trajectory.h5"),
     "robosuite": (robosuite, "dataset_states_to_obs", "demo.hdf5"),
     "aloha": (aloha, "ttm data convert", "episode_0.hdf5"),
     "aloha padded": (padded_aloha, "--colour-order rgb` (or bgr", "episode_0.hdf5"),
