@@ -229,7 +229,7 @@ def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
         ({"contract": str(default_contract()), "rate_hz": 5.0}, "its values are 11"),
         ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),
         ({"rate_hz": 5.0, "contract": str(tmp_path / "none.yaml")}, "no contract at"),
-        ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh out of range Min: 0, Max: 1"),
+        ({"rate_hz": 5.0, "min_fresh": 2.0}, "min_fresh out of range Min: 0.0, Max: 1.0"),
     ):
         process = start_node("recorder_node", folder=str(tmp_path), **parameters)
         assert process.wait() == 2, process.output
