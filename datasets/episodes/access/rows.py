@@ -41,8 +41,8 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
         if other != key and (room := room - values.nbytes) >= 0:
             kept[other] = values
     _kept = kept
-    asked: npt.NDArray[Any] = rows[start - first : stop - first]
-    return asked.copy()
+    asked: npt.NDArray[Any] = rows[start - first : stop - first].copy()
+    return asked
 
 
 def _span(dataset: Any, start: int, stop: int) -> tuple[int, int]:
