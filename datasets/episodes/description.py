@@ -123,10 +123,11 @@ def _completed(given: SpecFile, found: Survey, like: PolicySpec | None) -> SpecF
     names = {member.name for member in found.members if member.kind == "vector"}
     vectors = {vector.name: vector.labels for vector in like.proprioception}
     fits = set(vectors) <= names
+    unnamed = found.robot == "unknown" or like.robot == found.scene
     same_size = like.action_size == found.actions[0].shape[1]
     return replace(
         given,
-        robot=given.robot or (like.robot if found.robot == "unknown" else None),
+        robot=given.robot or (like.robot if unnamed else None),
         rate_hz=given.rate_hz or (None if found.says_rate else like.rate_hz),
         proprioception=vectors if given.proprioception is None and fits else given.proprioception,
         actions=like.actions if given.actions is None and same_size else given.actions,

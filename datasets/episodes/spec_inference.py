@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.storage import storage_fault
+from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.episode_file import damaged, data_group, decoded, demo_group, open_file
 from ttm.datasets.observations.members import Member, members_of
 from ttm.datasets.observations.simulator_state import json_object
@@ -39,6 +40,9 @@ COMMANDS = ((0.0, 1.0), (-1.0, 1.0))
 FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))
 """The ranges of float frames that are recognised."""
 
+ROBOSUITE = 1
+"""robomimic's type of environments whose `env_name` is a task's scene, and not a robot."""
+
 Demo = tuple[Path, str]
 """A file, and the name of a demo in it."""
 
@@ -60,6 +64,8 @@ class Survey:
     brightest: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Camera with float frames -> their least and greatest value, in a few frames of each demo."""
     robot: str = "unknown"
+    scene: str = ""
+    """robosuite's `env_name`, such as one of LIBERO's kitchens; earlier versions took it for the robot."""
 
     @property
     def says_rate(self) -> bool:
@@ -157,10 +163,15 @@ def _commands(values: npt.NDArray[np.float32]) -> tuple[float, float] | None:
 def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> None:
     group = data_group(file, allow_external=allow_external)
     env_args = json_object(None if group is None else group.attrs.get("env_args"))
-    if found.robot == "unknown":
-        found.robot = decoded(env_args.get("env_name")) or "unknown"
     env_kwargs = env_args.get("env_kwargs")
-    frequency = env_kwargs.get("control_freq") if isinstance(env_kwargs, dict) else None
+    env_kwargs = env_kwargs if isinstance(env_kwargs, dict) else {}
+    name, robots = decoded(env_args.get("env_name")), env_kwargs.get("robots")
+    if env_args.get("type") == ROBOSUITE or name.startswith("Libero_"):
+        found.scene = found.scene or name
+        name = "+".join(map(decoded, robots)) if isinstance(robots, list) else decoded(robots)
+    if found.robot == "unknown":
+        found.robot = one_line(name) or "unknown"
+    frequency = env_kwargs.get("control_freq")
     if isinstance(frequency, int | float) and 0 < frequency < math.inf:
         found.frequencies.setdefault(float(frequency), path)
 

@@ -22,7 +22,8 @@ def foreign_file(
     """Write a file as robomimic does: no ttm_spec, no timestamps, a gripper among the actions."""
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        kwargs = {} if control_freq is None else {"control_freq": control_freq}
+        kwargs = {"robots": ["Panda"]}
+        kwargs |= {} if control_freq is None else {"control_freq": control_freq}
         file.create_group("data").attrs["env_args"] = json.dumps(
             {"env_name": "Lift", "type": 1, "env_kwargs": kwargs}
         )
@@ -132,7 +133,7 @@ def test_masks_that_cannot_be_followed_are_refused(tmp_path, masks, what):
 def test_a_spec_is_inferred_for_foreign_files(tmp_path):
     episodes = open_dataset(foreign_file(tmp_path / "a.hdf5", control_freq=20))
     spec = episodes.spec
-    assert (spec.robot, spec.rate_hz) == ("Lift", 20.0)
+    assert (spec.robot, spec.rate_hz) == ("Panda", 20.0)
     assert [(c.name, c.height, c.width) for c in spec.cameras] == [("agentview_image", 6, 8)]
     assert [(v.name, v.size) for v in spec.proprioception] == [("eef_pos", 3)]
     parts = [(part.name, part.size, part.kind) for part in spec.actions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from ttm.datasets.access.write_guard import new_file, reserve
 from ttm.datasets.episode_file import open_file
 from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.observations.simulator_state import json_object
 from ttm.datasets.progress import track
 from ttm.policy.errors import UserError
 
@@ -93,8 +95,27 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
                     f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
                     "both: convert one of them with ttm data convert, or keep them apart"
                 )
-        shared = {k: v for k, v in shared.items() if k in attributes and _same(v, attributes[k])}
+        shared = _shared(shared, attributes)
     return {name: value for name, value in shared.items() if name not in OWN}
+
+
+def _shared(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that are alike. Of different `env_args`, what is alike in them stays."""
+    shared = {k: v for k, v in mine.items() if k in other and _same(v, other[k])}
+    if "env_args" not in shared:
+        known = _alike(json_object(mine.get("env_args")), json_object(other.get("env_args")))
+        shared |= {"env_args": json.dumps(known)} if known else {}
+    return shared
+
+
+def _alike(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in mine.items():
+        if isinstance(value, dict) and isinstance(other.get(key), dict):
+            found[key] = _alike(value, other[key])
+        elif key in other and value == other[key]:
+            found[key] = value
+    return found
 
 
 def _same(mine: Any, other: Any) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TypeVar
 
-VERSION = 2
+VERSION = 3
 """Of the tables and of what is in them. A database of another version is replaced."""
 UNUSED_DAYS = 90
 """Entries that were not used for so long are removed."""

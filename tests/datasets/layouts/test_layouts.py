@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ttm.datasets import instructions
+from ttm.datasets.arrange.arrange import merge_episodes
 from ttm.datasets.check.check import check_dataset
 from ttm.datasets.convert.formats import FORMATS
 from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
@@ -24,6 +26,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.network.language import EMBEDDING_SIZE
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import main
+from ttm.training.common.recorded.episodes import open_all
 
 TICKS = 8
 RNG = np.random.default_rng(3)
@@ -45,9 +48,9 @@ def arm_and_gripper(size: int = 7) -> Any:
     return actions
 
 
-def robosuite_env(rate: int = 20) -> str:
-    kwargs = {"control_freq": rate, "camera_heights": 8}
-    return json.dumps({"env_name": "Lift", "type": 1, "env_kwargs": kwargs})
+def robosuite_env(rate: int = 20, name: str = "Lift", **more: Any) -> str:
+    kwargs = {"control_freq": rate, "camera_heights": 8, **more}
+    return json.dumps({"env_name": name, "type": 1, "env_kwargs": kwargs})
 
 
 def robosuite_observations(demo: Any, prefix: str = "obs") -> None:
@@ -315,6 +318,31 @@ def test_what_is_not_written_is_named_with_the_next_command(tmp_path, capsys, ke
     assert told.count("\n") == 1
     assert LAYOUTS[key].name in told
     assert re.search(rf"`ttm data \w+ {tmp_path}/demo.hdf5 {tmp_path}/out\w*[^`]* --to ", told)
+
+
+@pytest.mark.parametrize("robots", [{"robots": ["Panda"]}, {}])
+def test_files_of_liberos_scenes_go_together(tmp_path, robots) -> None:
+    """Their `env_name` is a scene's, and no robot's."""
+    paths = [tmp_path / "kitchen.hdf5", tmp_path / "study.hdf5"]
+    for path, scene in zip(paths, ("Libero_Kitchen", "Libero_Study"), strict=True):
+        libero(path)
+        with h5py.File(path, "a") as file:
+            file["data"].attrs["env_args"] = robosuite_env(20, scene, bddl=scene, **robots)
+    opened = open_all(list(map(str, paths)))
+    assert {each.spec.robot for each in opened} == {"Panda" if robots else "unknown"}
+    merge_episodes(paths, tmp_path / "all.hdf5")
+    assert open_dataset(tmp_path / "all.hdf5").spec == opened[0].spec  # with the rate of 20 Hz
+    older = replace(opened[0].spec, robot="Libero_Kitchen")  # as checkpoints have it
+    assert open_dataset(paths[0], like=older).spec.robot == "Libero_Kitchen"
+
+
+def test_robots_of_other_names_stay_apart(tmp_path) -> None:
+    for robot in ("Panda", "Sawyer"):
+        libero(tmp_path / f"{robot}.hdf5")
+        with h5py.File(tmp_path / f"{robot}.hdf5", "a") as file:
+            file["data"].attrs["env_args"] = robosuite_env(robots=[robot])
+    with pytest.raises(UserError, match=r"robot Panda, but .* has Sawyer"):
+        open_all([str(tmp_path / "Panda.hdf5"), str(tmp_path / "Sawyer.hdf5")])
 
 
 def test_left_out_members_can_be_chosen(opened) -> None:
