@@ -29,7 +29,7 @@ from ttm.datasets.edit.command import (
 )
 from ttm.datasets.pack.command import DataPackCommand
 from ttm.datasets.show.command import DataShowCommand
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
 from ttm.policy.files import require_writable
 from ttm.sim.collection.command import CollectCommand
 from ttm.sim.comparison.command import CompareCommand
@@ -263,7 +263,7 @@ def _group(name: str, group: Group, *words: str) -> type[Any]:
 
 def _one_line(error: UserError) -> str:
     """Return the message in one line; messages that errors quote may have several."""
-    return " ".join(str(error).split())
+    return printable(error)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryErr
 HELD_OUT = ("valid", "val", "validation", "test")
 """Masks of episodes that are not trained on where no `mask/train` says which are."""
 
+MOST_CHARACTERS = 1000
+"""Of an instruction or a task. The language model reads the first 256 tokens."""
+
 MOST_OPEN = 64
 """So many files are kept open for reading; an open file takes up to 1.5 megabytes of memory."""
 METADATA_BYTES = 2**20
@@ -175,7 +178,9 @@ def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str
         raise UserError("mask is not a group of lists of demos; rename it")
     for key in group:
         if key != one_line(key):
-            raise UserError(f"the mask {key!a} has a name that cannot be printed; rename it")
+            raise UserError(
+                f"the mask '{one_line(key)}' has a name that cannot be printed; rename it"
+            )
     return {
         key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
     }
@@ -230,7 +235,9 @@ def demo_names(file: Any, *, allow_external: bool = False) -> list[str]:
     names = [] if group is None else sorted(group, key=natural_key)
     for name in names:
         if name != one_line(name):
-            raise UserError(f"the demo {name!a} has a name that cannot be printed; rename it")
+            raise UserError(
+                f"the demo '{one_line(name)}' has a name that cannot be printed; rename it"
+            )
     return names
 
 
@@ -258,7 +265,22 @@ def instruction_of(demo: Any) -> str:
             f"{demo.name.strip('/')}/language_instruction".strip("/")
             + f" is {one_line(decoded(value))}, and not one text; write that attribute as one text"
         )
-    text = decoded(value)
+    return plain_text(decoded(value), "language_instruction")
+
+
+def plain_text(text: str, what: str) -> str:
+    """Return an instruction or a task as one line; a blank one is empty.
+
+    What is not printed, such as ESC, becomes U+FFFD. Raises `UserError` for a text that is too long.
+    what: its name in the error.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"{what} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
+            "shorter one"
+        )
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
     return text if text.strip() else ""
 
 

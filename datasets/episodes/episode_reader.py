@@ -23,6 +23,7 @@ from ttm.datasets.episode_file import (
     demo_names,
     instruction_of,
     open_file,
+    plain_text,
     read_stored_spec,
     usable_masks,
 )
@@ -306,7 +307,7 @@ def _read_episode(
         instruction=instruction_of(demo)
         or _from_json(attributes.get("ep_meta"), "lang")
         or default_instruction,
-        task=decoded(attributes.get("task")),
+        task=plain_text(decoded(attributes.get("task")), "task"),
         success=whole_number(attributes.get("success"), bool),
         seed=whole_number(attributes.get("seed"), int),
         masks=frozenset(key for key, members in masks.items() if name in members),
@@ -337,7 +338,7 @@ def _require_whole(
 def _from_json(text: Any, key: str) -> str:
     """Return the instruction that RoboCasa stores in each demo, and LIBERO once in each file, as JSON."""
     value = json_object(text).get(key, "")
-    return decoded(value) if isinstance(value, str) and value.strip() else ""
+    return plain_text(decoded(value), key) if isinstance(value, str) else ""
 
 
 def _some(names: list[str]) -> str:

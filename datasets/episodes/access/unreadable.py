@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from ttm.policy.errors import printable
+
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 KINDS: Mapping[bytes, tuple[str, str]] = MappingProxyType(
@@ -77,5 +79,4 @@ def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
 
 def one_line(text: object) -> str:
     """Return an error's text in one line of printable characters, cut off after 200."""
-    line = " ".join(str(text).encode("utf-8", "backslashreplace").decode().split())
-    return line if len(line) <= 200 else f"{line[:199]}…"
+    return printable(text, 200)

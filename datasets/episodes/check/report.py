@@ -9,6 +9,7 @@ from rich.console import Console
 from ttm.datasets.check.check import CheckReport, check_dataset
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.member_table import member_lines
+from ttm.policy.errors import printable
 
 
 def check_and_report(path: str, choices: Choices | None = None) -> int:
@@ -33,7 +34,10 @@ def print_report(report: CheckReport, console: Console) -> None:
         )
         console.print(f"  {label} {place}: ", end="", highlight=False)
         console.print(
-            f"{fault.what} -> {fault.remedy}", markup=False, soft_wrap=True, highlight=False
+            printable(f"{fault.what} -> {fault.remedy}"),
+            markup=False,
+            soft_wrap=True,
+            highlight=False,
         )
     colour = "red" if report.num_errors else "green"
     scope = f"{report.num_episodes} episodes ({report.num_ticks} ticks) of {report.num_files} files"

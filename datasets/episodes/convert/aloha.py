@@ -28,7 +28,7 @@ from ttm.datasets.access.write_guard import new_file
 from ttm.datasets.convert.inferred import index_labels, inferred_spec, survey_actions
 from ttm.datasets.convert.options import ConvertOptions
 from ttm.datasets.convert.recording import FrameStream, Recording, Source
-from ttm.datasets.episode_file import decoded, instruction_of, open_file
+from ttm.datasets.episode_file import decoded, instruction_of, open_file, plain_text
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.layouts.find_files import find_files
 from ttm.policy.errors import UserError
@@ -131,7 +131,7 @@ def _recording(path: Path, spec: PolicySpec, order: str) -> Recording:
                 for camera in spec.cameras
             },
             instruction=instruction_of(file),
-            task=decoded(attributes.get("task")),
+            task=plain_text(decoded(attributes.get("task")), "task"),
             success=None if success is None else bool(success),
             seed=None if seed is None else int(seed),
             masks=frozenset(json.loads(decoded(attributes.get("masks")) or "[]")),

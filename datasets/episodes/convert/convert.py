@@ -22,7 +22,7 @@ from ttm.datasets.convert.recording import Recording, Source, require_fit
 from ttm.datasets.episode_file import READ_ERRORS
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.progress import track
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
 
 DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
 """What libraries raise for damaged files where a reader does not say more."""
@@ -116,5 +116,5 @@ def convert_and_report(
         f"{done.source_format} to {done.target_format}"
     )
     for note in done.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     return 0

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.datasets.convert.recording import Recording
+from ttm.datasets.episode_file import plain_text
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -51,6 +52,9 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
         return {}, ""
     try:
         facts = {line["episode_index"]: line for line in read_lines(path)}
+        for line in facts.values():
+            texts = {key: plain_text(line.get(key, ""), key) for key in ("instruction", "task")}
+            line.update(texts)
         known = {number: line["length"] for number, line in facts.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away to do without it") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from ttm.datasets.access.unreadable import no_file, one_line
 from ttm.datasets.layout import SUFFIXES, natural_key
 from ttm.datasets.layouts.recognition import layout_of_path
 from ttm.policy.errors import UserError
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What a terminal may take for a command."""
 
 
 def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
@@ -114,6 +118,9 @@ def _fixed_part(place: Path) -> Path:
 
 
 def _require_printable(place: Path) -> None:
-    if str(place) != str(place).encode("utf-8", "replace").decode():
-        shown = one_line(place)
-        raise UserError(f"{shown}: the name is not UTF-8 and cannot be printed; rename it")
+    name = str(place)
+    if name != name.encode("utf-8", "replace").decode() or CONTROL.search(name):
+        raise UserError(
+            f"{one_line(place)}: the name is not UTF-8 or has control characters, and cannot be printed; "
+            "rename it"
+        )

@@ -64,8 +64,8 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
         "droid": Layout(
             "DROID (trajectory.h5), whose frames lie in other files",
             "fetch DROID's episodes in LeRobot's format by `hf download cadene/droid_1.0.1 --repo-type "
-            "dataset --local-dir {out}_lerobot` (399 GB; lerobot/droid_100 has 100 of them), then run `ttm data "
-            "convert {out}_lerobot {out}`; of a robot of your own, write the episodes with EpisodeWriter",
+            "dataset --local-dir {out}_lerobot` (399 GB; lerobot/droid_100 has 100 of them), then run `ttm "
+            "data convert {out}_lerobot {out}`; episodes of your own robot are written with EpisodeWriter",
             "its training programs read LeRobot's and RLDS; run `ttm data convert {path} {out} --to lerobot`",
         ),
         "maniskill": Layout(

@@ -63,7 +63,9 @@ def members_of(
     found = []
     for name in names if wanted is None else wanted:
         if name != one_line(name):
-            raise UserError(f"obs has the member {name!a}, which cannot be printed; rename it")
+            raise UserError(
+                f"obs has the member '{one_line(name)}', which cannot be printed; rename it"
+            )
         stored = find_member(observations, name, allow_external=allow_external)
         if stored is None:
             found.append(Member(name, "other", reason="a link that leads nowhere"))

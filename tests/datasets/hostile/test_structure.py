@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.training.cli import main
+
 TICKS = 6
 FIRST, DEMO = "data/demo_0", "data/demo_1"
 
@@ -85,6 +87,11 @@ NESTED = "[" * 100_000
 
 REFUSED = {
     "actions missing": (put("actions", None), "actions is missing"),
+    "instruction too long": (
+        attribute(DEMO, "language_instruction", "pick up " * 7000),
+        "language_instruction has 56000 characters, and at most 1000 are taken",
+    ),
+    "task too long": (attribute(DEMO, "task", "x" * 1001), "task has 1001 characters"),
     "actions a scalar": (put("actions", 1.0), "array of numbers of shape (T, A)"),
     "actions without shape": (put("actions", h5py.Empty("f4")), "array of numbers of shape (T, A)"),
     "actions 1-D": (put("actions", np.zeros(TICKS)), "array of numbers of shape (T, A)"),
@@ -201,6 +208,8 @@ READ = {
     "robot half a pair": attribute("data", "env_args", '{"env_name": "\\ud800"}'),
     "instruction an array of one text": attribute(DEMO, "language_instruction", ["pick up"]),
     "instruction blank": attribute(DEMO, "language_instruction", " \t"),
+    "instruction of two lines": attribute(DEMO, "language_instruction", "pick up\nthe mug\n"),
+    "instruction with ESC": attribute(DEMO, "language_instruction", "pick \x1b[2Jup"),
     "ep_meta no JSON": attribute(DEMO, "ep_meta", "{"),
 }
 
@@ -226,12 +235,45 @@ def test_what_can_be_read_is_read(small_file, answer, case: str) -> None:
 
 @pytest.mark.parametrize(
     ("case", "text"),
-    [("instruction an array of one text", "pick up"), ("instruction blank", "")],
+    [
+        ("instruction an array of one text", "pick up"),
+        ("instruction blank", ""),
+        ("instruction of two lines", "pick up the mug"),
+        ("instruction with ESC", "pick \ufffd[2Jup"),
+    ],
 )
 def test_an_instruction_is_its_text(small_file, answer, case: str, text: str) -> None:
     found = answer(small_file(READ[case]))
     assert found.episodes[1].instruction == text
     assert ("1 episodes have no instruction" in found.episodes.note) == (text == "")
+
+
+@pytest.mark.parametrize("text", ["\n\x1b]0;stolen\x07\x1b[2J\x9b1m", "\u202edet" * 20_000])
+def test_no_text_of_a_file_is_a_command_of_the_terminal(
+    small_file, tmp_path, capsys, text: str
+) -> None:
+    """Nor fills it, wherever in the file it stands."""
+    places = [(DEMO, "language_instruction"), (DEMO, "task"), (DEMO, "success"), (DEMO, "seed")]
+    changes = [attribute(*place, text[:15_000]) for place in places]
+    changes.append(attribute(DEMO, "ep_meta", json.dumps({"lang": text[:5000]})))
+    changes.append(attribute("data", "env_args", json.dumps({"env_name": text[:5000], "type": 2})))
+    changes.append(attribute("data", "ttm_spec", text[:15_000]))
+    changes.append(
+        lambda file: file[DEMO].create_dataset(f"obs/{text[:9000]}", data=np.ones((6, 2)))
+    )
+    changes.append(lambda file: file["data"].copy("demo_0", text[:9000].replace("/", "")))
+    for number, change in enumerate(changes):
+        path = str(small_file(change, name=f"{number}.hdf5"))
+        for words in (["data", "show", path], ["data", "check", path], ["train", "--data", path]):
+            words += ["--out", str(tmp_path / "run"), "--dry-run"] if words[0] == "train" else []
+            assert main(words) in (0, 1, 2)
+            told = "".join(capsys.readouterr())
+            assert not set(told) & {"\x1b", "\x07", "\x9b", "\u202e"}
+            assert len(told) < 12_000
+        assert main(["data", "convert", path, str(tmp_path / f"out_{number}")]) in (0, 2)
+        told = "".join(capsys.readouterr())
+        assert not set(told) & {"\x1b", "\x07", "\x9b", "\u202e"}
+        assert len(told) < 12_000
 
 
 def test_a_vector_that_some_demos_lack_is_told(small_file, answer) -> None:

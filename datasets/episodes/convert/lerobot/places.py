@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ttm.datasets.access.links import require_inside
 from ttm.datasets.convert.facts import read_lines
+from ttm.datasets.episode_file import plain_text
 from ttm.policy.errors import UserError
 
 INFO = "meta/info.json"
@@ -90,7 +91,7 @@ def read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
         for task in tasks.values():
             if not isinstance(task, str):
                 raise ValueError(f"the task {task!r} is no text")
-        return tasks
+        return {index: plain_text(task, "a task") for index, task in tasks.items()}
     except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
         raise UserError(
             f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
