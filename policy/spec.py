@@ -15,7 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
+from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
+
+MOST_NAME = 200
+"""Characters of the name of a robot, camera, vector, label or part."""
 
 Array = npt.NDArray[Any]
 Observation = Mapping[str, Array]
@@ -234,7 +237,7 @@ class PolicySpec:
                 actions=tuple(_action_part(part) for part in data["actions"]),
                 rate_hz=data["rate_hz"],
             )
-            _require_plain(spec)
+            require_plain(spec)
             return spec
         except UserError:
             raise
@@ -268,8 +271,8 @@ def _action_part(data: dict[str, Any]) -> ActionPart:
     )
 
 
-def _require_plain(spec: PolicySpec) -> None:
-    """Raise `TypeError` or `ValueError` for odd names, and sizes that are none."""
+def require_plain(spec: PolicySpec) -> None:
+    """Raise `TypeError` or `ValueError` for names that cannot be printed, and sizes that are none."""
     sizes = [size for camera in spec.cameras for size in (camera.height, camera.width)]
     sizes += [part.size for part in spec.actions]
     if not all(type(size) is int and size > 0 for size in sizes):
@@ -280,7 +283,9 @@ def _require_plain(spec: PolicySpec) -> None:
     names += [label for vector in spec.proprioception for label in vector.labels]
     if not all(isinstance(name, str) for name in names):
         raise TypeError("names and labels must be texts")
-    " ".join(names).encode()  # raises `ValueError` for what cannot be printed
+    for name in names:
+        if not name.isprintable() or len(name) > MOST_NAME:
+            raise ValueError(f"the name {printable(name, 100)!r} is too long, or cannot be printed")
 
 
 def _camera_names(spec: PolicySpec) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from ttm.datasets.episode_file import READ_ERRORS
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.progress import track
 from ttm.policy.errors import UserError, printable
+from ttm.policy.spec import require_plain
 
 DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
 """What libraries raise for damaged files where a reader does not say more."""
@@ -67,6 +68,7 @@ def convert_dataset(
         # What float32 cannot hold becomes infinite, which `require_fit` refuses.
         with np.errstate(over="ignore", invalid="ignore"):
             opened: Source = reader_of(name).read_source(source, options)
+            require_plain(opened.spec)
             checked = replace(opened, recordings=lambda: counter.checked(opened))
             write_whole(
                 target,

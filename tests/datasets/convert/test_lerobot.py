@@ -173,6 +173,28 @@ def test_depth_in_a_camera_is_refused(lerobot, convert, tmp_path):
     assert not (tmp_path / "back").exists()
 
 
+def test_no_text_is_a_command_of_the_terminal(demos, convert, capsys):
+    source, _ = convert(demos, "lerobot", "lerobot-v2.1", video_codec="none")
+    (source / "meta/ttm_spec.json").unlink()
+    (source / "meta/ttm_episodes.jsonl").unlink()
+
+    def tasks(text: str) -> None:
+        lines = [json.dumps({"task_index": index, "task": text}) for index in range(2)]
+        (source / "meta/tasks.jsonl").write_text("\n".join(lines))
+
+    tasks("wave\n\x1b[2J")
+    back, _ = convert(source, "back")
+    assert {each.instruction for each in open_dataset(back)} == {"wave \ufffd[2J"}
+    edit_info(source, robot_type="arm\x1b[2J")
+    with pytest.raises(
+        UserError, match=r"the name 'arm\\\\x1b\[2J' is too long, or cannot be printed"
+    ):
+        convert(source, "again")
+    tasks("x" * 3_000_000)
+    with pytest.raises(UserError, match="a task has 3000000 characters, and at most 1000"):
+        convert(source, "again")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_task_that_is_no_text_is_refused(demos, convert, version):
     source, _ = convert(demos, "lerobot", version, video_codec="none")
