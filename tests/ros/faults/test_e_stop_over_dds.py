@@ -105,6 +105,26 @@ def test_a_process_that_starts_under_a_pressed_button_moves_when_it_is_armed(
     _rearm(robot)
 
 
+def test_a_press_holds_whatever_another_publisher_says(
+    robot: Robot, start: Any, button: Any
+) -> None:
+    """One that sent false at 100 Hz let the robot move under a pressed button."""
+    other = button(QoSProfile(depth=10), pressed=False)
+    one = button(LATCHED, pressed=False, repeated=False)
+    start(e_stop_rearm=False)
+    robot.wait_for_motion()
+    one.press(True)
+    robot.wait(lambda: robot.stands, "zero on all motion topics")
+    moved_at_s = robot.moved_at_s
+    for _ in range(100):
+        other.press(False)
+        time.sleep(0.01)
+    assert robot.moved_at_s == moved_at_s
+    assert "it is pressed" in robot.message
+    one.press(False)
+    robot.wait_for_motion()
+
+
 def test_a_silent_heartbeat_stops_the_robot(
     robot: Robot, start: Any, button: Any, in_time: Any
 ) -> None:

@@ -35,12 +35,15 @@ class Button:
 
     def __init__(self, *, rearm: bool) -> None:
         self.node = MagicMock()
+        self.node.get_publishers_info_by_topic.return_value = [MagicMock(endpoint_gid=list(b"a"))]
         self.topic = EStopTopic(self.node, EStop(rearm=rearm, timeout_s=0.0), lambda: None)
         self._callbacks = [call.args[2] for call in self.node.create_subscription.call_args_list]
 
-    def hear(self, subscription: int, sent_ns: int, pressed: bool) -> None:
-        """Let a subscription receive what was sent at a time."""
-        self._callbacks[subscription](Bool(data=pressed), {"source_timestamp": sent_ns})
+    def hear(self, subscription: int, sent_ns: int, pressed: bool, publisher: bytes = b"a") -> None:
+        """Let a subscription receive what a publisher sent at a time."""
+        gid = {"data": publisher}
+        info = {"source_timestamp": sent_ns, "publisher_gid": gid}
+        self._callbacks[subscription](Bool(data=pressed), info)
 
     def rearm(self) -> bool:
         """Call the service."""
@@ -101,3 +104,15 @@ def test_press_counts_though_the_clock_of_its_publisher_is_behind() -> None:
     button.hear(0, 1000, False)
     button.hear(0, 5, True)
     assert button.topic.problem == "it is pressed"
+
+
+def test_release_of_another_publisher_whose_clock_is_ahead_undoes_nothing() -> None:
+    button = Button(rearm=False)
+    button.hear(0, 10_000, False, b"b")
+    for subscription in (0, 1, 2):
+        button.hear(subscription, 1, True)
+        button.hear(subscription, 20_000 + subscription, False, b"b")
+        assert button.topic.problem == "it is pressed"
+    assert not button.rearm()
+    button.hear(0, 2, False)
+    assert button.topic.problem == ""

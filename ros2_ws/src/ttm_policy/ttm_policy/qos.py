@@ -11,6 +11,8 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
+from ttm_policy.publishers import MessageInfo, publisher_of
+
 SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives from reliable and from best-effort publishers, and keeps only the newest message."""
 
@@ -41,33 +43,54 @@ _LISTENING = (
 )
 
 _REMEMBERED = 64
-"""Messages of which late copies are recognised."""
+"""Messages of which late copies are recognised, and publishers whose messages are."""
+
+
+class _Times:
+    """When the last messages of each publisher were sent; of the publishers, the newest are remembered."""
+
+    def __init__(self) -> None:
+        self._sent_ns: dict[bytes | None, deque[int]] = {}
+
+    def of(self, publisher: bytes | None) -> deque[int]:
+        """Return the times of one publisher, to which the caller adds."""
+        times = self._sent_ns.pop(publisher, None) or deque(maxlen=_REMEMBERED)
+        self._sent_ns[publisher] = times
+        if len(self._sent_ns) > _REMEMBERED:
+            del self._sent_ns[next(iter(self._sent_ns))]
+        return times
 
 
 def listen(
     node: Node,
     kind: Any,
     topic: str,
-    callback: Callable[[Any], None],
+    callback: Callable[[Any, MessageInfo], None],
     keeps: Callable[[Any], bool] = lambda _: False,
+    *,
+    apart: bool = False,
 ) -> list[Subscription[Any]]:
     """Subscribe to a topic of rare messages, whatever the QoS of its publishers.
 
     No single subscription will do. One gets what was published before it (transient local); one hears
     publishers that keep nothing, such as `ros2 topic pub --once`, whose only message a best-effort
     subscription loses if it has not discovered the publisher yet; and one hears best-effort publishers.
-    `callback` gets most messages several times: it must change nothing when they are repeated. A copy of
+    `callback` gets most messages several times, each with its `MessageInfo`: it must change nothing when
+    they are repeated. A copy of
     a message that comes after a newer one is dropped. So is a message that was lost on the subscription
     that was quicker, and comes on another one before the newer one has come there, unless `keeps` says that
     it counts even so. What comes after the newer one on the same subscription is never dropped: the clock of
-    its publisher is behind.
+    its publisher is behind. apart: whether only messages of one publisher are compared, each of which tells a
+    state of its own.
     """
-    heard_ns: deque[int] = deque(maxlen=_REMEMBERED)
+    heard = _Times()
 
     def receiver() -> Callable[[Any, Any], None]:
-        own_ns: deque[int] = deque(maxlen=_REMEMBERED)
+        own = _Times()
 
         def receive(message: Any, info: Any) -> None:
+            publisher = publisher_of(info) if apart else None
+            heard_ns, own_ns = heard.of(publisher), own.of(publisher)
             sent_ns = info["source_timestamp"]  # the same for all copies
             newest_ns = max(heard_ns, default=sent_ns)
             own_ns.append(sent_ns)
@@ -75,7 +98,7 @@ def listen(
             if sent_ns < newest_ns and (sent_ns in heard_ns or (overtaken and not keeps(message))):
                 return
             heard_ns.append(sent_ns)
-            callback(message)
+            callback(message, info)
 
         return receive
 

@@ -48,7 +48,9 @@ class Instructing:
         """The instruction in force, or the one that is being prepared."""
         self._turn = 0
         """Counts instructions, so that only the newest one comes into force."""
-        self._listeners = listen(node, String, "instruction", self._on_message)
+        self._listeners = listen(
+            node, String, "instruction", lambda message, _: self._on_message(message)
+        )
 
     def _on_message(self, message: String) -> None:
         text = message.data.strip()

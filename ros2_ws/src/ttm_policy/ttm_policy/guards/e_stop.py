@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 FIRST_STATE_S = 5.0
 """How long the robot waits for the first message of a publisher of the emergency stop.
 
@@ -11,29 +14,82 @@ RELEASED = "it was released; call the service rearm to go on"
 """What holds the robot after a release."""
 
 
+MOST_PUBLISHERS = 64
+"""So many publishers are told apart; all others count as one."""
+
+
+@dataclass
+class _Button:
+    """What one publisher has said last, and when."""
+
+    pressed: bool
+    said: bool
+    """Its last message. One that may be of another publisher releases nothing."""
+    heard_s: float
+    sent_ns: int
+    repeats: bool = False
+    """Whether it has said so more than once, and must not fall silent."""
+
+
 class EStop:
     """The state of the emergency stop, from the messages of its topic.
 
-    rearm: whether the robot waits for `rearm` after the button was released. timeout_s: the longest
-    silence of the topic, after which the robot stops as if the button were pressed; 0 to accept any.
-    All times are those of a steady clock, in seconds.
+    Each publisher is a button of its own: the robot stops while one of them is pressed, whatever the others
+    say. One that is gone while it is pressed, or while it must be heard, holds the robot until `arm`.
+
+    rearm: whether the robot waits for `arm` after all buttons were released. timeout_s: the longest
+    silence of a publisher that has repeated its message, after which the robot stops as if the button were
+    pressed; 0 to accept any. All times are those of a steady clock, in seconds.
     """
 
     def __init__(self, *, rearm: bool, timeout_s: float):
         self._rearm, self._timeout_s = rearm, timeout_s
-        self.pressed = False
+        self._buttons: dict[bytes | None, _Button] = {}
         self._disarmed = False
-        self._heard_s: float | None = None
         self._expected_s: float | None = None
 
-    def heard(self, pressed: bool, wall_s: float) -> None:
-        """Take note of a message: the newest one counts."""
-        self._lose_if_silent(wall_s)
-        self.pressed, self._heard_s = pressed, wall_s
-        self._disarmed |= pressed and self._rearm
+    @property
+    def pressed(self) -> bool:
+        """Whether one of the buttons is pressed."""
+        return any(button.pressed for button in self._buttons.values())
 
-    def arm(self) -> bool:
-        """Let the robot move again after a release. Return False while the button is pressed."""
+    def heard(
+        self,
+        pressed: bool,
+        wall_s: float,
+        publisher: bytes | None = None,
+        *,
+        sent_ns: int = 0,
+        alone: bool = True,
+    ) -> None:
+        """Take note of a message; of each publisher, the newest one counts.
+
+        publisher: its identity; None where rclpy does not tell it. Then one button stands for all, which is
+        released by a message only if its publisher is `alone`. sent_ns: when the message was sent, which is
+        the same for all copies of it.
+        """
+        self._lose_if_silent(wall_s)
+        self._disarmed |= pressed and self._rearm
+        if publisher not in self._buttons and len(self._buttons) >= MOST_PUBLISHERS:
+            publisher = None
+        button = self._buttons.setdefault(publisher, _Button(pressed, pressed, wall_s, sent_ns))
+        button.repeats |= not (pressed or button.pressed) and sent_ns != button.sent_ns
+        button.said, button.heard_s, button.sent_ns = pressed, wall_s, sent_ns
+        if pressed or publisher is not None or alone:
+            button.pressed = pressed
+
+    def arm(self, living: Collection[bytes]) -> bool:
+        """Let the robot move again. Return False while a button is pressed.
+
+        living: the publishers that are there. What others have said last is forgotten.
+        """
+        self._buttons = {
+            publisher: button
+            for publisher, button in self._buttons.items()
+            if publisher in living or (publisher is None and living)
+        }
+        if None in self._buttons:
+            self._buttons[None].pressed = self._buttons[None].said
         if not self.pressed:
             self._disarmed = False
         return not self.pressed
@@ -45,7 +101,7 @@ class EStop:
             return "it is pressed"
         if self._timeout_s and self._silence_s(wall_s) > self._timeout_s:
             return (
-                f"its topic is silent; it must send a message every {self._timeout_s:g} s "
+                f"a publisher of its topic is silent; each must send a message every {self._timeout_s:g} s "
                 "(e_stop_timeout_s)"
             )
         if self._disarmed:
@@ -53,16 +109,20 @@ class EStop:
         return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
 
     def _silence_s(self, wall_s: float) -> float:
-        return float("inf") if self._heard_s is None else wall_s - self._heard_s
+        """Return the longest silence of those that repeat their message, or of all if none does."""
+        heard_s = [button.heard_s for button in self._buttons.values() if button.repeats]
+        if not heard_s:
+            heard_s = [max((b.heard_s for b in self._buttons.values()), default=float("-inf"))]
+        return wall_s - min(heard_s)
 
     def _lose_if_silent(self, wall_s: float) -> None:
         """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""
-        if self._timeout_s and self._heard_s is not None:
+        if self._timeout_s and self._buttons:
             self._disarmed |= self._rearm and self._silence_s(wall_s) > self._timeout_s
 
     def _is_expected(self, wall_s: float, publishers: int) -> bool:
         """Return whether a publisher is there whose first message may still be on its way."""
-        if self._heard_s is not None or not publishers:
+        if self._buttons or not publishers:
             return False
         if self._expected_s is None:
             self._expected_s = wall_s

@@ -22,9 +22,4 @@ def e_stop_finding(node: Node) -> Finding:
             f"it is published as {', '.join(others).replace('/msg/', '/')}, which no node of this "
             f"package hears; send {TYPE}, true while the button is pressed"
         )
-    elif len(infos) > 1:
-        problems.append(
-            f"it has {len(infos)} publishers ({names_of(infos)}), and the newest message counts, so that "
-            "one can undo the stop of another; let one node send the state of all buttons"
-        )
     return Finding(TOPIC, f"sent by {names_of(infos)}", tuple(problems))

@@ -81,7 +81,9 @@ class Recorder:
         self._status = node.create_publisher(String, "~/status", LATCHED)
         self._shown = ""
         self._told: tuple[Any, ...] = ()
-        self._listeners = listen(node, String, "instruction", self._on_instruction)
+        self._listeners = listen(
+            node, String, "instruction", lambda message, _: self._on_instruction(message)
+        )
         self._services = self._create_services()
         self._timer = node.create_timer(
             UPDATE_S, self.update, clock=Clock(clock_type=ClockType.STEADY_TIME)

@@ -50,7 +50,7 @@ class RosActor:
         policy_node = node.parameters.policy_node
         self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
         self._erase = node.create_client(Trigger, f"{policy_node}/erase_memory")
-        listen(node, Bool, "e_stop", self._on_e_stop)
+        listen(node, Bool, "e_stop", lambda message, _: self._on_e_stop(message))
 
     def _on_e_stop(self, message: Bool) -> None:
         self._e_stop = message.data
