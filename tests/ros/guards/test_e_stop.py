@@ -119,6 +119,8 @@ def test_another_publisher_does_not_hide_a_button_that_has_fallen_silent() -> No
     assert stop.problem(1.5, 2) == ""
     stop.heard(False, 1.6, OTHER, sent_ns=16)
     assert "every 0.5 s" in stop.problem(1.6, 1)
+    assert "call the service rearm" in stop.problem(1.6, 1)
+    assert "call the service rearm" not in stop.problem(5.0, 1)
     assert stop.arm([OTHER])
     assert stop.problem(1.6, 1) == ""
 

@@ -132,7 +132,9 @@ def test_ttm_train_knows_it(tmp_path: Path) -> None:
         with EpisodeWriter(tmp_path / f"episode_{seed}.hdf5", SMALL) as writer:
             for tick in range(4):
                 writer.append(
-                    observation(SMALL, 10 * seed + tick), np.zeros(2), timestamp_s=tick / 5
+                    observation(SMALL, 10 * seed + tick),
+                    np.full(2, tick / 5),  # an arm that rests all the time cannot be learned
+                    timestamp_s=tick / 5,
                 )
             embedding = np.ones(384, np.float32) / 384**0.5
             split = "valid" if seed == 2 else "train"

@@ -100,9 +100,12 @@ class EStop:
         if self.pressed:
             return "it is pressed"
         if self._timeout_s and self._silence_s(wall_s) > self._timeout_s:
+            replaced = (
+                "; call the service rearm if it has gone for good" if self._another(wall_s) else ""
+            )
             return (
                 f"a publisher of its topic is silent; each must send a message every {self._timeout_s:g} s "
-                "(e_stop_timeout_s)"
+                f"(e_stop_timeout_s){replaced}"
             )
         if self._disarmed:
             return RELEASED
@@ -114,6 +117,10 @@ class EStop:
         if not heard_s:
             heard_s = [max((b.heard_s for b in self._buttons.values()), default=float("-inf"))]
         return wall_s - min(heard_s)
+
+    def _another(self, wall_s: float) -> bool:
+        """Return whether a publisher is heard, though not the one that is silent."""
+        return any(wall_s - b.heard_s <= self._timeout_s for b in self._buttons.values())
 
     def _lose_if_silent(self, wall_s: float) -> None:
         """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""

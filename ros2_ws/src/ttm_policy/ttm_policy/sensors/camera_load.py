@@ -77,7 +77,7 @@ class CameraLoadParameters(NodeParameters):
 
 
 class CameraLoad(Node):
-    """Publishes numbered frames, joints and zero commands, and tells the recorder what to do."""
+    """Publishes numbered frames, joints and commands that change, and tells the recorder what to do."""
 
     def __init__(
         self, signals: StopSignals, kind: type[CameraLoadParameters] = CameraLoadParameters
@@ -124,6 +124,7 @@ class CameraLoad(Node):
             self._sensors[topic].publish(message)
         command = TwistStamped()
         command.header.stamp = stamp
+        command.twist.linear.x = 0.01 * (self.number % 2)
         for publisher in self._commands:
             publisher.publish(command)
         self.number += 1
