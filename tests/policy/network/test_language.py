@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.language import EMBEDDING_SIZE, embed_instruction
+from ttm.policy.network.language import EMBEDDING_SIZE, embed_instruction, not_trained_on
 
 
 def test_embeds_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +31,16 @@ def test_is_computed_once_and_cannot_be_spoilt() -> None:
     assert embed_instruction("open the top drawer") is first
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
+
+
+def test_an_instruction_that_was_not_trained_is_told_beside_the_one_most_like_it() -> None:
+    known = ["open the top drawer", "pick up the red can"]
+    assert not not_trained_on(known[1], known)
+    assert not not_trained_on("dance", [])
+    told = not_trained_on("pick up the\nred cann", known)
+    assert told.endswith("it knows 2, such as 'pick up the red can'")
+    assert "\n" not in told
+    assert "'open the top drawer'" in not_trained_on("dance", known)
 
 
 def test_an_empty_instruction_is_refused() -> None:

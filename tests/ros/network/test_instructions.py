@@ -34,14 +34,19 @@ def no_model_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_embedding_of_an_unknown_instruction_comes_from_another_process(
     runner: PolicyRunner, language_model: Path
 ) -> None:
-    instructions = Instructions()
+    said: list[str] = []
+    instructions = Instructions(said.append)
     instructions.reset(runner, CAN)
     assert not (language_model / "calls").exists()
+    assert not said
     instructions.reset(runner, UNKNOWN)
     assert runner.instruction == UNKNOWN
     assert np.array_equal(runner.snapshot()["language"], np.full(384, 0.5, np.float32))
     instructions.reset(runner, UNKNOWN)
     assert (language_model / "calls").read_text() == f"{UNKNOWN}\n"  # the second time it is known
+    warning, loading = said
+    assert f"not trained on the instruction '{UNKNOWN}', and may do anything" in warning
+    assert f"language model all-MiniLM-L6-v2 loads for '{UNKNOWN}'" in loading
 
 
 @pytest.mark.usefixtures("no_model_here")

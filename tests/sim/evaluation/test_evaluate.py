@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import imageio
+import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
@@ -111,6 +112,18 @@ def test_untrained_network_can_be_evaluated() -> None:
     assert evaluation.checkpoint == "none"
     assert evaluation.sha256 is None
     assert evaluation.tasks["pick"].outcomes[0].ticks == 3
+
+
+def test_instructions_that_a_policy_was_not_trained_on_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, checkpoint = untrained_policy(SPEC), str(tmp_path / "policy.safetensors")
+    policy.known_instructions = {"open the top drawer": np.zeros(384, np.float32)}
+    save_checkpoint(checkpoint, policy, {})
+    evaluate(checkpoint, ["open_drawer"], episodes=1, max_ticks=2)
+    told = capsys.readouterr().out
+    assert told.count("the policy was not trained on the instruction 'open the") == 1
+    assert "that it does not know: 2" in told
 
 
 def test_an_initial_state_does_not_depend_on_those_before_it(expert: Path) -> None:

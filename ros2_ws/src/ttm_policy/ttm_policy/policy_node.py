@@ -102,7 +102,10 @@ class PolicyNode(LifecycleNode):
     def _configure(self, parameters: PolicyParameters) -> None:
         """Load the policy in the thread of the network, while diagnostics go on."""
         self._problem, self._level = "configuring: loading the policy", DiagnosticStatus.WARN
-        self._worker, self._instructions = Worker(self, NETWORK_THREAD), Instructions()
+        self._worker, self._instructions = (
+            Worker(self, NETWORK_THREAD),
+            Instructions(self.get_logger().warning),
+        )
         loading = self._worker.submit(
             partial(load_policy, parameters, self._instructions), then=lambda _: None
         )

@@ -9,21 +9,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import UserError
+from ttm.policy.network.language import not_trained_on
+from ttm.policy.network.policy import Policy
 from ttm.policy.run.runner import PolicyRunner
 
 COMMAND = (sys.executable, "-m", "ttm_policy.network.embedding_process")
 
 
 class Instructions:
-    """Resets a runner under instructions, and computes embeddings that its checkpoint lacks."""
+    """Resets a runner under instructions, and computes embeddings that its checkpoint lacks.
 
-    def __init__(self) -> None:
+    say: gets a line for each instruction that the policy was not trained on, at its first time, and one
+    while the language model loads.
+    """
+
+    def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
+        self._say = say
         self._embed = lru_cache(maxsize=1024)(self._compute)
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
@@ -36,7 +44,7 @@ class Instructions:
         """
         embedding = None
         if text not in runner.policy.known_instructions:
-            embedding = self._embed(text, runner.policy.config.language_model)
+            embedding = self._embed(text, runner.policy)
         runner.reset(text, embedding=embedding)
 
     def close(self) -> None:
@@ -45,8 +53,12 @@ class Instructions:
         if (process := self._process) is not None:
             process.kill()
 
-    def _compute(self, text: str, model: str) -> npt.NDArray[np.float32]:
+    def _compute(self, text: str, policy: Policy) -> npt.NDArray[np.float32]:
         """Return the embedding (L,) of `text`."""
+        model = policy.config.language_model
+        if warning := not_trained_on(text, policy.known_instructions):
+            self._say(warning)
+        self._say(f"the language model {model} loads for {text!r}, which takes seconds")
         self._process = subprocess.Popen(
             [*COMMAND, model],
             stdin=subprocess.PIPE,
