@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
 
+RATES_HZ = (1e-3, 1e5)
+"""The least and greatest control rate."""
 MOST_NAME = 200
 """Characters of the name of a robot, camera, vector, label or part."""
 
@@ -105,8 +107,12 @@ class PolicySpec:
         if len(self.action_slices) != len(self.actions):
             parts = [part.name for part in self.actions]
             raise UserError(f"action names {parts} repeat; give each part a name of its own")
-        if not 0 < self.rate_hz < math.inf:
-            raise UserError(f"rate_hz is {self.rate_hz}; give a finite control rate above 0")
+        low, high = RATES_HZ
+        if not low <= self.rate_hz <= high:
+            raise UserError(
+                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate, from {low:g} "
+                f"to {high:g} Hz"
+            )
 
     @property
     def action_size(self) -> int:

@@ -29,6 +29,9 @@ READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryErr
 HELD_OUT = ("valid", "val", "validation", "test")
 """Masks of episodes that are not trained on where no `mask/train` says which are."""
 
+MOST_DEMOS = 2**20
+"""Names that a mask may have."""
+
 MOST_CHARACTERS = 1000
 """Of an instruction or a task. The language model reads the first 256 tokens."""
 
@@ -223,6 +226,8 @@ def mask_problems(
 def _mask(key: str, stored: Any) -> list[str]:
     if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "SO":
         raise UserError(f"mask/{key} does not hold names of demos; write them as texts")
+    if stored.size > MOST_DEMOS:
+        raise UserError(f"mask/{key} has {stored.size} names; name each demo once")
     return [decoded(name) for name in stored[()].ravel()] if stored.shape else [decoded(stored[()])]
 
 

@@ -40,6 +40,9 @@ Array = npt.NDArray[Any]
 Number = TypeVar("Number", bool, int)
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+MOST_EMBEDDING = 2**16
+"""Values of an instruction's embedding."""
+
 
 class VectorStore(Protocol):
     """A place where the vectors of episodes are kept beside their files."""
@@ -151,6 +154,9 @@ class EpisodeReader:
         """The instruction's sentence embedding, (L,) float32; None if not recorded."""
         with self._demo() as demo:
             stored = demo.get("language_embedding")
+            if getattr(stored, "size", 0) > MOST_EMBEDDING:
+                what = f"data/{self.name}/language_embedding has {stored.size} values"
+                raise damaged(self.path, what, "take it out of the file")
             return None if stored is None else np.asarray(stored, dtype=np.float32)
 
     @property

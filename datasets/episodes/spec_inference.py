@@ -21,7 +21,7 @@ from ttm.datasets.observations.members import Member, members_of
 from ttm.datasets.observations.simulator_state import json_object
 from ttm.datasets.observations.stored_camera import DEFAULT_RANGE, RANGE_SLACK
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart
+from ttm.policy.spec import RATES_HZ, ActionPart
 
 DEFAULT_RATE_HZ = 5.0
 """The control rate if neither timestamps nor robosuite's `control_freq` give it."""
@@ -123,7 +123,7 @@ def inferred_rate_hz(found: Survey) -> float:
                 f"the timestamps are {median:g} apart, and are taken for seconds; write them in "
                 "seconds, or give rate_hz in a --spec file"
             )
-        if median > 0:
+        if median > 1 / RATES_HZ[1]:
             # Rounded to half a hertz, because jitter of the clock must not make specs differ.
             return round(2 / median) / 2
     if len(found.frequencies) > 1:
@@ -172,7 +172,7 @@ def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> 
     if found.robot == "unknown":
         found.robot = one_line(name) or "unknown"
     frequency = env_kwargs.get("control_freq")
-    if isinstance(frequency, int | float) and 0 < frequency < math.inf:
+    if isinstance(frequency, int | float) and RATES_HZ[0] <= frequency <= RATES_HZ[1]:
         found.frequencies.setdefault(float(frequency), path)
 
 

@@ -23,6 +23,7 @@ from ttm.datasets.episode_file import open_file, read_stored_spec
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.layout import JPEG, SUFFIXES
+from ttm.policy.errors import UserError
 
 FRAMES_A_READ = 16
 """How many frames are in memory at a time."""
@@ -68,7 +69,11 @@ def recording_of(episode: EpisodeReader) -> Recording:
     """Return an episode that can be written in another format; its frames are read one by one."""
     with open_file(episode.path) as file:
         demo = file["data"][episode.name]
-        columns = {key: demo[key][()] for key in ("rewards", "dones") if key in demo}
+        columns = {
+            name: _column(demo[name], dtype, episode)
+            for name, dtype in (("rewards", np.float32), ("dones", np.int64))
+            if name in demo
+        }
         jpegs = {
             camera.name: demo[f"obs/{camera.name}"].attrs.get("encoding") == JPEG
             and _is_read_as_stored(episode, camera.name, demo[f"obs/{camera.name}"][0])
@@ -91,10 +96,12 @@ def recording_of(episode: EpisodeReader) -> Recording:
         seed=episode.seed,
         masks=episode.masks,
         timestamps=episode.timestamps,
-        rewards=_as(np.float32, columns.get("rewards")),
-        dones=_as(np.int64, columns.get("dones")),
+        rewards=columns.get("rewards"),
+        dones=columns.get("dones"),
         executed_actions=episode.executed_actions if has_executed else None,
-        interventions=_as(np.uint8, episode.interventions),
+        interventions=None
+        if (driven := episode.interventions) is None
+        else driven.astype(np.uint8),
         loss_weights=episode.loss_weights if has_weights else None,
         language_embedding=episode.language_embedding,
         language_model=episode.language_model,
@@ -106,8 +113,15 @@ def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bo
     return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
 
 
-def _as(dtype: Any, values: Any) -> Any:
-    return None if values is None else np.asarray(values, dtype=dtype)
+def _column(stored: Any, dtype: Any, episode: EpisodeReader) -> Any:
+    """Return a dataset of one number a tick; nothing of it is read if its shape is another."""
+    shape, kind = getattr(stored, "shape", None), getattr(stored, "dtype", np.dtype(object)).kind
+    if shape != (episode.num_samples,) or kind not in "fiub":
+        raise UserError(
+            f"{stored.name} has shape {shape}, or no numbers, and the demo has {episode.num_samples} ticks; "
+            "take it out of the file"
+        )
+    return np.asarray(stored[()], dtype)
 
 
 def _frames(episode: EpisodeReader, camera: str) -> Iterator[Frames]:

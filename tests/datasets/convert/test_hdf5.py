@@ -198,3 +198,19 @@ def test_values_that_are_not_finite_are_refused(demos, convert, tmp_path, member
         with pytest.raises(UserError, match=rf"demo_0: {member.removeprefix('obs/')}\[2.* is NaN"):
             convert(demos, "out.hdf5", to)
     assert not (tmp_path / "out.hdf5").exists()
+
+
+@pytest.mark.parametrize("key", ["rewards", "dones"])
+def test_rewards_of_another_shape_are_refused_unread(demos, convert, key):
+    """Of 200 GiB that a file declares, no value is read."""
+    for number, values in enumerate([b"many", None]):
+        with h5py.File(demos[0].path, "a") as file:
+            file.pop(f"data/demo_0/{key}", None)
+            if values is None:
+                file.create_dataset(f"data/demo_0/{key}", (50 * 2**30,), "f4")
+            else:
+                file[f"data/demo_0/{key}"] = [values] * demos[0].num_samples
+        with pytest.raises(
+            UserError, match=rf"{key} has shape .* or no numbers, and the demo has 6"
+        ):
+            convert(demos, f"out_{number}")

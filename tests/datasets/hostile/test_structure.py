@@ -9,9 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.policy.spec import ActionPart, PolicySpec
 from ttm.training.cli import main
 
 TICKS = 6
+X = ActionPart("x", 3, "m")
 FIRST, DEMO = "data/demo_0", "data/demo_1"
 
 
@@ -90,6 +92,20 @@ REFUSED = {
     "instruction too long": (
         attribute(DEMO, "language_instruction", "pick up " * 7000),
         "language_instruction has 56000 characters, and at most 1000 are taken",
+    ),
+    "mask of too many names": (
+        lambda file: file.create_dataset("mask/train", (2**33,), "S8", chunks=(2**16,)),
+        "mask/train has 8589934592 names",
+    ),
+    "rate of 400 digits in the spec": (
+        attribute(
+            "data", "ttm_spec", PolicySpec("arm", (), (), (X,), 5).to_json()[:-2] + "5" * 400 + "}"
+        ),
+        "give a finite control rate",
+    ),
+    "embedding of 200 GiB": (
+        lambda file: file[DEMO].create_dataset("language_embedding", (50 * 2**30,), "f4"),
+        "language_embedding has 53687091200 values",
     ),
     "task too long": (attribute(DEMO, "task", "x" * 1001), "task has 1001 characters"),
     "actions a scalar": (put("actions", 1.0), "array of numbers of shape (T, A)"),
@@ -210,6 +226,10 @@ READ = {
     "instruction blank": attribute(DEMO, "language_instruction", " \t"),
     "instruction of two lines": attribute(DEMO, "language_instruction", "pick up\nthe mug\n"),
     "instruction with ESC": attribute(DEMO, "language_instruction", "pick \x1b[2Jup"),
+    "control_freq of 400 digits": attribute(
+        "data", "env_args", json.dumps({"env_kwargs": {"control_freq": 10**400}})
+    ),
+    "timestamps 1e-310 apart": put("timestamps", np.arange(TICKS) * 1e-310),
     "ep_meta no JSON": attribute(DEMO, "ep_meta", "{"),
 }
 
