@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import rclpy
 from geometry_msgs.msg import TwistStamped
+from rcl_interfaces.msg import Log
 from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Bool, String
@@ -40,7 +41,7 @@ class RobotAndRecorder(Node):
         self.instructions: list[str] = []
         self._joints = self.create_publisher(JointState, "joint_states", 10)
         self._head = self.create_publisher(Image, "head/image_raw", 10)
-        self._status = self.create_publisher(String, "~/status", LATCHED)
+        self.status = self.create_publisher(String, "~/status", LATCHED)
         self.e_stop = self.create_publisher(Bool, "e_stop", LATCHED)
         self.e_stop.publish(Bool(data=False))  # before a first state, the robot stands still
         (source,) = (s for s in load_contract().vectors if s.name == "joint_positions")
@@ -55,6 +56,8 @@ class RobotAndRecorder(Node):
         self.create_subscription(
             String, "instruction", lambda m: self.instructions.append(m.data), LATCHED
         )
+        self.warnings: list[str] = []
+        self.create_subscription(Log, "/rosout", lambda m: self.warnings.append(m.msg), 100)
         self.tell("ready")
 
     def buttons(self) -> int:
@@ -64,7 +67,7 @@ class RobotAndRecorder(Node):
     def tell(self, state: str) -> None:
         """Publish a status."""
         status = {"state": state, "instruction": "wave", "ticks": 0, "missing": [], "silent": []}
-        self._status.publish(String(data=json.dumps(status)))
+        self.status.publish(String(data=json.dumps(status)))
 
     def _publish(self) -> None:
         joints = JointState(name=self._names, position=[0.0] * len(self._names))
@@ -267,6 +270,20 @@ def test_rearming_by_a_page_leaves_the_robots_own_button_in_force(both: Both) ->
 
     both.run(talk)
     both.robot.called.clear()
+
+
+def test_a_page_outlives_what_is_no_status(both: Both) -> None:
+    """The topic keeps its last message, so that it would meet a page that starts anew, too."""
+    both.robot.status.publish(String(data="no JSON"))
+    wait(lambda: any("recorder_node/status" in text for text in both.robot.warnings))
+
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        both.robot.tell("saving")
+        await until(page, lambda data: (data.get("recorder") or {}).get("state") == "saving")
+        both.robot.tell("ready")
+        await until(page, lambda data: (data.get("recorder") or {}).get("state") == "ready")
+
+    both.run(talk)
 
 
 def test_a_page_sees_the_camera_and_uses_the_recorder(both: Both) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
+from ttm_policy.inputs.topic_text import read_json
 from ttm_policy.qos import LATCHED
 
 WITHIN_S = 30.0
@@ -80,8 +80,9 @@ class SceneStart:
         self._look()
 
     def _on_episode(self, message: String) -> None:
-        self._newest = int(json.loads(message.data).get(SCENE, -1))
-        self._look()
+        if state := read_json(self._node, f"{self._simulator}/episode", message, {SCENE: -1}):
+            self._newest = state[SCENE]
+            self._look()
 
     def _look(self) -> None:
         if self._until_s is None or self._awaited is None or self._newest < self._awaited:

@@ -34,6 +34,7 @@ from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.inputs.topic_text import read_json
 from ttm_policy.parameters import NodeParameters, Parameter
 from ttm_policy.qos import LATCHED
 from ttm_policy.ros_program import run_with_ros
@@ -47,6 +48,18 @@ from ttm_policy.sensors.numbered_frames import (
 from ttm_policy.sensors.observation_messages import input_types, observation_messages
 from ttm_policy.stop_signals import StopSignals
 
+STATUS = {
+    "state": str,
+    "problem": str,
+    "last": str,
+    "cadence": str,
+    "ticks": int,
+    "episodes": int,
+    "newest_ns": int,
+    "missing": list,
+    "lost": dict,
+}
+"""What is read of the recorder's status; see `read_json`."""
 CAMERA = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 WAIT_S = 300.0
 """The longest wait for the recorder to answer, and to save."""
@@ -107,7 +120,7 @@ class CameraLoad(Node):
         self.create_timer(0.5 / given.rate_hz, self._publish, clock=steady)
 
     def _on_status(self, message: String) -> None:
-        self.status = json.loads(message.data)
+        self.status = read_json(self, "recorder_node/status", message, STATUS) or self.status
 
     def _publish(self) -> None:
         """Publish the next frames if their time has come."""

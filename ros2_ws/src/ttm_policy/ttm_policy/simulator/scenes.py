@@ -18,6 +18,7 @@ from ttm.sim.evaluation.delay import delayed
 from ttm.sim.evaluation.rollout import step
 from ttm_policy.contract.conversions import frame_to_image
 from ttm_policy.contract.robot_contract import ImageSource
+from ttm_policy.inputs.topic_text import read_json
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.scene_start import SCENE, promise
 from ttm_policy.recording.session import State
@@ -115,7 +116,10 @@ class Scenes:
 
     def _on_recorder(self, message: String) -> None:
         """Begin another scene after an episode. States may be missed, but no change of the count."""
-        status = json.loads(message.data)
+        topic = f"{self._node.parameters.recorder}/status"
+        status = read_json(self._node, topic, message, {"state": str, "episodes": int})
+        if status is None:
+            return
         state, kept = status["state"], status["episodes"]
         before, self._recorder = self._recorder, (state, kept)
         if before is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rclpy.node import Node
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from ttm_policy.inputs.topic_text import read_json
 from ttm_policy.qos import LATCHED
 
 RECORDING = "recording"
@@ -58,7 +58,8 @@ class RecorderCalls:
             self._node.destroy_client(client)
 
     def _on_status(self, message: String) -> None:
-        self._state = str(json.loads(message.data)["state"])
+        if status := read_json(self._node, f"{self._name}/status", message, {"state": str}):
+            self._state = status["state"]
 
     def _call(self, client: Any, request: Any) -> str:
         if not client.service_is_ready():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import UserError
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.guards.e_stop import RELEASED
+from ttm_policy.inputs.topic_text import read_json, read_json_texts
 from ttm_policy.parameters import WebParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.cockpit import Cockpit
@@ -27,6 +27,18 @@ from ttm_policy.web.stop_button import StopButton
 DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
 READY = "ready"
+RECORDER = {
+    "state": str,
+    "instruction": str,
+    "ticks": int,
+    "missing": list,
+    "silent": list,
+    "remaining_s": 0.0,
+    "problem": "",
+    "cadence": "",
+}
+"""What the page shows of a recorder's status; see `read_json`."""
+SCENE = {"task": "", "instruction": "", "success": False, "seed": 0}
 
 
 class RobotOverRos:
@@ -43,7 +55,7 @@ class RobotOverRos:
         session: TeleopSession,
         layout: Mapping[str, Any],
     ) -> None:
-        self._parameters, self._cockpit = parameters, cockpit
+        self._node, self._parameters, self._cockpit = node, parameters, cockpit
         self._session, self._layout = session, layout
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
@@ -187,14 +199,16 @@ class RobotOverRos:
         return any(RELEASED in text for text in said)
 
     def _on_recorder(self, message: String) -> None:
-        self._recorder = json.loads(message.data)
+        topic = f"{self._parameters.recorder}/status"
+        self._recorder = read_json(self._node, topic, message, RECORDER) or self._recorder
 
     def _on_scene(self, message: String) -> None:
-        info = json.loads(message.data)
-        self._scene = {name: info.get(name) for name in ("task", "instruction", "success", "seed")}
+        topic = f"{self._parameters.simulator}/episode"
+        self._scene = read_json(self._node, topic, message, SCENE) or self._scene
 
     def _on_known(self, message: String) -> None:
-        self._known = json.loads(message.data)
+        topic = f"{self._parameters.simulator}/instructions"
+        self._known = read_json_texts(self._node, topic, message) or self._known
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         """Keep what other nodes complain of. The recorder says the same in its own status."""

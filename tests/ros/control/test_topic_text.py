@@ -1,0 +1,116 @@
+"""Texts of strangers on a topic: what is no JSON of the right kind is refused, and nothing ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from std_msgs.msg import String
+
+from ttm_policy.inputs.topic_text import (
+    LARGEST,
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    read_json,
+    read_json_texts,
+)
+from ttm_policy.recording.recorder import Recorder
+from ttm_policy.recording.scene_start import SceneStart
+from ttm_policy.recording.session import RecordingSession, Timing, Topics
+from ttm_policy.sensors.camera_load import STATUS, CameraLoad
+from ttm_policy.simulator.scenes import Scenes
+from ttm_policy.teleop.recorder_calls import RecorderCalls
+from ttm_policy.web.robot_over_ros import RECORDER, RobotOverRos
+
+GOOD = {"state": "ready", "episodes": 2, "silent": ["head"], "lost": {"head": 1}, "remaining_s": 3}
+FIELDS = {
+    "state": str,
+    "episodes": int,
+    "silent": list,
+    "lost": dict,
+    "remaining_s": 0.0,
+    "tick": 7,
+}
+BAD = {
+    "empty": "",
+    "prose": "ready\x1b[2J",
+    "a list": "[]",
+    "null": "null",
+    "deep": "[" * 100_000,
+    "long": json.dumps(GOOD | {"more": "x" * MOST_CHARACTERS}),
+    "long number": "1" * 5000,
+    "other type": json.dumps(GOOD | {"state": 1}),
+    "bool": json.dumps(GOOD | {"episodes": True}),
+    "left out": json.dumps({"episodes": 2}),
+    "large": json.dumps(GOOD | {"episodes": LARGEST}),
+    "NaN": json.dumps(GOOD | {"remaining_s": float("nan")}),
+    "infinite": json.dumps(GOOD).replace(": 3", ": 1e999"),
+    "many texts": json.dumps(GOOD | {"silent": ["x"] * (MOST_PARTS + 1)}),
+    "no texts": json.dumps(GOOD | {"silent": [{}]}),
+    "no numbers": json.dumps(GOOD | {"lost": {"head": "x"}}),
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_what_is_not_the_json_that_is_expected_is_refused_with_a_short_warning(text: str) -> None:
+    node = MagicMock()
+    assert read_json(node, "recorder/status", String(data=text), FIELDS) is None
+    (said,) = node.get_logger().warning.call_args.args
+    assert "'recorder/status' is not used" in said
+    assert len(said) < 400
+    assert said.isprintable()
+    assert read_json_texts(node, "texts", String(data=text)) in (None, [])
+
+
+def test_json_gives_the_fields_that_are_asked_for_and_printable_texts() -> None:
+    node, strange = MagicMock(), GOOD | {"state": "\ud800\x1b[2J" + "x" * 5000, "other": {}}
+    data = read_json(node, "status", String(data=json.dumps(strange)), FIELDS)
+    assert data is not None
+    assert data.keys() == FIELDS.keys()
+    assert (data["remaining_s"], data["tick"], data["lost"]) == (3.0, 7, {"head": 1})
+    assert data["state"].encode().startswith(b"\\ud800")
+    assert data["state"].isprintable()
+    assert len(data["state"]) == MOST_PARTS
+    assert read_json_texts(node, "texts", String(data='["/a  b", "\\u001b"]')) == ["/a  b", "\\x1b"]
+    assert not node.get_logger().warning.called
+
+
+def _by(kind: Any, name: str, **attributes: Any) -> tuple[Any, Callable[[String], None]]:
+    """Return an object of a class that listens, without its topics, and what takes a message."""
+    listener = object.__new__(kind)
+    vars(listener).update(_node=MagicMock(), **attributes)
+    return listener, getattr(listener, name)
+
+
+def test_every_listener_keeps_what_it_knew() -> None:
+    logger = MagicMock()
+    given: list[tuple[Any, Callable[[String], None], str, Any]] = [
+        (*_by(RobotOverRos, "_on_recorder", _parameters=logger, _recorder=1), "_recorder", 1),
+        (*_by(RobotOverRos, "_on_scene", _parameters=logger, _scene=2), "_scene", 2),
+        (*_by(RobotOverRos, "_on_known", _parameters=logger, _known=["a"]), "_known", ["a"]),
+        (*_by(RecorderCalls, "_on_status", _name="r", _state="ready"), "_state", "ready"),
+        (*_by(Scenes, "_on_recorder", _recorder=("ready", 1)), "_recorder", ("ready", 1)),
+        (*_by(SceneStart, "_on_episode", _simulator="s", _newest=3), "_newest", 3),
+        (*_by(CameraLoad, "_on_status", status={}, get_logger=lambda: logger), "status", {}),
+    ]
+    for listener, receive, attribute, before in given:
+        for text in ("", "[1]", '"ready"', "[" * 100_000, '{"state": 1, "scene": "x", "task": 0}'):
+            receive(String(data=text))
+        assert getattr(listener, attribute) == before, receive
+
+
+def test_what_a_recorder_says_is_what_its_listeners_read() -> None:
+    none = frozenset[str]()
+    session = RecordingSession(Topics(none, none, none), Timing(10.0), MagicMock(), lambda: 1)
+    recorder: Any = SimpleNamespace(
+        session=session, _instruction="wave", _sink=SimpleNamespace(waiting=0)
+    )
+    text = String(data=json.dumps(Recorder.status(recorder)))
+    for fields in (RECORDER, STATUS):
+        data = read_json(MagicMock(), "status", text, fields)
+        assert data is not None
+        assert data["state"] == "ready"
