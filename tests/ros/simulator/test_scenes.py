@@ -15,6 +15,7 @@ import rclpy
 from geometry_msgs.msg import TwistStamped
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
@@ -118,6 +119,21 @@ def person() -> Iterator[Person]:
         running.result(WAIT_S)
         someone.destroy_node()
     rclpy.shutdown()
+
+
+def test_a_parameter_of_the_simulator_can_be_set_while_it_runs() -> None:
+    """The publisher of `/clock` had the name of the node's own clock, by which rclpy stamps the change."""
+    rclpy.init()
+    env, node = make_env(), SimNode()
+    try:
+        node.connect(env)
+        (result,) = node.set_parameters([Parameter("use_sim_time", value=False)])
+        assert result.successful
+        assert node.get_clock().now().nanoseconds > 0
+    finally:
+        env.close()
+        node.destroy_node()
+        rclpy.shutdown()
 
 
 def test_scenes_follow_commands_services_and_instructions(person: Person) -> None:

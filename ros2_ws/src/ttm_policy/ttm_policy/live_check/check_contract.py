@@ -69,10 +69,8 @@ def _listen(
     node: Node, contract: RobotContract, spec: PolicySpec | None, options: CheckOptions
 ) -> list[Finding]:
     inputs = [LiveInput(node, source) for source in contract.inputs]
-    descriptions: list[str] = []
-    node.create_subscription(
-        String, "robot_description", lambda message: descriptions.append(message.data), LATCHED
-    )
+    descriptions: list[String] = []
+    node.create_subscription(String, "robot_description", descriptions.append, LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     end_s = _hear(executor, options.seconds)
@@ -120,13 +118,13 @@ def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     return [Finding("max_skew_s", f"{skew_s:.3f} s", problems)]
 
 
-def _description(descriptions: list[str], contract: RobotContract) -> Finding:
+def _description(descriptions: list[String], contract: RobotContract) -> Finding:
     """Return whether the robot's description has the joints that the contract moves."""
     joints = [f.path for sink in contract.actions if sink.type in JOINT_TYPES for f in sink.fields]
     if not descriptions:
         return Finding("robot_description", "not published; the contract's ranges of joints hold")
     try:
-        known = read_joint_limits(descriptions[-1])
+        known = read_joint_limits(descriptions[-1].data)
     except UserError as error:
         return Finding("robot_description", "", (str(error),))
     missing = [joint for joint in joints if joint not in known]

@@ -11,7 +11,6 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
-from rclpy.topic_endpoint_info import TopicEndpointInfo
 
 from ttm_policy.contract.conversions import MESSAGE_TYPES
 from ttm_policy.publishers import LossCounter, MessageInfo
@@ -79,7 +78,8 @@ class RecordedTopics:
         self._updated_s = time.monotonic()
         for topic in self._types:
             publishers = self._node.get_publishers_info_by_topic(topic)
-            if publishers and (qos := _qos_for(publishers)) != self._qos.get(topic):
+            offered = [publisher.qos_profile for publisher in publishers]
+            if offered and (qos := _qos_for(offered)) != self._qos.get(topic):
                 self._subscribe(topic, qos)
 
     def close(self) -> None:
@@ -123,9 +123,8 @@ class RecordedTopics:
         self._stamper.take(topic, stamp_ns, published_ns, message)
 
 
-def _qos_for(publishers: Sequence[TopicEndpointInfo]) -> Qos:
+def _qos_for(offered: Sequence[QoSProfile]) -> Qos:
     """Return the strongest QoS that all publishers offer."""
-    offered = [publisher.qos_profile for publisher in publishers]
     reliable = all(qos.reliability == ReliabilityPolicy.RELIABLE for qos in offered)
     kept = reliable and all(qos.durability == DurabilityPolicy.TRANSIENT_LOCAL for qos in offered)
     return (

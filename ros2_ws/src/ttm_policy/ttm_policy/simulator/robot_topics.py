@@ -46,7 +46,7 @@ class RobotTopics(Node):
         }
         codec = CommandCodec(contract, spec, cmd_vel_stamped=self.parameters.cmd_vel_stamped)
         self.commands = ReceivedCommands(self, codec, lockstep=self.parameters.lockstep)
-        self._clock = self.create_publisher(Clock, "/clock", 10)
+        self._time = self.create_publisher(Clock, "/clock", 10)
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
 
     def next_time_ns(self) -> int:
@@ -78,7 +78,7 @@ class RobotTopics(Node):
     def publish_clock(self, time_ns: int) -> None:
         """Publish the time, which also decides when a command expires."""
         self.commands.now_s = time_ns * 1e-9
-        self._clock.publish(Clock(clock=ns_to_stamp(time_ns)))
+        self._time.publish(Clock(clock=ns_to_stamp(time_ns)))
 
     def publish_instruction(self, text: str) -> None:
         """Publish the instruction, which late subscribers receive too."""
