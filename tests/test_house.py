@@ -33,6 +33,11 @@ def test_folders_whose_name_belongs_to_others_are_no_packages(folder: str) -> No
     assert not (ROOT / folder / "__init__.py").exists()
 
 
+def test_launch_files_are_those_of_the_ros_package() -> None:
+    """The package holds the files: a link out of it would lead nowhere in a copy."""
+    assert (ROOT / "launch").resolve() == ROOT / "ros2_ws" / "src" / "ttm_policy" / "launch"
+
+
 def test_type_checkers_see_the_same_packages() -> None:
     for name in ("policy", "datasets/episodes", "sim", "training"):
         assert (ROOT / ".typing" / "ttm" / name.split("/")[0]).resolve() == ROOT / name

@@ -1,12 +1,12 @@
 """What the ROS package uses of ROS is there: modules, names, attributes, arguments of calls.
 
-mypy looks them up in the code of the packages that `package.xml` names; nothing is imported. The test takes those
-that are installed. For other releases of ROS 2,
+mypy looks them up in the code of the packages that `package.xml` names; nothing is imported. The test takes
+those that are installed. For other releases of ROS 2,
 
     python tests/ros/test_ros_sources.py FOLDER...
 
-A folder holds the packages of one release: `/opt/ros/<release>/lib/python3.12/site-packages`, unpacked wheels, or
-sources of rclpy, launch and launch_ros (those of messages have no Python code, which is generated from them).
+A folder holds the packages of one release: `/opt/ros/<release>/lib/python3.12/site-packages`, wheels unpacked
+into it, or sources of rclpy, launch and launch_ros. Sources of messages will not do: their code is generated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_THERE = {"attr-defined", "call-arg", "import-not-found", "name-defined"}
 """mypy's codes for what does not exist. Types are not compared: each release declares others."""
 
 NOT_GENERIC = "type-arg"
-"""mypy's code for `Publisher[Joy]` where Publisher takes no types, as in Jazzy. Annotations are not evaluated."""
+"""mypy's code for `Publisher[Joy]` where Publisher takes no types, as in Jazzy; annotations may."""
 
 CONFIG = "[mypy]\nmypy_path = {}\nignore_missing_imports = True\ncheck_untyped_defs = True\n"
 CONFIG_OF_PACKAGE = "[mypy-{}.*]\nignore_missing_imports = False\nfollow_imports = silent\n"
@@ -74,14 +74,14 @@ def not_there(packages: Mapping[str, Path], package: Path = PACKAGE) -> list[str
             (root / name).symlink_to(place.resolve())
         launch_files = root / "launch_files"
         launch_files.mkdir()
-        for path in package.glob("launch/*.launch.py"):
+        for path in sorted(package.glob("launch/*.launch.py")):
             (launch_files / f"{path.name.split('.')[0]}.py").symlink_to(path.resolve())
         config = root / "mypy.ini"
         sections = [CONFIG.format(root), *(CONFIG_OF_PACKAGE.format(name) for name in packages)]
         config.write_text("".join(sections))
         command = [sys.executable, "-m", "mypy", "--config-file", str(config)]
         command += ["--no-site-packages", "--no-error-summary", "--cache-dir", str(root / "cache")]
-        command += ["-p", "ttm_policy", *(["-p", "launch_files"] if any(launch_files.iterdir()) else [])]
+        command += ["-p", "ttm_policy", "-p", launch_files.name]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if done.returncode > 1:  # mypy gave up
             raise RuntimeError(done.stdout + done.stderr)
@@ -90,13 +90,14 @@ def not_there(packages: Mapping[str, Path], package: Path = PACKAGE) -> list[str
             for line in done.stdout.splitlines()
             if (found := FOUND.fullmatch(line)) and _matters(root / found[1], *found.groups()[1:])
         ]
-        return [*lines, *_hidden(root, packages["rclpy"] if "rclpy" in packages else None)]
+        return [*lines, *_hidden(root, packages.get("rclpy"))]
 
 
 def _matters(path: Path, line: str, text: str, code: str) -> bool:
     if code == NOT_GENERIC:
         return int(line) not in _annotated(path)
-    return code in NOT_THERE and "? has no attribute" not in text  # a type of a package not looked at
+    unknown = "? has no attribute" in text  # of a type whose package is not looked at
+    return code in NOT_THERE and not unknown
 
 
 def _annotated(path: Path) -> set[int]:
@@ -111,7 +112,7 @@ def _annotated(path: Path) -> set[int]:
 
 
 def _hidden(root: Path, rclpy: Path | None) -> Iterator[str]:
-    """Attributes of our nodes that take the place of attributes of rclpy's, which its methods go on to use."""
+    """Attributes of our nodes that take the place of rclpy's, which the methods of its Node go on to use."""
     if rclpy is None:
         return
     files = [path for path in (root / "ttm_policy").rglob("*.py") if path.is_file()]
@@ -233,7 +234,9 @@ def main(folders: list[str]) -> int:
         lines = not_there(packages)
         print(*lines, sep="\n", end="\n" if lines else "")
         others = ", ".join(sorted(ros_packages() - set(packages))) or "none"
-        print(f"{folder}: {len(lines)} missing in {len(packages)} packages; not there to look at: {others}")
+        print(
+            f"{folder}: {len(lines)} missing in {len(packages)} packages; not there to look at: {others}"
+        )
         code = code or int(bool(lines))
     return code
 

@@ -21,6 +21,7 @@ setup(
         (f"share/{NAME}/launch", glob("launch/*.launch.py")),
     ],
     install_requires=["setuptools"],
+    extras_require={"test": ["pytest"]},  # by which `colcon test` chooses pytest
     zip_safe=False,
     maintainer="ttm-policy-stack maintainers",
     maintainer_email="maintainers@ttm-policy-stack.invalid",
