@@ -225,6 +225,9 @@ def test_what_a_release_lacks_is_found(tmp_path: Path) -> None:
 
 def main(folders: list[str]) -> int:
     """Print what each release lacks. Return 1 if that is anything, and 2 if a folder holds no rclpy."""
+    if not folders:
+        print("name folders with the packages of one release each", file=sys.stderr)
+        return 2
     code = 0
     for folder in folders:
         packages = packages_in(Path(folder))
