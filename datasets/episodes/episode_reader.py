@@ -31,7 +31,7 @@ from ttm.datasets.frames import Frames
 from ttm.datasets.observations.choices import Choices
 from ttm.datasets.observations.simulator_state import json_object
 from ttm.datasets.observations.stored_camera import StoredCamera, read_frames
-from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
+from ttm.datasets.observations.structure import TAKE_OUT, expected_shapes, structure_problems
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -335,10 +335,11 @@ def _require_whole(
         raise damaged(path, f"data/{name}/{what}", remedy)
     length = len(demo["actions"])
     if not length:
-        raise damaged(path, f"data/{name} has no tick", LEAVE_OUT)
+        raise damaged(path, f"data/{name} has no tick", TAKE_OUT)
     for key in (*expected_shapes(spec), "executed_actions", "interventions"):
         if key in demo and len(demo[key]) != length:
-            raise damaged(path, f"data/{name}/{key} has {len(demo[key])} ticks, actions {length}")
+            what = f"data/{name}/{key} has {len(demo[key])} ticks, actions {length}"
+            raise damaged(path, what, TAKE_OUT)
 
 
 def _from_json(text: Any, key: str) -> str:

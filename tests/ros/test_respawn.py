@@ -58,6 +58,49 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     assert not list(tmp_path.glob("memory*")), "an orderly end leaves nothing to go on with"
 
 
+def test_a_killed_policy_waits_for_a_person_where_it_is_told_to(
+    robot: Any, start_node: Any, checkpoint: Path, observations: list[Any], tmp_path: Path
+) -> None:
+    """Then it goes on where it was. Neither observations nor an activation move the robot before."""
+    path = tmp_path / "memory.npz"
+    parameters: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "engine": "torch",
+        "lockstep": True,
+        "recovery_path": str(path),
+        "recovery_max_age_s": 600.0,
+        "resume_after_crash": "never",
+    }
+    runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
+    runner.reset(CAN)
+    expected = [runner.step(observation).values for observation in observations[:3]]
+    first = start_node("policy_node", **parameters)
+    robot.begin_episode(CAN)
+    for observation in observations[:2]:
+        robot.step(observation)
+    robot.wait(lambda: _saved_tick(path) == 2, "the file")
+    first.send(signal.SIGKILL)
+    first.wait()
+    robot.diagnosis = ""
+    second = start_node("policy_node", **parameters)
+    robot.wait(lambda: "the policy crashed" in robot.diagnosis, "the second process")
+    robot.actions.clear()
+    robot.executed = expected[1]
+    robot.time_ns += 200_000_000
+    robot.observe(observations[2])
+    assert robot.transition(Transition.TRANSITION_DEACTIVATE)
+    assert robot.transition(Transition.TRANSITION_ACTIVATE)
+    robot.settle()
+    assert not robot.actions
+    assert "call the service rearm" in robot.diagnosis
+    assert robot.call("rearm").success
+    robot.wait(lambda: bool(robot.actions), "the action")
+    assert np.array_equal(robot.actions[-1], expected[2])
+    robot.wait(lambda: robot.diagnosis.startswith("running"), "the end of the hold")
+    assert second.end() == 0
+    assert "after rearm it goes on at tick 2" in second.output
+
+
 def _saved_tick(path: Path) -> int:
     return int(snapshot_from_bytes(path.read_bytes())["tick"])
 

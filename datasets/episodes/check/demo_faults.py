@@ -13,7 +13,12 @@ from ttm.datasets.action_checks import LARGEST, limits_text, outside_limits, usa
 from ttm.datasets.check.fault import Demo, Fault, runs, ticks_text
 from ttm.datasets.episode_file import decoded, instruction_of
 from ttm.datasets.episode_reader import whole_number
-from ttm.datasets.observations.structure import LEAVE_OUT, expected_shapes, structure_problems
+from ttm.datasets.observations.structure import (
+    LEAVE_OUT,
+    TAKE_OUT,
+    expected_shapes,
+    structure_problems,
+)
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart
 
@@ -43,12 +48,13 @@ def length_faults(demo: Demo) -> Iterator[Fault]:
     """Find datasets (and num_samples) of another length than the actions."""
     length = len(demo.group["actions"])
     if length == 0:
-        yield demo.fault("it has no tick", LEAVE_OUT)
+        yield demo.fault("it has no tick", TAKE_OUT)
     for key in (*expected_shapes(demo.spec), *OPTIONAL):
         stored = demo.group.get(key)
         if isinstance(stored, h5py.Dataset) and len(stored) != length:
-            shorter = min(len(stored), length)
-            yield demo.fault(f"{key} has {len(stored)} ticks, actions {length}", LEAVE_OUT, shorter)
+            remedy = f"take {key} out of the file" if key in OPTIONAL else TAKE_OUT
+            what = f"{key} has {len(stored)} ticks, actions {length}"
+            yield demo.fault(what, remedy, min(len(stored), length))
     declared = demo.group.attrs.get("num_samples")
     if whole_number(declared, int) != length:
         said = "is missing" if declared is None else f"says {declared}"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.datasets.observations.stored_camera import StoredCamera
-from ttm.datasets.observations.structure import LEAVE_OUT
+from ttm.datasets.observations.structure import TAKE_OUT
 from ttm.policy.spec import PolicySpec
 
 
@@ -35,7 +35,7 @@ class Fault:
         """Return the fault that an error tells, whose text is "PATH: what; remedy"."""
         text = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
         what, _, remedy = text.removeprefix(f"data/{demo}").lstrip("/ ").partition("; ")
-        return cls(path, demo, None, what, remedy or LEAVE_OUT)
+        return cls(path, demo, None, what, remedy or TAKE_OUT)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,13 @@ def _copy_data(source: Any, target: Any, name: str, copy_demo: CopyDemo) -> None
             copy_demo(demo, data, each)
         else:
             source.copy(demo, data, each)
-    data.attrs["total"] = sum(len(demo["actions"]) for demo in data.values())
+    data.attrs["total"] = sum(map(_length, data.values()))
+
+
+def _length(demo: Any) -> int:
+    """Return the number of ticks of a demo; 0 for one without actions, which cannot be opened."""
+    actions = demo.get("actions")
+    return len(actions) if getattr(actions, "shape", None) else 0
 
 
 def _copy_masks(source: Any, target: Any, names: set[str]) -> None:

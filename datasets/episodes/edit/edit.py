@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 
@@ -17,8 +17,7 @@ from ttm.datasets.edit.demo_copies import (
     write_anew,
 )
 from ttm.datasets.edit.history import Edit, history_of
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_file import demo_names, open_file
+from ttm.datasets.episode_file import demo_group, demo_names, open_file
 from ttm.datasets.episode_reader import EpisodeReader
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.layouts.find_files import find_files
@@ -82,21 +81,25 @@ def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) ->
     """Write labels into all episodes of a file, folder or glob.
 
     demo: only this one, of one file. A new instruction drops the sentence embedding of the old one.
+    Episodes that cannot be opened are labelled too, since an instruction that is no text is such a reason.
     Raises `UserError` if a file is damaged, and then leaves all as they were.
     """
     labels.validate()
     if demo is not None:
-        EpisodeReader.open(path, demo)
         files, count = [Path(path).expanduser()], 1
+        _require_demo(files[0], demo)
     else:
-        files, count = find_files(path), len(open_dataset(path))
+        files = find_files(path)
+        count = sum(len(_names(file)) for file in files)
+        if not count:
+            raise UserError(f"{path} has no episode (data/demo_0, …); check the path")
     place = Path(path).expanduser()
     folder = place if place.is_dir() else _common_folder(files)
 
     def label(file: Path) -> None:
         with changed_in_place(file) as opened:
             for name in [demo] if demo else demo_names(opened):
-                _write_labels(opened["data"][name], labels)
+                _write_labels(demo_group(opened, name), labels)
 
     history_of(folder).change("label", files, label)
     return Edited(count, folder)
@@ -118,11 +121,11 @@ def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> Edited:
         return Edited(count, folder)
     if len(paths) != 1:
         raise UserError(f"--demo {demo} is of one file, but there are {len(paths)}; name one")
-    episode = EpisodeReader.open(paths[0], demo)
+    _require_demo(paths[0], demo)
     if _count(paths[0]) == 1:
         return delete_episodes(paths)
     history_of(folder).change(
-        f"delete {demo}", paths, lambda file: write_anew(file, episode.name, leave_out)
+        f"delete {demo}", paths, lambda file: write_anew(file, demo, leave_out)
     )
     return Edited(1, folder)
 
@@ -136,8 +139,8 @@ def undo_edit(place: Path) -> Edit:
 
 
 def _write_labels(demo: h5py.Group, labels: Labels) -> None:
-    if labels.instruction is not None and labels.instruction != demo.attrs.get(
-        "language_instruction"
+    if labels.instruction is not None and not _is_text(
+        demo.attrs.get("language_instruction"), labels.instruction
     ):
         demo.attrs["language_instruction"] = labels.instruction
         if EMBEDDING in demo:
@@ -148,6 +151,22 @@ def _write_labels(demo: h5py.Group, labels: Labels) -> None:
         demo.attrs.pop("success", None)
     elif labels.success is not None:
         demo.attrs["success"] = labels.success == "true"
+
+
+def _is_text(stored: Any, text: str) -> bool:
+    return isinstance(stored, str) and stored == text
+
+
+def _require_demo(path: Path, demo: str) -> None:
+    """Raise `UserError` unless the file has the demo, be it one that can be opened or not."""
+    names = _names(path)
+    if demo not in names:
+        raise UserError(f"{path} has no episode '{demo}'; it has: {', '.join(names) or 'none'}")
+
+
+def _names(path: Path) -> list[str]:
+    with open_file(path) as file:
+        return demo_names(file)
 
 
 def _common_folder(files: Sequence[Path]) -> Path:
@@ -164,7 +183,6 @@ def _common_folder(files: Sequence[Path]) -> Path:
 def _count(path: Path) -> int:
     """Return the number of episodes in a file; 1 if it is damaged."""
     try:
-        with open_file(path) as file:
-            return max(len(demo_names(file)), 1)
+        return max(len(_names(path)), 1)
     except UserError:
         return 1

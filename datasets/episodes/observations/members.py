@@ -20,6 +20,7 @@ from ttm.datasets.observations.stored_camera import (
     frame_shape,
     is_encoded,
 )
+from ttm.datasets.observations.structure import TAKE_OUT
 from ttm.policy.errors import UserError
 
 Kind = Literal["camera", "vector", "other"]
@@ -105,9 +106,7 @@ def _encoded_camera(name: str, stored: Any) -> Member:
     try:
         height, width, _ = decode_image(stored[0]).shape
     except OSError as error:
-        raise UserError(
-            f"obs/{name} at tick 0: {one_line(error)}; leave this episode out by a mask"
-        ) from error
+        raise UserError(f"obs/{name} at tick 0: {one_line(error)}; {TAKE_OUT}") from error
     return Member(name, "camera", (height, width), f"{width}x{height}, encoded")
 
 

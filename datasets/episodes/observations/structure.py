@@ -14,7 +14,10 @@ from ttm.datasets.observations.stored_camera import frame_shape, is_encoded
 from ttm.policy.spec import PolicySpec
 
 LEAVE_OUT = "leave this episode out by a mask, or record it again"
-"""The remedy where nothing can mend an episode."""
+"""The remedy where nothing can mend an episode that can be opened."""
+
+TAKE_OUT = "take this episode out of the data set (no mask helps), or record it again"
+"""The remedy for one that cannot: a file is opened with all its episodes, whatever the masks say."""
 
 KEEP_APART = "keep episodes of different robots in different folders"
 
@@ -81,11 +84,11 @@ def array_problem(
     """
     stored = find_member(demo, key, allow_external=allow_external)
     if stored is None:
-        remedy = f"{LEAVE_OUT}, or keep it apart from those that have it"
+        remedy = f"{TAKE_OUT}, or keep it apart from those that have it"
         choose = ", or name what all have with --cameras and --proprioception"
         return f"{key} is missing", remedy + (choose if key.startswith("obs/") else "")
     if not isinstance(stored, h5py.Dataset) or not stored.shape:
-        remedy = LEAVE_OUT if key.startswith(("actions", "obs/")) else f"take {key} out of the file"
+        remedy = TAKE_OUT if key.startswith(("actions", "obs/")) else f"take {key} out of the file"
         return f"{key} is not a dataset of one row for each tick", remedy
     fault = storage_fault(stored, whole=len(shape) < 3, allow_external=allow_external)
     if fault is not None:

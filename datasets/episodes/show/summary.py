@@ -16,7 +16,7 @@ from ttm.datasets.episode_dataset import EpisodeDataset
 from ttm.datasets.observations.member_table import TITLE, member_rows
 from ttm.datasets.statistics import VectorStatistics, dataset_statistics
 from ttm.datasets.tables import TitledTable
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import RATES_HZ, PolicySpec
 
 
 def overview_table(episodes: EpisodeDataset) -> Table:
@@ -90,10 +90,13 @@ def rate_text(episodes: EpisodeDataset) -> str:
     steps = [np.diff(times) for episode in episodes if (times := episode.timestamps) is not None]
     intervals: npt.NDArray[np.float64] = np.concatenate(steps) if steps else np.empty(0)
     rate = episodes.spec.rate_hz
-    if not intervals.size or not np.median(intervals) > 0:
+    if not intervals.size:
         return f"not measured: no timestamps ({rate:g} Hz assumed)"
+    middle = float(np.median(intervals))
+    if not middle > 1 / RATES_HZ[1]:
+        return f"not measured: timestamps {middle:g} s apart tell no rate ({rate:g} Hz assumed)"
     spread = f"ticks {intervals.min() * 1e3:.0f} to {intervals.max() * 1e3:.0f} ms apart"
-    return f"{1 / np.median(intervals):.2f} Hz measured ({spread}); the spec says {rate:g} Hz"
+    return f"{1 / middle:.2f} Hz measured ({spread}); the spec says {rate:g} Hz"
 
 
 def _add_rows(

@@ -125,6 +125,38 @@ def test_label_writes_what_is_given_alone(folder):
         undo_edit(folder)
 
 
+@pytest.mark.parametrize("value", [3.5, np.array(["pick", "up"], dtype="S"), "x" * 60000])
+@pytest.mark.parametrize("demo", [None, "demo_1"])
+def test_label_mends_an_instruction_that_is_no_text(folder, tmp_path, value, demo):
+    """Such an episode cannot be opened, nor can the file with it."""
+    path = tmp_path / "all.hdf5"
+    merge_episodes([folder], path)
+    with h5py.File(path, "r+") as file:
+        file["data/demo_1"].attrs["language_instruction"] = value
+    with pytest.raises(UserError, match="language_instruction"):
+        open_dataset(path)
+    label_episodes(path, Labels(instruction="wave"), demo)
+    assert open_dataset(path)[1].instruction == "wave"
+    with pytest.raises(UserError, match="no episode 'demo_7'; it has: demo_0, demo_1"):
+        label_episodes(path, Labels(instruction="wave"), "demo_7")
+
+
+def test_an_episode_that_cannot_be_opened_can_be_taken_out(folder, tmp_path):
+    """No mask leaves it out: a file is opened with all its episodes."""
+    path = tmp_path / "all.hdf5"
+    merge_episodes([folder], path)
+    with h5py.File(path, "r+") as file:
+        del file["data/demo_1/actions"]
+        file.require_group("mask").pop("train", None)
+        file["mask/train"] = np.array([b"demo_0"])
+    with pytest.raises(UserError, match="no mask helps"):
+        open_dataset(path)
+    (fault,) = [fault for fault in check_dataset(path).faults if not fault.is_warning]
+    assert "take this episode out" in fault.remedy
+    delete_episodes([path], "demo_1")
+    assert [episode.name for episode in open_dataset(path)] == ["demo_0"]
+
+
 def test_label_of_one_demo_leaves_the_others(folder, tmp_path):
     merge_episodes([folder], tmp_path / "all.hdf5")
     assert label_episodes(tmp_path / "all.hdf5", Labels(task="wave"), "demo_1").count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -126,6 +127,14 @@ def test_ticks_and_episodes_are_evenly_spaced():
 def test_without_timestamps_no_rate_is_claimed(real_data):
     episodes = open_dataset(real_data / "bridge_v2_jpeg.hdf5")
     assert rate_text(episodes) == "not measured: no timestamps (5 Hz assumed)"
+
+
+def test_timestamps_that_are_no_seconds_tell_no_rate(tmp_path, record):
+    record(tmp_path / "episode_00000.hdf5", 6)
+    with h5py.File(tmp_path / "episode_00000.hdf5", "r+") as file:
+        file["data/demo_0/timestamps"][...] = np.arange(6) * 1e-310
+    text = rate_text(open_dataset(tmp_path))
+    assert text == "not measured: timestamps 1e-310 s apart tell no rate (5 Hz assumed)"
 
 
 def test_the_real_episodes_are_shown(real_data, tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,17 +12,23 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
 
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.control_loop import ControlLoop, LoopState
+from ttm_policy.control.diagnostics import PolicyFacts, policy_status
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
+from ttm_policy.guards.e_stop import REARM
 from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.parameters import LIMITS, PolicyParameters
+from ttm_policy.supervision.tick_statistics import TickStatistics
 
 CAN = "pick up the red can"
 
@@ -66,13 +73,83 @@ def test_a_respawned_process_takes_the_next_action_bit_by_bit(
     for index in range(3):
         _tick(first, recovery, observations[index], 1.0 + index)
     respawned = _loop(checkpoint, instruction="")
-    Recovery(respawned, parameters, log).restore()
+    Recovery(respawned, parameters, log).restore(load_contract())
     assert respawned.state is LoopState.WAITING
     assert (respawned.runner.tick, respawned.runner.instruction) == (3, CAN)
     assert respawned.last_stamp_ns == first.last_stamp_ns
     expected = _tick(first, recovery, observations[3], 4.0)
     assert np.array_equal(_tick(respawned, recovery, observations[3], 4.0), expected)
-    assert log.lines == [f"goes on at tick 3 of: {CAN}"]
+    assert log.lines == [
+        f"it crashed and goes on by itself at tick 3 of: {CAN} (resume_after_crash is in_simulation)"
+    ]
+
+
+REAL = replace(load_contract(), robot="fetch", path="my_robot.yaml")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "contract", "lockstep", "resumes"),
+    [
+        ("in_simulation", load_contract(), False, True),
+        ("in_simulation", REAL, False, False),
+        ("in_simulation", REAL, True, True),  # a robot does not wait for commands
+        ("always", REAL, False, True),
+        ("never", load_contract(), True, False),
+    ],
+)
+def test_a_robot_goes_on_by_itself_only_in_simulation_unless_it_is_told_otherwise(
+    checkpoint: Path, tmp_path: Path, log: Log,
+    chosen: Any, contract: RobotContract, lockstep: bool, resumes: bool,
+) -> None:  # fmt: skip
+    choice = {"resume_after_crash": chosen, "lockstep": lockstep}
+    parameters = _parameters(tmp_path / "memory.npz", **choice)
+    assert not _hold(checkpoint, parameters, contract, log), "nothing has crashed yet"
+    Recovery(_loop(checkpoint), parameters, log).save()
+    hold = _hold(checkpoint, parameters, contract, log)
+    assert bool(hold) is not resumes
+    assert resumes or REARM in hold
+    assert f"resume_after_crash is {chosen}" in log.lines[0]
+    assert ("goes on by itself" if resumes else "stands still") in log.lines[0]
+    assert CAN in log.lines[0]
+
+
+def _hold(checkpoint: Path, parameters: PolicyParameters, contract: Any, log: Log) -> str:
+    return Recovery(_loop(checkpoint, instruction=""), parameters, log).restore(contract)
+
+
+@pytest.mark.parametrize("age_s", [60.0, -60.0])
+def test_a_real_robot_stands_still_after_a_crash_with_an_empty_memory_too(
+    checkpoint: Path, tmp_path: Path, log: Log, age_s: float
+) -> None:
+    """Its parameter `instruction` would move it. A file of the future is one of before a power cut."""
+    path = tmp_path / "memory.npz"
+    Recovery(_loop(checkpoint), _parameters(path), log).save()
+    os.utime(path, (time.time() - age_s,) * 2)
+    respawned = _loop(checkpoint)
+    assert REARM in Recovery(respawned, _parameters(path), log).restore(REAL)
+    assert respawned.runner.tick == 0
+    assert "the memory is empty" in log.lines[0]
+    path.write_bytes(b"damaged")
+    assert REARM in Recovery(respawned, _parameters(path), log).restore(REAL)
+
+
+def test_diagnostics_warn_of_a_crash_until_the_episode_ends(
+    checkpoint: Path, observations: list[Any], tmp_path: Path, log: Log
+) -> None:
+    parameters = _parameters(tmp_path / "memory.npz")
+    Recovery(_loop(checkpoint), parameters, log).save()
+    loop = _loop(checkpoint, instruction="")
+    recovery = Recovery(loop, parameters, log)
+    recovery.restore(load_contract())
+    facts = PolicyFacts(True, MemoryReport(), 0.0, 0.0, 0.0, TickStatistics(0.2), {}, 0)
+    _tick(loop, recovery, observations[0], 1.0)
+    status = policy_status("", loop, facts)
+    assert (status.level, status.message) == (
+        DiagnosticStatus.WARN, "running, but it crashed and went on by itself at tick 0",
+    )  # fmt: skip
+    loop.reset(CAN)
+    _tick(loop, recovery, observations[0], 2.0)
+    assert policy_status("", loop, facts).level == DiagnosticStatus.OK
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -87,7 +164,7 @@ def test_a_robot_that_moved_for_a_goal_stands_still_after_a_respawn(
     if ended:
         first.rest("goal 1 succeeded")
     respawned = _loop(checkpoint, instruction="")
-    Recovery(respawned, parameters, log).restore()
+    Recovery(respawned, parameters, log).restore(load_contract())
     assert (respawned.state, respawned.runner.tick) == (LoopState.RESTING, 1)
     assert "goal" in respawned.problem
     respawned.reopen()
@@ -112,7 +189,7 @@ def test_the_file_tells_a_goal_before_its_first_tick(
     def respawned() -> LoopState:
         found = _loop(checkpoint, instruction="")
         again = Recovery(found, parameters, log)
-        again.restore()
+        again.restore(load_contract())
         again.save()  # as services do that save the memory
         return found.state
 
@@ -146,7 +223,7 @@ def test_an_old_file_is_not_gone_on_with(checkpoint: Path, tmp_path: Path, log: 
     an_age_ago = time.time() - 60
     os.utime(path, (an_age_ago, an_age_ago))
     respawned = _loop(checkpoint, instruction="")
-    Recovery(respawned, parameters, log).restore()
+    Recovery(respawned, parameters, log).restore(load_contract())
     assert respawned.state is LoopState.NO_INSTRUCTION
     assert "recovery_max_age_s is 30" in log.lines[0]
 
@@ -158,7 +235,7 @@ def test_a_damaged_file_is_told_and_the_memory_is_empty(
     Recovery(_loop(checkpoint), _parameters(path), log).save()
     path.write_bytes(path.read_bytes()[:-50])
     respawned = _loop(checkpoint, instruction="")
-    Recovery(respawned, _parameters(path), log).restore()
+    Recovery(respawned, _parameters(path), log).restore(load_contract())
     assert respawned.runner.tick == 0
     assert f"cannot go on from {path}" in log.lines[0]
 
@@ -207,7 +284,7 @@ def test_without_the_parameter_nothing_is_kept(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recovery = Recovery(_loop(checkpoint), PolicyParameters(), log)
-    recovery.restore()
+    recovery.restore(load_contract())
     recovery.save()
     recovery.mark(active=False)
     recovery.mark(active=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ttm_policy.guards.e_stop import FIRST_STATE_S, MOST_PUBLISHERS, EStop
 
 BUTTON, OTHER = b"button", b"other"
@@ -134,3 +136,17 @@ def test_a_message_that_is_not_repeated_need_not_go_on_beside_a_heartbeat() -> N
     for i in range(10, 30):
         stop.heard(False, i / 10, BUTTON, sent_ns=i)
     assert stop.problem(2.9, 1) == ""
+
+
+@pytest.mark.parametrize("rearm", [True, False])
+def test_what_is_disarmed_from_the_start_waits_for_a_person(rearm: bool) -> None:
+    """Neither a button that says that it is released lets it go on, nor a press in between."""
+    stop = EStop(rearm=rearm, timeout_s=0.0, disarmed="the policy has crashed")
+    stop.heard(False, 1.0, b"button")
+    assert stop.problem(1.0, publishers=1) == "the policy has crashed"
+    stop.heard(True, 2.0, b"button")
+    assert stop.problem(2.0, publishers=1) == "it is pressed"
+    stop.heard(False, 3.0, b"button")
+    assert stop.problem(3.0, publishers=1) == "the policy has crashed"
+    assert stop.arm([b"button"])
+    assert stop.problem(3.0, publishers=1) == ""

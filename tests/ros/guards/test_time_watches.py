@@ -6,7 +6,7 @@ import pytest
 
 from ttm.policy.errors import StaleObservation
 from ttm_policy.guards.arrivals import Arrivals
-from ttm_policy.guards.clock_watch import ClockWatch
+from ttm_policy.guards.clock_watch import ClockSteps, ClockWatch
 
 
 def test_a_stamp_that_stays_the_same_is_no_sign_of_life() -> None:
@@ -49,3 +49,20 @@ def test_a_clock_that_stands_still_is_told() -> None:
     watch.require_running(6, 1.7, 0.5)
     watch.require_running(2, 2.1, 0.5)  # set back, but running
     watch.require_running(2, 2.6, 0.5)
+
+
+def test_a_clock_that_is_set_is_told_once() -> None:
+    steps = ClockSteps()
+    day_ns = 86_400_000_000_000
+    assert steps.step_s(2 * day_ns, 1.0, 1.0) == 0
+    assert steps.step_s(2 * day_ns + 1_050_000_000, 2.0, 2.0) == 0, "50 ms, by slewing"
+    assert steps.step_s(day_ns, 2.02, 2.02) == pytest.approx(-86401.07)
+    assert steps.step_s(day_ns + 1_000_000_000, 3.02, 3.02) == 0
+    assert steps.step_s(day_ns + 2_500_000_000, 4.02, 4.02) == pytest.approx(0.5)
+
+
+def test_a_process_that_waits_between_two_clocks_tells_no_step() -> None:
+    steps = ClockSteps()
+    steps.step_s(0, 1.0, 1.0)
+    assert steps.step_s(5_000_000_000, 3.0, 6.0) == 0
+    assert steps.step_s(6_000_000_000, 7.0, 7.0) == 0

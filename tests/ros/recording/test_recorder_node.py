@@ -10,17 +10,21 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import rclpy
+from geometry_msgs.msg import TwistStamped
 from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from std_msgs.msg import String
+from rclpy.time import Time
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm.datasets.check.check import check_dataset
@@ -33,7 +37,9 @@ from ttm.sim.tasks.table import instructions_of
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import default_contract, load_contract
 from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED
+from ttm_policy.recording.recorder import Recorder as RosRecorder
 from ttm_policy.reset_reply import ResetReply
 
 WAIT_S = 180.0
@@ -218,6 +224,93 @@ def test_discard_undo_and_the_life_cycle(
     teleoperator.wait_for_state("ready")
     assert teleoperator.call("start") == (False, "the recorder is not active; activate it first")
     assert not [path for path in (tmp_path / "recorded").iterdir() if path.suffix == ".partial"]
+
+
+HAND_CONTRACT = """
+robot: hand
+base_frame: base_link
+rate_hz: 20
+observations:
+  joints: {topic: joint_states, type: sensor_msgs/JointState, fields: [a, b]}
+actions:
+  base:
+    topic: cmd_vel
+    type: geometry_msgs/TwistStamped
+    fields: [twist.linear.x, twist.angular.z]
+    limit: [max_forward_m_s, max_yaw_rad_s]
+"""
+
+
+def test_a_clock_set_back_by_a_day_ends_the_episode_and_the_next_one_records(
+    teleoperator: Teleoperator, start_node: Any, tmp_path: Path
+) -> None:
+    """What stamps the messages was set back. The computer of the recorder was not."""
+    contract, folder = tmp_path / "hand.yaml", tmp_path / "data"
+    contract.write_text(HAND_CONTRACT)
+    start_node(
+        "recorder_node", contract=str(contract), folder=str(folder), instruction="wave", countdown_s=0.0
+    )  # fmt: skip
+    joints = teleoperator.create_publisher(JointState, "joint_states", 10)
+    base = teleoperator.create_publisher(TwistStamped, "cmd_vel", 10)
+    time_ns = time.time_ns()
+
+    def move() -> None:
+        nonlocal time_ns
+        time_ns += 50_000_000
+        stamp = ns_to_stamp(time_ns)
+        joints.publish(JointState(header=Header(stamp=stamp), name=["a", "b"], position=[0.1, 0.2]))
+        base.publish(TwistStamped(header=Header(stamp=stamp)))
+
+    timer = teleoperator.create_timer(0.05, move)
+    for problem in ("", "set back by 86", ""):
+        teleoperator.wait(lambda: teleoperator.status.get("missing") == [], "the joints")
+        assert teleoperator.call("start")[0]
+        teleoperator.wait(lambda: teleoperator.status["ticks"] >= 10, "ten ticks")
+        if problem:
+            time_ns -= 86_400_000_000_000
+        else:
+            assert teleoperator.call("stop", SetBool, data=True)[0]
+        teleoperator.wait_for_state("ready")
+        assert problem in teleoperator.status["problem"]
+        assert bool(problem) == bool(teleoperator.status["problem"])
+    teleoperator.destroy_timer(timer)
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["episode_00000.hdf5", "episode_00001.hdf5"]
+    assert not [fault for fault in check_dataset(folder).faults if fault.demo]
+
+
+@pytest.mark.parametrize("by_s", [-86400, 2])
+def test_a_computer_whose_clock_is_set_ends_the_episode(
+    teleoperator: Teleoperator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_s: int
+) -> None:
+    contract = tmp_path / "hand.yaml"
+    contract.write_text(HAND_CONTRACT)
+    node = Node("recorder_node")
+    parameters = RecorderParameters(
+        contract=str(contract), folder=str(tmp_path / "data"), instruction="wave", countdown_s=0.0
+    )
+    recorder = RosRecorder(node, parameters)
+    recorder.active = True
+    recorder.session.message("joint_states", time.time_ns(), JointState())
+    recorder.update()
+    assert recorder.start().startswith("recording")
+    recorder.update()
+    assert recorder.status()["state"] == "recording"
+
+    def set_clock() -> SimpleNamespace:
+        return SimpleNamespace(now=lambda: Time(nanoseconds=time.time_ns() + by_s * 10**9))
+
+    monkeypatch.setattr(node, "get_clock", set_clock)
+    recorder.update()
+    problem = recorder.status()["problem"]
+    way = "back by 86400.0 s" if by_s < 0 else "ahead by 2.0 s"
+    assert problem.startswith(f"the clock was set {way} during the episode")
+    assert recorder.diagnosis("").message == problem
+    recorder.update()
+    assert recorder.status()["state"] == "ready"
+    monkeypatch.undo()
+    recorder.close()
+    node.destroy_node()
 
 
 def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:

@@ -330,3 +330,103 @@ def test_a_stamp_that_stands_still_is_kept_once() -> None:
     for _ in range(1000):
         world.see(5)
     assert kept(world.session) == 2
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("back", [("eye", "hand", "arm", "base"), ("arm", "base")])
+@pytest.mark.parametrize("wait_ms", [400, 100])
+def test_an_episode_whose_clock_is_set_back_is_not_kept(
+    back: tuple[str, ...], wait_ms: int
+) -> None:
+    """Whether all clocks are set back or that of who commands, and however soon the stop follows."""
+    world = World()
+    world.see(DAY_MS)
+    world.start()
+    for ms in range(100, 600, 100):
+        world.see(DAY_MS + ms)
+        world.see(DAY_MS + ms + 50, "arm", "base")
+    for ms in range(600, 1000, 100):
+        for topic in ("eye", "hand", "arm", "base"):
+            world.see(ms if topic in back else DAY_MS + ms, topic)
+    world.wait(wait_ms)
+    world.wait(wait_ms)
+    if world.session.state is State.RECORDING:
+        world.stop()
+        world.wait(300)
+    assert not world.sink.finished
+    assert world.session.state is State.READY
+    assert world.session.problem.startswith("the clock was set back by 86400.0 s")
+    assert "record it again" in world.session.problem
+
+
+@pytest.mark.parametrize("of_computer", [True, False])
+@pytest.mark.parametrize("ms", [1000, 3 * DAY_MS])
+def test_after_its_clock_was_set_the_next_episode_is_recorded(ms: int, of_computer: bool) -> None:
+    """Also with what was in force before, and with what came while it was not clear yet."""
+    world = World()
+    world.see(DAY_MS)
+    world.see(DAY_MS + 10, "arm")
+    if of_computer:
+        world.session.clock_changed((ms - DAY_MS) / 1e3)
+        assert world.session.missing() == ["eye", "hand"]
+    world.see(ms)
+    world.wait(10)
+    world.wait(400)
+    assert world.session.missing() == []
+    assert set(world.session.newest_ns.values()) == {ms * MS}
+    world.start()
+    for each in range(ms + 100, ms + 400, 100):
+        world.see(each)
+        world.see(each + 50, "base")
+    world.stop()
+    world.wait(300)
+    (rows, _, success) = world.sink.finished[0]
+    assert success
+    assert rows == [
+        ({"eye": each, "hand": each}, {"arm": DAY_MS + 10, "base": each + 50})
+        for each in range(ms + 100, ms + 400, 100)
+    ]
+
+
+@pytest.mark.parametrize("by_s", [-86400.0, 0.2])
+def test_an_episode_ends_when_the_clock_of_the_computer_is_set(by_s: float) -> None:
+    world = World()
+    world.see(0)
+    world.start()
+    world.see(100)
+    world.see(150, "arm")
+    world.session.clock_changed(by_s)
+    assert (world.session.state, world.sink.ticks) == (State.READY, [])
+    assert ("set back by 86400.0 s" if by_s < 0 else "set ahead by 0.2 s") in world.session.problem
+
+
+def test_a_countdown_goes_on_when_the_clock_is_set() -> None:
+    world = World(countdown_s=1.0)
+    world.see(DAY_MS)
+    world.start()
+    world.session.clock_changed(-86400.0)
+    assert (world.session.state, world.session.problem) == (State.COUNTDOWN, "")
+    world.see(0)
+    world.wait(1000)
+    record(world, 100, 3)
+    assert len(world.sink.finished[0][0]) == 3
+
+
+def test_messages_that_are_received_again_are_no_clock_that_is_set_back() -> None:
+    """A publisher that keeps its messages sends all of them to a new subscription."""
+    world = World()
+    world.see(0)
+    world.start()
+    for ms in range(100, 2100, 100):
+        world.see(ms)
+        world.see(ms + 50, "arm")
+    world.see(100, "eye")
+    world.wait(10)
+    for ms in range(200, 2100, 100):
+        world.see(ms, "eye")
+    world.wait(1000)
+    world.stop()
+    world.wait(300)
+    assert len(world.sink.finished[0][0]) == 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ttm_policy.recording.stamps import Stamper, header_ns
+import pytest
+
+from ttm_policy.recording.stamps import MOST_NOTES, Stamper, header_ns
 
 
 def test_messages_get_the_newest_stamp_published_before_them() -> None:
@@ -45,3 +47,25 @@ def test_the_stamp_of_a_serialised_message() -> None:
     little = bytes([0, 1, 0, 0]) + (7).to_bytes(4, "little") + (5).to_bytes(4, "little")
     assert header_ns(little) == 7_000_000_005
     assert header_ns(little[:11]) == 0
+
+
+@pytest.mark.parametrize(
+    ("stamp_ns", "published_ns"),
+    [(1_000_000_000, 8_000_000_000), (90_000_000_000, -86_400_000_000_000)],
+)
+def test_a_clock_that_is_set_back_gives_messages_no_stamp_of_the_other_time(
+    stamp_ns: int, published_ns: int
+) -> None:
+    """Neither a simulation that begins again, nor a computer whose clock is set while it simulates."""
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    stamper.note(80_000_000_000, 7_000_000_000)
+    stamper.take("done", 0, 7_000_000_001, "before")
+    for number in range(MOST_NOTES + 1):
+        stamper.note(stamp_ns + number, published_ns + 2 * number)
+        stamper.take("done", 0, published_ns + 2 * number + 1, f"answer {number}")
+    stamper.flush()
+    assert got[0] == ("done", 80_000_000_000, "before")
+    assert got[1:] == [
+        ("done", stamp_ns + number, f"answer {number}") for number in range(MOST_NOTES + 1)
+    ]

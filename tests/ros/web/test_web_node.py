@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
 from rcl_interfaces.msg import Log
 from rclpy.node import Node
@@ -21,6 +22,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.faults.spinning import Spinning
+from ttm_policy.guards.e_stop import REARM
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.web.stop_button import StopButton
 from ttm_policy.web.web_node import WebNode
@@ -201,6 +203,30 @@ def test_an_emergency_stop_stops_a_page_and_says_so(both: Both) -> None:
         await drive(both, page)
 
     both.run(talk)
+
+
+def test_a_page_tells_of_a_crash_and_rearms_a_policy_that_waits_for_it(both: Both) -> None:
+    diagnostics = both.robot.create_publisher(DiagnosticArray, "/diagnostics", 10)
+    waits = f"emergency stop: the policy crashed and was started again; {REARM}"
+    runs = "running, but it crashed and went on by itself at tick 3"
+
+    def say(level: bytes, text: str) -> None:
+        status = DiagnosticStatus(name="/page/policy_node: policy", level=level, message=text)
+        diagnostics.publish(DiagnosticArray(status=[status]))
+
+    async def talk(page: aiohttp.ClientWebSocketResponse) -> None:
+        await see_the_robot(page)
+        while not diagnostics.get_subscription_count():
+            await asyncio.sleep(0.01)
+        say(DiagnosticStatus.ERROR, waits)
+        state = await until(page, lambda data: waits in str(data.get("reasons")))
+        assert state["rearm"]
+        say(DiagnosticStatus.WARN, runs)
+        state = await until(page, lambda data: runs in str(data.get("reasons")))
+        assert not state["rearm"]
+
+    both.run(talk)
+    both.robot.destroy_publisher(diagnostics)
 
 
 def test_the_stop_button_of_a_page_stops_the_robot_until_it_is_rearmed(both: Both) -> None:

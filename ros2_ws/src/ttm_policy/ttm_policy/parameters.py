@@ -58,6 +58,8 @@ __all__ = [
 ]
 
 
+Resume = Literal["in_simulation", "always", "never"]
+
 ProbeOverRos = Literal["live", "erase"]
 """The probes of `ttm evaluate --probe` that a robot over ROS 2 knows, too."""
 
@@ -207,6 +209,14 @@ class PolicyParameters(LimitParameters):
             positive=True,
         ),
     ] = 30.0
+    resume_after_crash: Annotated[
+        Resume,
+        Parameter(
+            "Go on after a crash. Otherwise a robot whose policy is started again with a recovery_path "
+            "stands still until the service rearm. in_simulation goes on in lockstep and with the "
+            "contract of the simulated robot alone."
+        ),
+    ] = "in_simulation"
 
 
 @dataclass(frozen=True)

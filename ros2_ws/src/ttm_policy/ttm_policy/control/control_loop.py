@@ -102,6 +102,8 @@ class ControlLoop:
         """Why the loop rests, or an empty text."""
         self._preparing, self._refusal = False, ""
         """Whether the newest instruction is being prepared, and why it cannot be used, or an empty text."""
+        self.warning = ""
+        """What a person should know of the running episode, until another one begins; or an empty text."""
         self.for_goal = False
         """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
         self.held_ticks = 0
@@ -301,7 +303,7 @@ class ControlLoop:
 
     def reopen(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
-        self._preparing, self.for_goal = False, goal
+        self._preparing, self.for_goal, self.warning = False, goal, ""
         self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
         self.resume()
 

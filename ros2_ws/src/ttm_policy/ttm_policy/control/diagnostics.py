@@ -40,6 +40,8 @@ class PolicyFacts:
     """Who drives in the policy's place, or an empty text."""
     person_problem: str = ""
     """Why that person does not move the robot, or an empty text."""
+    after_crash: str = ""
+    """What the robot will do if the process crashes."""
 
 
 def plain_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
@@ -68,6 +70,8 @@ def _state(loop: ControlLoop, facts: PolicyFacts) -> tuple[Level, str]:
     if facts.person_problem:
         return Level.WARN, f"{facts.person} drives: {facts.person_problem}"
     level, reason = judge(_judged(loop, facts))
+    if loop.warning and not reason:
+        level, reason = Level.WARN, loop.warning
     return level, f"{loop.state.value}, but {reason}" if reason else loop.state.value
 
 
@@ -90,6 +94,7 @@ def _counts(loop: ControlLoop, facts: PolicyFacts) -> dict[str, str]:
         "skipped_ticks": str(facts.ticks.skipped),
         "expired_commands": str(facts.expired),
         "limits_hit": hits or "none",
+        "after_crash": facts.after_crash,
         "memory_norm": f"{facts.memory.norm:.3f}",
         "memory_age_s": f"{facts.memory_age_s:.3f}",
     }

@@ -65,7 +65,7 @@ class PolicySession:
             only_goals=not parameters.start_on_instruction,
         )
         self.recovery = Recovery(self._loop, parameters, node.get_logger())
-        self.recovery.restore()
+        hold = self.recovery.restore(loaded.codec.contract)
         self._memory = MemoryInterface(
             node,
             self._loop,
@@ -106,6 +106,7 @@ class PolicySession:
             self._inputs,
             loaded.codec,
             parameters,
+            disarmed=hold,
             on_watch=self._watch,
             on_e_stop=self._on_e_stop,
         )
@@ -113,11 +114,15 @@ class PolicySession:
             node, loaded.codec, parameters, self._vigilance.echo, loaded.limits.halt
         )
         self._commands = Helm(node, loaded, parameters, commands, self._vigilance.look_for_person)
-        self._record = TickRecord(node, self._loop, self._inputs, self._memory, self._commands)
+        outlook = self.recovery.outlook(loaded.codec.contract)
+        self._record = TickRecord(
+            node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
+        )
         self._memory.publish(MemoryReport.of(runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
-            f"ready: {checkpoint} for {runner.spec.robot} at {runner.spec.rate_hz} Hz"
+            f"ready: {checkpoint} for {runner.spec.robot} at {runner.spec.rate_hz} Hz; "
+            f"after a crash: {outlook}"
         )
 
     def start(self) -> None:

@@ -1,5 +1,8 @@
 """Keeps the memory in a file while an episode runs, so that a respawned process goes on with it.
 
+A file that is there when a process starts says that the process before it has crashed. Whether the robot
+then goes on by itself, or waits for a person, is the parameter `resume_after_crash`.
+
 The file is written after ticks, and at once when the memory is reset, erased or restored. It is not
 flushed to the disk, which the crash of a process does not need: a power cut ends the episode anyway.
 """
@@ -13,16 +16,27 @@ from typing import Any, Protocol
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path
 from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.control.control_loop import ControlLoop, Vector
+from ttm_policy.guards.e_stop import REARM
 from ttm_policy.parameters import PolicyParameters
 
 
 class Logger(Protocol):
     """What reports go to."""
 
-    def info(self, message: str) -> Any: ...
-
     def warning(self, message: str) -> Any: ...
+
+
+def goes_on_by_itself(parameters: PolicyParameters, contract: RobotContract) -> bool:
+    """Return whether a robot moves on after a crash without being told to; see `resume_after_crash`.
+
+    It is simulated if it waits for commands, or has the contract of the simulated robot, unchanged. Every
+    other contract is that of a real robot.
+    """
+    simulated = parameters.lockstep or contract == load_contract()
+    return {"always": True, "never": False}.get(parameters.resume_after_crash, simulated)
 
 
 class Recovery:
@@ -35,29 +49,54 @@ class Recovery:
         self._loop, self._logger = loop, logger
         self._path = Path(parameters.recovery_path) if parameters.recovery_path else None
         self._period_ns = round(parameters.recovery_period_s * 1e9)
-        self._max_age_s = parameters.recovery_max_age_s
+        self._parameters = parameters
         self._saved_ns = 0
         self._over = False
 
-    def restore(self) -> None:
-        """Go on with the memory of a process that has crashed, unless too much time has passed."""
+    def restore(self, contract: RobotContract) -> str:
+        """Take over the memory of a process that has crashed, unless too much time has passed.
+
+        Returns why the robot stands still until a person calls `~/rearm`, or an empty text if none has
+        crashed, or it goes on by itself.
+        """
         if self._path is None or not self._path.is_file():
-            return
-        age_s = time.time() - self._path.stat().st_mtime
-        if age_s > self._max_age_s:
-            limit = f"recovery_max_age_s is {self._max_age_s:g}"
-            self._logger.warning(
-                f"{self._path} is {age_s:.0f} s old and {limit}: the memory is empty"
-            )
-            return
+            return ""
+        resumes = goes_on_by_itself(self._parameters, contract)
+        problem, runner = self._load(self._path), self._loop.runner
+        rule = f"(resume_after_crash is {self._parameters.resume_after_crash})"
+        where = f"at tick {runner.tick} of: {runner.instruction}"
+        if not resumes:
+            then = f"{problem}; it begins anew" if problem else f"it goes on {where}"
+            self._logger.warning(f"it crashed and stands still; after rearm {then} {rule}")
+            return f"the policy crashed and was started again; {REARM}"
+        if problem:
+            self._logger.warning(f"it crashed; {problem} {rule}")
+        else:
+            self._loop.warning = f"it crashed and went on by itself at tick {runner.tick}"
+            self._logger.warning(f"it crashed and goes on by itself {where} {rule}")
+        return ""
+
+    def outlook(self, contract: RobotContract) -> str:
+        """Return in words what the robot will do if this process crashes."""
+        if self._path is None:
+            return "nothing is kept"
+        goes_on = goes_on_by_itself(self._parameters, contract)
+        return "goes on by itself" if goes_on else "stands still until rearm"
+
+    def _load(self, path: Path) -> str:
+        """Load the memory, and return an empty text, or why it is empty."""
+        age_s, most_s = time.time() - path.stat().st_mtime, self._parameters.recovery_max_age_s
+        if (
+            abs(age_s) > most_s
+        ):  # below 0, the clock was set back, such as at the start of a computer
+            limit = f"recovery_max_age_s is {most_s:g}"
+            return f"the memory is empty, since {path} is {age_s:.0f} s old and {limit}"
         try:
-            self._loop.load(snapshot_from_bytes(self._path.read_bytes()))
+            self._loop.load(snapshot_from_bytes(path.read_bytes()))
         except (OSError, UserError) as error:
-            self._logger.warning(f"cannot go on from {self._path}, the memory is empty: {error}")
-            return
-        runner = self._loop.runner
+            return f"the memory is empty, since it cannot go on from {path}: {error}"
         self._loop.resume()
-        self._logger.info(f"goes on at tick {runner.tick} of: {runner.instruction}")
+        return ""
 
     def acted(self, command: Vector) -> None:
         """Note the command (A,) in force, as `ControlLoop.acted`, and save the memory if it is time."""

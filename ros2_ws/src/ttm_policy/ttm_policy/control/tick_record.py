@@ -27,9 +27,12 @@ class TickRecord:
         inputs: Inputs,
         memory: MemoryInterface,
         commands: Helm,
+        *,
+        after_crash: str = "",
     ):
+        """after_crash: what the robot will do if the process crashes, in words."""
         self._node, self._loop, self._inputs = node, loop, inputs
-        self._memory, self._commands = memory, commands
+        self._memory, self._commands, self._after_crash = memory, commands, after_crash
         self._network_s = self._told_delay_s = 0.0
         self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
 
@@ -68,5 +71,6 @@ class TickRecord:
             expired=self._commands.expired,
             person=self._commands.person,
             person_problem=self._commands.problem,
+            after_crash=self._after_crash,
         )
         return policy_status(name, self._loop, facts)

@@ -26,6 +26,7 @@ class Vigilance:
     `on_watch` is called twice a period on the steady clock, and `on_e_stop` at each message of the
     emergency stop. `echo` wants to know of every command that is sent. In lockstep only the emergency
     stop counts: the simulator stands still while it waits, however slow either of the two is.
+    disarmed: why the robot stands still until `~/rearm`, or an empty text.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Vigilance:
         codec: CommandCodec,
         parameters: PolicyParameters,
         *,
+        disarmed: str,
         on_watch: Callable[[], None],
         on_e_stop: Callable[[], None],
     ):
@@ -45,7 +47,9 @@ class Vigilance:
         self.echo = None if parameters.lockstep else CommandEcho(node, codec.types())
         period_s = codec.spec.control_dt_s
         self._watchdog = Watchdog(node, inputs, self.echo, period_s=period_s, on_watch=on_watch)
-        e_stop = EStop(rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s)
+        e_stop = EStop(
+            rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
+        )
         self._e_stop = EStopTopic(node, e_stop, on_e_stop)
 
     def lets_tick(self) -> bool:

@@ -10,7 +10,9 @@ FIRST_STATE_S = 5.0
 
 A process that is started while the button is pressed does not move before it has heard so.
 """
-RELEASED = "it was released; call the service rearm to go on"
+REARM = "call the service rearm to go on"
+"""The end of each reason that lasts until a person calls that service."""
+RELEASED = f"it was released; {REARM}"
 """What holds the robot after a release."""
 
 
@@ -39,13 +41,15 @@ class EStop:
 
     rearm: whether the robot waits for `arm` after all buttons were released. timeout_s: the longest
     silence of a publisher that has repeated its message, after which the robot stops as if the button were
-    pressed; 0 to accept any. All times are those of a steady clock, in seconds.
+    pressed; 0 to accept any. disarmed: why the robot waits for `arm` from the start, or an empty text. All
+    times are those of a steady clock, in seconds.
     """
 
-    def __init__(self, *, rearm: bool, timeout_s: float):
+    def __init__(self, *, rearm: bool, timeout_s: float, disarmed: str = ""):
         self._rearm, self._timeout_s = rearm, timeout_s
         self._buttons: dict[bytes | None, _Button] = {}
-        self._disarmed = False
+        self._disarmed = disarmed
+        """Why the robot waits for `arm`, or an empty text."""
         self._expected_s: float | None = None
 
     @property
@@ -69,7 +73,8 @@ class EStop:
         the same for all copies of it.
         """
         self._lose_if_silent(wall_s)
-        self._disarmed |= pressed and self._rearm
+        if pressed and self._rearm:
+            self._disarm()
         if publisher not in self._buttons and len(self._buttons) >= MOST_PUBLISHERS:
             publisher = None
         button = self._buttons.setdefault(publisher, _Button(pressed, pressed, wall_s, sent_ns))
@@ -91,7 +96,7 @@ class EStop:
         if None in self._buttons:
             self._buttons[None].pressed = self._buttons[None].said
         if not self.pressed:
-            self._disarmed = False
+            self._disarmed = ""
         return not self.pressed
 
     def problem(self, wall_s: float, publishers: int) -> str:
@@ -108,7 +113,7 @@ class EStop:
                 f"(e_stop_timeout_s){replaced}"
             )
         if self._disarmed:
-            return RELEASED
+            return self._disarmed
         return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
 
     def _silence_s(self, wall_s: float) -> float:
@@ -124,8 +129,12 @@ class EStop:
 
     def _lose_if_silent(self, wall_s: float) -> None:
         """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""
-        if self._timeout_s and self._buttons:
-            self._disarmed |= self._rearm and self._silence_s(wall_s) > self._timeout_s
+        lasts = self._rearm and self._timeout_s and self._buttons
+        if lasts and self._silence_s(wall_s) > self._timeout_s:
+            self._disarm()
+
+    def _disarm(self) -> None:
+        self._disarmed = self._disarmed or RELEASED
 
     def _is_expected(self, wall_s: float, publishers: int) -> bool:
         """Return whether a publisher is there whose first message may still be on its way."""

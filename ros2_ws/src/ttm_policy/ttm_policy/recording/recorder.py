@@ -21,6 +21,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
+from ttm_policy.guards.clock_watch import ClockSteps
 from ttm_policy.inputs.person_command import DRIVER_TOPIC
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED, listen
@@ -69,6 +70,8 @@ class Recorder:
         )
         self.session = RecordingSession(topics, self._timing(), self._sink, self._begin)
         simulated = bool(node.get_parameter("use_sim_time").value)
+        # Simulated time begins again with its simulator, which the session notices by the stamps.
+        self._clock_steps = None if simulated else ClockSteps()
         self._stamper = Stamper(self.session.message, simulated=simulated)
         joints = JointTopics(self._contract)
         self._topics = RecordedTopics(
@@ -113,6 +116,7 @@ class Recorder:
 
     def update(self) -> None:
         """Let time pass, and tell what has changed."""
+        self._watch_clock()
         self._topics.update()
         if self._scene is not None and (problem := self._scene.problem(time.monotonic())):
             self._scene.forget()
@@ -127,6 +131,13 @@ class Recorder:
             self._stamper.flush()
         self.session.update(time.monotonic())
         self._publish()
+
+    def _watch_clock(self) -> None:
+        if self._clock_steps is None:
+            return
+        before_s, now = time.monotonic(), self._node.get_clock().now()
+        if step_s := self._clock_steps.step_s(now.nanoseconds, before_s, time.monotonic()):
+            self.session.clock_changed(step_s)
 
     def interrupt(self) -> None:
         """Discard the episode in hand. One that was stopped is still saved."""
@@ -242,11 +253,14 @@ class Recorder:
             self._shown = text
             self._status.publish(String(data=text))
         session = self.session
+        logger = self._node.get_logger()
+        if session.clock_change:
+            logger.warning(session.clock_change)
+            session.clock_change = ""
         told = session.state, session.problem, tuple(session.saved)
         if told == self._told:
             return
         self._told = told
-        logger = self._node.get_logger()
         if session.problem:
             logger.error(session.problem)
         elif session.state is State.READY and session.report and session.saved:

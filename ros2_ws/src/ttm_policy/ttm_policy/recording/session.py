@@ -28,6 +28,11 @@ from ttm_policy.recording.matching import Tick, TickMatcher, Track
 LONGEST_SILENCE_S = 10.0
 """While no observation comes, the commands of so much time are kept for the next episode."""
 
+SET_BACK_NS = 500_000_000
+"""A message that was made so long before the newest one of its topic tells of a clock that was set back,"""
+CERTAIN_S = 0.3
+"""unless newer ones follow within this time: a new subscription may receive older messages once more."""
+
 
 class State(Enum):
     """What the recorder does now. The values are the texts of its status."""
@@ -112,6 +117,8 @@ class RecordingSession:
         """The cadence of the last episode."""
         self.saved: list[Path] = []
         """The episodes of this session, without those that were taken back."""
+        self.clock_change = ""
+        """By how much the clock of the stamps was set, in words, for who tells it and then empties this."""
         self._sink, self._begin = sink, begin
         self._begins_s = 0.0
         self._ending: _Ending | None = None
@@ -119,6 +126,14 @@ class RecordingSession:
         self._cadence = Cadence(topics.observed, timing.rate_hz)
         self._number: int | None = None
         self._recent: dict[str, Track[Any]] = defaultdict(Track)
+        self._in_force: dict[str, Any] = {}
+        """The command of each topic that was received last."""
+        self._set_back_ns: dict[str, int] = {}
+        """Topic -> by how much its clock seems to be set back."""
+        self._since: list[tuple[str, int, Any]] = []
+        """What was received since it seems so,"""
+        self._certain_s: float | None = None
+        """and when that is certain."""
         self._newest_ns = 0
         self.newest_ns: dict[str, int] = {}
         """The newest stamp of each observed topic."""
@@ -148,6 +163,7 @@ class RecordingSession:
 
     def message(self, topic: str, stamp_ns: int, message: Any) -> None:
         """Take a message of any topic."""
+        self._look_at_clock(topic, stamp_ns, message)
         if topic in self.topics.observed:
             self.newest_ns[topic] = max(stamp_ns, self.newest_ns.get(topic, 0))
         self._newest_ns = max(stamp_ns, self._newest_ns)
@@ -158,6 +174,50 @@ class RecordingSession:
             self._cadence.late[topic] += 1
         until_ns = max(self.newest_ns.values(), default=0) - round(self.timing.max_delay_s * 1e9)
         self._give(lambda matcher: matcher.ticks(until_ns))
+
+    def clock_changed(self, by_s: float) -> None:
+        """Go on with the stamps of a clock that was set. An episode that is being recorded is dropped.
+
+        by_s: how far it was set ahead, below 0 if it was set back. Commands stay in force.
+        """
+        since, self._since = self._since, []
+        self._set_back_ns, self._certain_s = {}, None
+        way = "back" if by_s < 0 else "ahead"
+        self.clock_change = f"the clock was set {way} by {abs(by_s):.1f} s"
+        if self._matcher is not None:
+            self._drop(
+                f"{self.clock_change} during the episode, which is not whole; record it again"
+            )
+        self._recent.clear()
+        self.newest_ns, self._newest_ns = {}, 0
+        for topic, message in self._in_force.items():
+            self._recent[topic].add(0, message)
+        for topic, stamp_ns, message in since:
+            self.message(topic, stamp_ns, message)
+
+    def _look_at_clock(self, topic: str, stamp_ns: int, message: Any) -> None:
+        """Note whether the clock of a topic seems to be set back; `update` says when that is certain."""
+        if topic in self.topics.commands:
+            self._in_force[topic] = message
+        track = self._recent[topic]
+        behind_ns = track.newest_ns - stamp_ns if track.total else 0
+        if behind_ns > SET_BACK_NS:
+            self._set_back_ns.setdefault(topic, behind_ns)
+        elif behind_ns <= 0:
+            self._set_back_ns.pop(topic, None)
+        if self._set_back_ns:
+            self._since.append((topic, stamp_ns, message))
+        else:
+            self._since, self._certain_s = [], None
+
+    def _watch_clock(self, now_s: float) -> None:
+        """Heed a clock that was set back as soon as that is certain, or before the episode is complete."""
+        if not self._set_back_ns:
+            return
+        if self._certain_s is None:
+            self._certain_s = now_s + CERTAIN_S
+        if now_s >= self._certain_s or self.ends(now_s):
+            self.clock_changed(-max(self._set_back_ns.values()) * 1e-9)
 
     def lose(self, topic: str, count: int) -> None:
         """Note that messages of a topic were published but never arrived."""
@@ -198,7 +258,7 @@ class RecordingSession:
             self._drop(problem)
 
     def stop(self, success: bool | None, now_s: float) -> str:
-        """End the episode, and keep it if its cadence is good; return what happens, in words.
+        """End the episode, and keep it if it is whole and its cadence good; return what happens, in words.
 
         success: whether the robot did what it was told; None if nobody judged it.
         """
@@ -236,6 +296,7 @@ class RecordingSession:
 
     def update(self, now_s: float) -> None:
         """Let time pass. This is called several times a second."""
+        self._watch_clock(now_s)
         if self.state is State.COUNTDOWN and now_s >= self._begins_s:
             self._record()
         if self._ending is not None and self.ends(now_s):

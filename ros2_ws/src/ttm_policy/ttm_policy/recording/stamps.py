@@ -16,6 +16,9 @@ HEADER_END = 12
 MOST_NOTES = 4096
 """At least half as many pairs of times are remembered."""
 
+SET_NS = 500_000_000
+"""Times that are so far from their order tell of a clock that was set."""
+
 Deliver = Callable[[str, int, Any], None]
 
 
@@ -63,6 +66,9 @@ class Stamper:
         """Learn that an observation with this stamp was published then."""
         if not self._simulated:
             return
+        if self._contradicts(stamp_ns, published_ns):
+            self.flush()
+            self._published_ns, self._stamps_ns = [], []
         place = bisect_right(self._published_ns, published_ns)
         newest = max(stamp_ns, self._stamps_ns[place - 1]) if place else stamp_ns
         self._published_ns.insert(place, published_ns)
@@ -72,6 +78,16 @@ class Stamper:
         if len(self._published_ns) > MOST_NOTES:
             del self._published_ns[: MOST_NOTES // 2], self._stamps_ns[: MOST_NOTES // 2]
         self._release(published_ns)
+
+    def _contradicts(self, stamp_ns: int, published_ns: int) -> bool:
+        """Return whether an observation is older than those before by one clock, and newer by the other.
+
+        Either the simulation has begun again, or the clock of the system was set back.
+        """
+        if not self._stamps_ns:
+            return False
+        newer_ns = (stamp_ns - self._stamps_ns[-1], published_ns - self._published_ns[-1])
+        return min(newer_ns) < -SET_NS and max(newer_ns) > 0
 
     def flush(self) -> None:
         """Deliver all messages that wait for something to be published after them."""

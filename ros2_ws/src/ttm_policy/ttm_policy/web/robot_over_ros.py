@@ -13,7 +13,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.robot_contract import ImageSource
-from ttm_policy.guards.e_stop import RELEASED
+from ttm_policy.guards.e_stop import REARM
 from ttm_policy.inputs.topic_text import read_json, read_json_texts
 from ttm_policy.parameters import WebParameters
 from ttm_policy.qos import COMMAND, LATCHED
@@ -194,9 +194,9 @@ class RobotOverRos:
         ]
 
     def _waits_for_rearm(self) -> bool:
-        """Return whether this node, or another, was stopped and waits for a person."""
+        """Return whether this node, or another, waits for a person after a stop or a crash."""
         said = [self._session.problem, *(text for _, text in self._complaints())]
-        return any(RELEASED in text for text in said)
+        return any(REARM in text for text in said)
 
     def _on_recorder(self, message: String) -> None:
         topic = f"{self._parameters.recorder}/status"
