@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttm_policy.recording.stamps import Stamper, header_ns
+from ttm_policy.recording.stamps import MOST_NOTES, Stamper, header_ns
 
 
 def test_messages_get_the_newest_stamp_published_before_them() -> None:
@@ -45,3 +45,14 @@ def test_the_stamp_of_a_serialised_message() -> None:
     little = bytes([0, 1, 0, 0]) + (7).to_bytes(4, "little") + (5).to_bytes(4, "little")
     assert header_ns(little) == 7_000_000_005
     assert header_ns(little[:11]) == 0
+
+
+def test_without_a_sensor_the_commands_that_wait_for_its_time_do_not_pile_up() -> None:
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    stamper.note(1000, 50)
+    for number in range(100, 100 + 3 * MOST_NOTES):
+        stamper.take("done", 0, number, "command")
+    assert len(stamper._waiting) <= MOST_NOTES
+    stamper.note(2000, 10 * MOST_NOTES)
+    assert MOST_NOTES // 2 <= len(got) <= MOST_NOTES

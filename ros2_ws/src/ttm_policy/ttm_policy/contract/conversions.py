@@ -25,7 +25,7 @@ from std_msgs.msg import Bool, String
 from trajectory_msgs.msg import JointTrajectory
 
 from ttm.datasets.frames import decode_image, image_size, resize_frame
-from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
+from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.robot_contract import (
     ActionSink,
@@ -117,7 +117,8 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
     depth = _DEPTH.get(message.encoding)
     if depth is None:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) has encoding '{message.encoding}'; "
+            f"camera '{source.name}' ({source.topic}) has encoding "
+            f"'{printable(message.encoding, 50)}'; "
             f"publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
@@ -199,12 +200,18 @@ def write_field(message: Any, path: str, value: float) -> None:
 def _get(message: Any, field: Field, source: VectorSource) -> float:
     if not isinstance(message, JointState):
         return float(reduce(getattr, field.path.split("."), message))
+    names = list(message.name)
+    if names.count(field.path) > 1:
+        raise MalformedObservation(
+            f"joint '{field.path}' is twice in one message of {source.topic}, so that its position is not "
+            "known; let its publisher name each joint once"
+        )
     try:
-        return float(message.position[list(message.name).index(field.path)])
+        return float(message.position[names.index(field.path)])
     except (ValueError, IndexError):
         raise MissingObservation(
             f"joint '{field.path}' is not in {source.topic}, which has: "
-            f"{', '.join(message.name) or 'none'}"
+            f"{printable(', '.join(names), 500) or 'none'}"
         ) from None
 
 

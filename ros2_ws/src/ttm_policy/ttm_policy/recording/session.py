@@ -28,6 +28,9 @@ from ttm_policy.recording.matching import Tick, TickMatcher, Track
 LONGEST_SILENCE_S = 10.0
 """While no observation comes, the commands of so much time are kept for the next episode."""
 
+MOST_KEPT = 10_000
+"""So many messages of a topic are kept for the next episode, however close their stamps are."""
+
 
 class State(Enum):
     """What the recorder does now. The values are the texts of its status."""
@@ -278,6 +281,7 @@ class RecordingSession:
         """Keep what the next episode may need: its pre-roll, and the commands in force before that."""
         track = self._recent[topic]
         track.add(stamp_ns, message)
+        del track.messages[:-MOST_KEPT]
         silent_ns = track.messages[-1][0] - round(LONGEST_SILENCE_S * 1e9)
         seen_ns = max(self.newest_ns.values(), default=silent_ns)
         track.newest(max(seen_ns, silent_ns) - round(self.timing.preroll_s * 1e9))
