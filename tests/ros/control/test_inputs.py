@@ -154,6 +154,21 @@ def test_what_is_said_of_a_strangers_texts_is_short_and_printable() -> None:
         assert len(str(refused.value)) < 800
 
 
+def test_what_is_waited_for_tells_topics_that_nobody_publishes(
+    topics: Topics, observations: list[Any]
+) -> None:
+    inputs = _inputs(topics)
+    for topic in ("wrist/image_raw", "joint_states", "ee_pose", "odom", "executed_action"):
+        topics.create_publisher(JointState, topic, 10)
+    said = inputs.waits_for()
+    assert said.startswith("nothing received yet from: head (/head/image_raw), wrist (/wrist")
+    assert said.endswith("nobody publishes /head/image_raw")
+    topics.create_publisher(JointState, "head/image_raw", 10)
+    assert "it is published: check its type" in inputs.waits_for()
+    _send(topics, observations[0])
+    assert not inputs.waits_for()
+
+
 def test_joints_of_several_publishers_wait_for_each_other() -> None:
     """On a busy computer the messages of both come before the node takes one, again and again."""
     rclpy.init()

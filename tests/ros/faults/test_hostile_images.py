@@ -15,7 +15,6 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +101,12 @@ class Nodes:
 
     def address(self) -> str:
         """Return where the page is."""
-        found: list[str] = []
 
-        def is_served() -> bool:
-            with suppress(OSError):
-                output = self.processes["web_node"].output
-                found.extend(re.findall(rf"http://\S+/{TOKEN}/", output))
-            return bool(found)
+        def found() -> list[str]:
+            return re.findall(rf"http://\S+/{TOKEN}/", self.processes["web_node"].output)
 
-        self.robot.wait(is_served, "the page")
-        return found[0]
+        self.robot.wait(found, "the page")
+        return found()[0]
 
     def call(self, name: str, kind: Any = Trigger, **values: Any) -> tuple[bool, str]:
         """Call a service of the recorder."""

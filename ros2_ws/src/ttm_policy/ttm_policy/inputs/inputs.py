@@ -212,11 +212,27 @@ class Inputs:
             see=self._newest_frames(),
         )
 
+    def waits_for(self) -> str:
+        """Return which inputs have sent nothing yet, and which of their topics nobody publishes.
+
+        It is an empty text if all have.
+        """
+        missing = self.missing()
+        if not missing:
+            return ""
+        topics = dict.fromkeys(s.topic for n, s in self._sources.items() if n not in self._newest)
+        nobody = [t for t in topics if not self._node.count_publishers(t)]
+        names = ", ".join(self._node.resolve_topic_name(topic) for topic in nobody)
+        why = (
+            f"nobody publishes {names}"
+            if nobody
+            else "it is published: check its type, rate and QoS by ttm contract check"
+        )
+        return f"nothing received yet from: {', '.join(missing)}; {why}"
+
     def _require_received(self) -> None:
-        if missing := self.missing():
-            raise MissingObservation(
-                f"nothing received yet from: {', '.join(missing)}; is it published?"
-            )
+        if waits_for := self.waits_for():
+            raise MissingObservation(waits_for)
 
     def _require_publishers(self, source: ImageSource | VectorSource) -> None:
         if self._node.count_publishers(source.topic) <= source.publishers:
