@@ -199,6 +199,6 @@ def test_without_a_robot_it_says_what_it_waits_for_and_goes_on(
         assert time.monotonic() < deadline_s, node.output
         time.sleep(0.05)
     (said,) = (line for line in node.output.splitlines() if "does not move yet" in line)
-    assert "nobody publishes /head/image_raw, /wrist/image_raw, /joint_states" in said
-    assert said.endswith("no instruction; publish one on /instruction")
+    assert "head (/head/image_raw), wrist (/wrist/image_raw)" in said
+    assert said.endswith("nobody publishes them; no instruction; publish one on /instruction")
     assert node.end() == 0

@@ -158,6 +158,7 @@ def test_what_is_waited_for_tells_topics_that_nobody_publishes(
     topics: Topics, observations: list[Any]
 ) -> None:
     inputs = _inputs(topics)
+    assert inputs.waits_for().endswith("executed action (/executed_action); nobody publishes them")
     for topic in ("wrist/image_raw", "joint_states", "ee_pose", "odom", "executed_action"):
         topics.create_publisher(JointState, topic, 10)
     said = inputs.waits_for()

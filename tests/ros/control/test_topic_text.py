@@ -12,6 +12,7 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_msgs.msg import String
 
+from ttm.policy.errors import UserError
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.inputs.topic_text import (
     LARGEST,
@@ -21,6 +22,8 @@ from ttm_policy.inputs.topic_text import (
     read_json,
     read_json_texts,
 )
+from ttm_policy.network.loading import load_policy
+from ttm_policy.parameters import PolicyParameters
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.recording.scene_start import SceneStart
 from ttm_policy.recording.session import RecordingSession, Timing, Topics
@@ -125,6 +128,12 @@ def test_an_instruction_of_a_stranger_is_refused_and_the_one_in_force_stays(text
         assert said.isprintable()
     assert (recorder._instruction, instructing.text) == ("wave", "wave")
     assert not begun.called
+
+
+def test_a_parameter_is_refused_alike_before_anything_loads() -> None:
+    for text in ("pick \x1b[2J", "x" * 1001):
+        with pytest.raises(UserError, match=r"^instruction (is|has)"):
+            load_policy(PolicyParameters(instruction=text), MagicMock())
 
 
 def test_an_instruction_is_one_line() -> None:

@@ -24,7 +24,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.datasets.frames import decode_image, image_size, resize_frame
+from ttm.datasets.frames import MAX_PIXELS, decode_image, image_size, resize_frame
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.robot_contract import (
@@ -94,16 +94,19 @@ def image_to_frame(
     Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
     contract allows to resize them.
     """
-    frame = (
-        _decode(message, source, camera)
-        if isinstance(message, CompressedImage)
-        else _unpack(message, source)
-    )
-    _check_size(frame.shape[:2], source, camera)
+    if isinstance(message, CompressedImage):
+        frame = _decode(message, source, camera)
+    else:
+        frame = _unpack(message, source, camera)
     return resize_frame(frame, camera.height, camera.width)
 
 
 def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
+    if size[0] * size[1] > MAX_PIXELS:
+        raise MalformedObservation(
+            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames, and at most "
+            f"{MAX_PIXELS} pixels are taken; lower the driver's resolution"
+        )
     if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
             f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames; "
@@ -112,7 +115,7 @@ def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) 
         )
 
 
-def _unpack(message: Image, source: ImageSource) -> Frame:
+def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
     """Return the raw pixels as RGB. Rows may be padded; each takes `step` bytes."""
     depth = _DEPTH.get(message.encoding)
     if depth is None:
@@ -132,6 +135,7 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
             f"{message.encoding} with {message.step} bytes a row, but sent {len(message.data)} bytes; "
             "check the camera driver"
         )
+    _check_size((message.height, message.width), source, camera)
     data = np.frombuffer(message.data, dtype=np.uint8, count=message.step * message.height)
     rows = data.reshape(message.height, message.step)[:, :row_bytes]
     pixels = rows.reshape(message.height, message.width, depth)

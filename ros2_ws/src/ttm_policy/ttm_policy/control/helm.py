@@ -206,7 +206,7 @@ class Helm:
     def _refuse(self, problem: str) -> None:
         if self.person and problem != self.problem:
             self._stop()
-            self._node.get_logger().warning(problem)
+            self._node.get_logger().warning(problem, throttle_duration_sec=1.0)
         self.problem = problem if self.person else ""
 
     def _refusal(self) -> str:

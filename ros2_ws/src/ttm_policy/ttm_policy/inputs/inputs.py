@@ -223,11 +223,12 @@ class Inputs:
         topics = dict.fromkeys(s.topic for n, s in self._sources.items() if n not in self._newest)
         nobody = [t for t in topics if not self._node.count_publishers(t)]
         names = ", ".join(self._node.resolve_topic_name(topic) for topic in nobody)
-        why = (
-            f"nobody publishes {names}"
-            if nobody
-            else "it is published: check its type, rate and QoS by ttm contract check"
-        )
+        if len(nobody) == len(topics):
+            why = "nobody publishes " + ("them" if len(missing) > 1 else "it")
+        elif nobody:
+            why = f"nobody publishes {names}"
+        else:
+            why = "it is published: check its type, rate and QoS by ttm contract check"
         return f"nothing received yet from: {', '.join(missing)}; {why}"
 
     def _require_received(self) -> None:

@@ -53,7 +53,7 @@ def read_instruction(node: Node, message: String) -> str:
     try:
         return require_instruction(message.data)
     except UserError as error:
-        _refused(node, "instruction", error)
+        _refused(node, "instruction", error, "")
         return ""
 
 
@@ -102,8 +102,10 @@ def _texts(value: Any) -> list[str]:
     return [_text(text) for text in value]
 
 
-def _refused(node: Node, topic: str, error: Exception) -> None:
+def _refused(
+    node: Node, topic: str, error: Exception, remedy: str = "; end the node that publishes it"
+) -> None:
     node.get_logger().warning(
-        f"a message of '{topic}' is not used: {printable(error, 200)}; end the node that publishes it",
+        f"a message of '{topic}' is not used: {printable(error, 250)}{remedy}",
         throttle_duration_sec=WARN_EVERY_S,
     )
