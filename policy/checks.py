@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
+
+MOST_CHARACTERS = 1000
+"""The longest instruction."""
 
 
 def require_at_least(least: float, values: Mapping[str, Any]) -> None:
@@ -53,6 +56,34 @@ def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
     known = tuple(choices)
     if value not in known:
         raise UserError(f"{name} is '{value}'; give one of {', '.join(known)}")
+
+
+def require_line(text: str, name: str) -> str:
+    """Return an instruction as one line: white space that cannot be printed becomes one space.
+
+    name: its name in the error. Raises `UserError` for more than `MOST_CHARACTERS`.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
+            "shorter one"
+        )
+    return text if text.isprintable() else " ".join(text.split())
+
+
+def require_instruction(text: str, name: str = "the instruction") -> str:
+    """Return an instruction that a person or a program gives, as one line; a blank one is empty.
+
+    It is printed, stored and repeated in diagnostics. Raises `UserError` as `require_line`, and for
+    characters that cannot be printed, such as ESC.
+    """
+    line = require_line(text, name).strip()
+    if not line.isprintable():
+        raise UserError(
+            f"{name} is '{printable(line, 100)}', and has characters that cannot be printed; write it "
+            "without them"
+        )
+    return line
 
 
 def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:

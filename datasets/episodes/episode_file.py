@@ -20,6 +20,7 @@ import numpy as np
 from ttm.datasets.access.links import find_member
 from ttm.datasets.access.unreadable import no_file, one_line, why_unreadable
 from ttm.datasets.layout import natural_key
+from ttm.policy.checks import require_line
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
@@ -31,9 +32,6 @@ HELD_OUT = ("valid", "val", "validation", "test")
 
 MOST_DEMOS = 2**20
 """Names that a mask may have."""
-
-MOST_CHARACTERS = 1000
-"""Of an instruction or a task. The language model reads the first 256 tokens."""
 
 MOST_OPEN = 64
 """So many files are kept open for reading; an open file takes up to 1.5 megabytes of memory."""
@@ -279,14 +277,9 @@ def plain_text(text: str, what: str) -> str:
     What is not printed, such as ESC, becomes U+FFFD. Raises `UserError` for a text that is too long.
     what: its name in the error.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise UserError(
-            f"{what} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
-            "shorter one"
-        )
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
-    return text if text.strip() else ""
+    line = require_line(text, what)
+    line = "".join(c if c.isprintable() else "\ufffd" for c in line)
+    return line if line.strip() else ""
 
 
 def decoded(value: Any) -> str:

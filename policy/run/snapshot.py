@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from ttm.policy.checks import require_instruction
 from ttm.policy.errors import UserError
 from ttm.policy.spec import Array, PolicySpec
 
@@ -58,6 +59,10 @@ def require_restorable(
         raise UserError(f"the snapshot lacks {', '.join(missing)}; give one that snapshot() made")
     theirs = PolicySpec.from_json(array_to_text(snapshot["spec"]))
     spec.require_compatible(theirs, theirs="the snapshot", ours="this policy")
+    require_instruction(array_to_text(snapshot["instruction"]), "the snapshot's instruction")
+    tick = np.asarray(snapshot["tick"])
+    if tick.shape or tick.dtype.kind not in "iu" or tick < 0:
+        raise UserError("the snapshot's tick is no whole number; give one that snapshot() made")
     for name, value in numbers.items():
         given = np.asarray(snapshot[name])
         if given.shape != value.shape or not np.isfinite(given).all():
@@ -73,5 +78,8 @@ def text_to_array(text: str) -> npt.NDArray[np.uint8]:
 
 
 def array_to_text(values: Array) -> str:
-    """Return the text that `text_to_array` made an entry of."""
-    return np.asarray(values, np.uint8).tobytes().decode()
+    """Return the text that `text_to_array` made an entry of. Raises `UserError` if it is none."""
+    try:
+        return np.asarray(values, np.uint8).tobytes().decode()
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UserError("the snapshot holds no text; give one that snapshot() made") from error

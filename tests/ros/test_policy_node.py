@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from lifecycle_msgs.msg import Transition
+from node_process import WAIT_S
 
 from ttm.policy.run.runner import PolicyRunner
 
@@ -184,3 +187,18 @@ def test_late_frames_hold_then_stop_and_write_no_memory(
     assert robot.call("reset_memory").success
     until(lambda: len(robot.actions) > acted, fresh, "ticks after the reset")
     robot.wait(lambda: robot.memories[-1][0] < memory[0], "the memory of another episode")
+
+
+def test_without_a_robot_it_says_what_it_waits_for_and_goes_on(
+    checkpoint: Path, start_node: Any
+) -> None:
+    node = start_node("policy_node", checkpoint=str(checkpoint), engine="torch")
+    deadline_s = time.monotonic() + WAIT_S
+    while "the robot does not move yet" not in node.output:
+        assert node.exit_code is None, node.output
+        assert time.monotonic() < deadline_s, node.output
+        time.sleep(0.05)
+    (said,) = (line for line in node.output.splitlines() if "does not move yet" in line)
+    assert "head (/head/image_raw), wrist (/wrist/image_raw)" in said
+    assert said.endswith("nobody publishes them; no instruction; publish one on /instruction")
+    assert node.end() == 0

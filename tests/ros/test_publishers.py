@@ -8,7 +8,7 @@ import rclpy
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
-from ttm_policy.publishers import LossCounter, publisher_of
+from ttm_policy.publishers import MOST_SENDERS, LossCounter, publisher_of
 
 
 def _info(number: int | None, sender: bytes | None = None) -> dict[str, Any]:
@@ -45,6 +45,14 @@ def test_a_gap_in_the_numbers_of_a_publisher_is_a_loss() -> None:
     assert counter.lost("hand", _info(9, b"a"), 2) == 0, "another topic"
     assert counter.lost("eye", _info(1, b"a"), 2) == 0, "started again"
     assert counter.lost("eye", _info(None, b"a"), 2) == 0, "a transport without numbers"
+
+
+def test_of_publishers_that_come_and_go_the_newest_are_remembered() -> None:
+    counter = LossCounter()
+    for sender in range(3 * MOST_SENDERS):
+        counter.lost("eye", _info(1, sender.to_bytes(4, "big")), 2)
+        assert counter.lost("eye", _info(sender + 1, b"camera"), 2) == 0
+    assert len(counter._numbers) == MOST_SENDERS
 
 
 def test_without_identities_only_the_numbers_of_a_single_publisher_are_compared() -> None:

@@ -302,6 +302,25 @@ def test_a_foreign_snapshot_is_refused(
     assert same(before, state_of(runner))
 
 
+def test_a_snapshot_whose_texts_or_tick_are_none_is_refused(runner: PolicyRunner) -> None:
+    before, snapshot = state_of(runner), runner.snapshot()
+    spoiled: list[tuple[str, np.ndarray]] = [
+        ("instruction", np.frombuffer(b"pick \x1b[2J", np.uint8)),
+        ("instruction", np.full(2000, ord("x"), np.uint8)),
+        ("instruction", np.full(3, 255, np.uint8)),
+        ("instruction", np.array(["wave"])),
+        ("spec", np.full(3, 255, np.uint8)),
+        ("tick", np.zeros(2, np.int64)),
+        ("tick", np.array(np.nan)),
+        ("tick", np.array(-1)),
+    ]
+    for name, value in spoiled:
+        with pytest.raises(UserError, match="the snapshot") as refused:
+            runner.restore(snapshot | {name: value})
+        assert str(refused.value).isprintable()
+        assert same(before, state_of(runner))
+
+
 # 5. Constant cost.
 
 

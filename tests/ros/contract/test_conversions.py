@@ -174,7 +174,7 @@ def test_nothing_that_is_not_finite_is_sent(value: float) -> None:
 def test_joint_states_may_come_in_parts() -> None:
     source = next(vector for vector in load_contract().vectors if vector.name == "joint_positions")
     *arm, finger = [field.path for field in source.fields]
-    joints = JointStates()
+    joints = JointStates.of(source)
     first, second = (
         JointState(name=arm, position=[0.5] * len(arm)),
         JointState(name=[finger], position=[0.05]),

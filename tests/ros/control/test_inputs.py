@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import rclpy
 from rclpy.node import Node
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import Image, JointState
 
 from ttm.policy.errors import MalformedObservation
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract.conversions import image_to_frame, ns_to_stamp
 from ttm_policy.contract.robot_contract import EXECUTED_ACTION
+from ttm_policy.guards.plausibility import require_frame_id
 from ttm_policy.inputs.inputs import Inputs
+from ttm_policy.inputs.person_command import from_message
 from ttm_policy.sensors.observation_messages import observation_messages
 
 STAMP_NS = 10_000_000_000
@@ -103,6 +106,68 @@ def test_a_tick_that_waits_for_a_frame_outlives_a_reset(
     assert inputs.frames() == {"head": -1, "wrist": -1}
     _send(topics, observations[0])
     assert inputs.frames() == asked[-1] == {"head": STAMP_NS, "wrist": STAMP_NS}
+
+
+def test_of_unknown_joints_a_few_are_remembered(topics: Topics, observations: list[Any]) -> None:
+    inputs = _inputs(topics)
+    _send(topics, observations[0])
+    for number in range(3):
+        names = [f"stranger {number} {joint}" for joint in range(50_000)]
+        for receive in topics.callbacks["joint_states"]:
+            receive(JointState(name=[*names, "x" * 5_000_000], position=[0.0] * 50_001))
+    for joints in inputs._joints.values():
+        names = list(joints.merged().name)
+        assert len(names) < 100
+        assert max(map(len, names)) < 100
+    values = inputs.observation().values["joint_positions"]
+    np.testing.assert_array_equal(values, observations[0]["joint_positions"])
+
+
+def test_a_joint_that_is_twice_in_a_message_tells_nothing(
+    topics: Topics, observations: list[Any]
+) -> None:
+    inputs = _inputs(topics)
+    _send(topics, observations[0])
+    (source,) = (s for s in CONTRACT.vectors if s.name == "joint_positions")
+    joint, receive = source.fields[0].path, topics.callbacks["joint_states"][0]
+    receive(JointState(name=[joint, joint], position=[0.1, 0.2]))
+    with pytest.raises(MalformedObservation, match=f"'{joint}' is twice in one message"):
+        inputs.observation()
+    _send(topics, observations[0])
+    assert inputs.observation()
+
+
+def test_what_is_said_of_a_strangers_texts_is_short_and_printable() -> None:
+    long = "\x1b[2J" + "x" * 5_000_000
+    source = CONTRACT.images[0]
+    image, wanted = Image(encoding=long), replace(source, frame_id="head")
+    image.header.frame_id = long
+    calls: list[Callable[[], object]] = [
+        lambda: image_to_frame(image, source, SPEC.cameras[0]),
+        lambda: require_frame_id(image, wanted),
+        lambda: from_message(SPEC, JointState(name=[long])),
+    ]
+    for call in calls:
+        with pytest.raises(MalformedObservation) as refused:
+            call()
+        assert str(refused.value).isprintable()
+        assert len(str(refused.value)) < 800
+
+
+def test_what_is_waited_for_tells_topics_that_nobody_publishes(
+    topics: Topics, observations: list[Any]
+) -> None:
+    inputs = _inputs(topics)
+    assert inputs.waits_for().endswith("executed action (/executed_action); nobody publishes them")
+    for topic in ("wrist/image_raw", "joint_states", "ee_pose", "odom", "executed_action"):
+        topics.create_publisher(JointState, topic, 10)
+    said = inputs.waits_for()
+    assert said.startswith("nothing received yet from: head (/head/image_raw), wrist (/wrist")
+    assert said.endswith("nobody publishes /head/image_raw")
+    topics.create_publisher(JointState, "head/image_raw", 10)
+    assert "it is published: check its type" in inputs.waits_for()
+    _send(topics, observations[0])
+    assert not inputs.waits_for()
 
 
 def test_joints_of_several_publishers_wait_for_each_other() -> None:

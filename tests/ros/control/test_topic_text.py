@@ -9,22 +9,34 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_msgs.msg import String
 
+from ttm.policy.errors import UserError
+from ttm_policy.control.instructing import Instructing
 from ttm_policy.inputs.topic_text import (
     LARGEST,
     MOST_CHARACTERS,
     MOST_PARTS,
+    read_instruction,
     read_json,
     read_json_texts,
 )
+from ttm_policy.network.loading import load_policy
+from ttm_policy.parameters import PolicyParameters
 from ttm_policy.recording.recorder import Recorder
 from ttm_policy.recording.scene_start import SceneStart
 from ttm_policy.recording.session import RecordingSession, Timing, Topics
 from ttm_policy.sensors.camera_load import STATUS, CameraLoad
 from ttm_policy.simulator.scenes import Scenes
 from ttm_policy.teleop.recorder_calls import RecorderCalls
-from ttm_policy.web.robot_over_ros import RECORDER, RobotOverRos
+from ttm_policy.web.robot_over_ros import (
+    LONGEST_NAME,
+    LONGEST_REPORT,
+    MOST_REPORTS,
+    RECORDER,
+    RobotOverRos,
+)
 
 GOOD = {"state": "ready", "episodes": 2, "silent": ["head"], "lost": {"head": 1}, "remaining_s": 3}
 FIELDS = {
@@ -101,6 +113,58 @@ def test_every_listener_keeps_what_it_knew() -> None:
         for text in ("", "[1]", '"ready"', "[" * 100_000, '{"state": 1, "scene": "x", "task": 0}'):
             receive(String(data=text))
         assert getattr(listener, attribute) == before, receive
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000_000, "pick \x1b[2J", "a" * 1001], ids=len)
+def test_an_instruction_of_a_stranger_is_refused_and_the_one_in_force_stays(text: str) -> None:
+    begun = MagicMock()
+    instructing, receive = _by(Instructing, "_on_message", text="wave", begin=begun)
+    recorder, tell = _by(Recorder, "_on_instruction", _instruction="wave")
+    for listener, take in ((instructing, receive), (recorder, tell)):
+        take(String(data=text))
+        (said,) = listener._node.get_logger().warning.call_args.args
+        assert "'instruction' is not used" in said
+        assert len(said) < 400
+        assert said.isprintable()
+    assert (recorder._instruction, instructing.text) == ("wave", "wave")
+    assert not begun.called
+
+
+def test_a_parameter_is_refused_alike_before_anything_loads() -> None:
+    for text in ("pick \x1b[2J", "x" * 1001):
+        with pytest.raises(UserError, match=r"^instruction (is|has)"):
+            load_policy(PolicyParameters(instruction=text), MagicMock())
+
+
+def test_an_instruction_is_one_line() -> None:
+    for text in (" pick up\nthe can\n", "pick\u00a0up\r\nthe can"):
+        assert read_instruction(MagicMock(), String(data=text)) == "pick up the can"
+
+
+def test_the_page_shows_few_and_short_complaints_and_the_policys_among_them() -> None:
+    parameters = SimpleNamespace(policy="policy_node", recorder="recorder_node")
+    facts = {"_reports": {}, "_own": "/web_node", "_parameters": parameters}
+    page, receive = _by(RobotOverRos, "_on_diagnostics", **facts)
+
+    def tell(name: str, text: str, level: bytes = DiagnosticStatus.WARN) -> None:
+        status = DiagnosticStatus(name=name, message=text, level=level)
+        receive(DiagnosticArray(status=[status]))
+
+    tell("/policy_node: policy", "inactive")
+    for number in range(10_000):
+        tell(f"driver {number}: \x1b[2J", "lost\n" * 1000)
+    for number in range(100):  # that call themselves so
+        tell(f"/{number}/policy_node: policy", "x")
+    found = page._complaints()
+    assert len(found) == len(page._reports) == MOST_REPORTS
+    tell("/policy_node: policy", "inactive")
+    for number in range(MOST_REPORTS):
+        tell(f"{'x' * 5000} {number}", "lost")
+    found = page._complaints()
+    assert ("/policy_node", "inactive") in found
+    assert all(len(name) <= LONGEST_NAME and len(text) <= LONGEST_REPORT for name, text in found)
+    tell("/policy_node: policy", "running", DiagnosticStatus.OK)
+    assert "/policy_node" not in dict(page._complaints())
 
 
 def test_what_a_recorder_says_is_what_its_listeners_read() -> None:

@@ -209,3 +209,15 @@ def test_the_robot_is_stopped_before_anybody_hears_of_the_end() -> None:
     assert goals.end(GoalState.CANCELED, 1.0)
     assert not goals.end(GoalState.ABORTED, 2.0)
     assert told == ["executing", "stop", "canceled"]
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000_000, "pick \x1b[2J"], ids=len)
+def test_a_goal_is_refused_whose_instruction_is_no_line_of_text(
+    keeper: GoalKeeper, policy: Policy, text: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        keeper.request(text)
+    assert len(str(refused.value)) < 400
+    assert str(refused.value).isprintable()
+    assert not policy.told
+    assert keeper.request(f" {CAN}\n").instruction == CAN

@@ -11,7 +11,7 @@ import pytest
 from ttm.datasets.edit.edit import undo_edit
 from ttm.policy.errors import UserError
 from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
+from ttm_policy.recording.session import MOST_KEPT, RecordingSession, State, Timing, Topics
 
 MS = 1_000_000
 TOPICS = Topics(frozenset({"eye", "hand"}), frozenset({"arm", "base"}), frozenset({"base"}))
@@ -430,3 +430,11 @@ def test_messages_that_are_received_again_are_no_clock_that_is_set_back() -> Non
     world.stop()
     world.wait(300)
     assert len(world.sink.finished[0][0]) == 20
+
+
+def test_between_episodes_messages_do_not_pile_up_however_close_their_stamps_are() -> None:
+    world = World()
+    world.see(0)
+    for stamp_ns in range(60 * 1000 * MS, 60 * 1000 * MS + 2 * MOST_KEPT):  # of a wrong clock
+        world.session.message("arm", stamp_ns, "command")
+    assert len(world.session._recent["arm"].messages) == MOST_KEPT

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from array import array
+from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
+import pytest
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import CompressedImage
+
+from ttm.datasets.frames import encode_jpeg
+from ttm.policy.errors import UserError
 from ttm_policy.recording.stamps import MOST_NOTES, Stamper, header_ns
+from ttm_policy.recording.tick_values import message_image_size
+from ttm_policy.recording.topics import RecordedTopics
 
 
 def test_messages_get_the_newest_stamp_published_before_them() -> None:
@@ -69,3 +80,31 @@ def test_a_clock_that_is_set_back_gives_messages_no_stamp_of_the_other_time(
     assert got[1:] == [
         ("done", stamp_ns + number, f"answer {number}") for number in range(MOST_NOTES + 1)
     ]
+
+
+def test_without_a_sensor_the_commands_that_wait_for_its_time_do_not_pile_up() -> None:
+    got: list[tuple[str, int, str]] = []
+    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    stamper.note(1000, 50)
+    for number in range(100, 100 + 3 * MOST_NOTES):
+        stamper.take("done", 0, number, "command")
+    assert len(stamper._waiting) <= MOST_NOTES
+    stamper.note(2000, 10 * MOST_NOTES)
+    assert MOST_NOTES // 2 <= len(got) <= MOST_NOTES
+
+
+def test_cameras_have_the_size_of_their_newest_image_whatever_came_first() -> None:
+    topics: Any = object.__new__(RecordedTopics)
+    kind, node = "sensor_msgs/CompressedImage", MagicMock()
+    vars(topics).update(_node=node, _types={"eye": kind}, _newest={}, _observed=frozenset({"eye"}))
+    vars(topics).update(_joints=MagicMock(topics=()), _losses=MagicMock(), _stamper=MagicMock())
+    topics._losses.lost.return_value = 0
+    good = encode_jpeg(np.zeros((6, 8, 3), np.uint8), 80).tobytes()
+    for data, refused in ((b"%!PS", "cannot be used"), (good, "")):
+        message = serialize_message(CompressedImage(data=array("B", data)))
+        topics._take("eye", message, 1, {"source_timestamp": 1})
+        if not refused:
+            assert message_image_size(topics.newest("eye")) == (6, 8)
+            continue
+        with pytest.raises(UserError, match=refused):
+            message_image_size(topics.newest("eye"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self.receive: dict[str, Callable[[Any], None]] = {}
+        self.get_logger = MagicMock()
 
     def create_subscription(
         self, kind: Any, topic: str, callback: Callable[[Any], None], qos: Any
@@ -80,3 +82,28 @@ def test_a_robot_waits_in_its_place_for_its_first_command_and_stays_there_at_a_s
     node.receive["cmd_vel"](command)
     assert commands.in_force()[BASE][0] == pytest.approx(0.3)
     assert np.array_equal(commands.standing_still(), commands.resting)
+
+
+def test_commands_that_make_no_sense_are_not_carried_out_and_end_nothing(
+    node: Subscriptions, commands: ReceivedCommands
+) -> None:
+    fast, topic = TwistStamped(), "gripper_controller/joint_trajectory"
+    fast.twist.linear.x = 0.3
+    node.receive["cmd_vel"](fast)
+    before = commands.in_force()
+    point = JointTrajectoryPoint(positions=[0.01])
+    for trajectory in (
+        JointTrajectory(),
+        JointTrajectory(points=[point]),
+        JointTrajectory(joint_names=["stranger"] * 50_000, points=[point]),
+        JointTrajectory(joint_names=["l_gripper_finger_joint"]),
+    ):
+        node.receive[topic](trajectory)
+    for value in (float("nan"), float("inf"), 1e300):
+        wrong = TwistStamped()
+        wrong.twist.linear.x = value
+        node.receive["cmd_vel"](wrong)
+    np.testing.assert_array_equal(commands.in_force(), before)
+    said = [call.args[0] for call in node.get_logger().warning.call_args_list]
+    assert len(said) == 7
+    assert all(text.endswith("it is not carried out") and len(text) < 400 for text in said)

@@ -61,8 +61,8 @@ class NodeProcess:
 
     @property
     def output(self) -> str:
-        """What the node has written on its standard output and error."""
-        return self._log.read_text()
+        """What the node has written so far on its standard output and error."""
+        return self._log.read_text() if self._log.exists() else ""
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""

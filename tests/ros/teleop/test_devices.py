@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import numpy as np
@@ -44,6 +45,8 @@ def test_axes_and_buttons_have_names() -> None:
     state.take(Joy(axes=[0.0, -0.5], buttons=[0, 0, 1]), 3.0)
     assert (state("axis 1"), state("button 2"), state("button 9")) == (-0.5, 1.0, 0.0)
     assert state.heard_s == 3.0
+    state.take(Joy(axes=[math.nan, -math.inf, 1e300]), 4.0)
+    assert [state(f"axis {number}") for number in range(3)] == [0.0, 0.0, 0.0]
 
 
 def test_a_trigger_is_held_while_it_is_pressed() -> None:

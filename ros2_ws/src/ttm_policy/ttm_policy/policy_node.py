@@ -102,6 +102,7 @@ class PolicyNode(LifecycleNode):
     def _configure(self, parameters: PolicyParameters) -> None:
         """Load the policy in the thread of the network, while diagnostics go on."""
         self._problem, self._level = "configuring: loading the policy", DiagnosticStatus.WARN
+        self.get_logger().info("the policy loads, which takes seconds")
         self._worker, self._instructions = (
             Worker(self, NETWORK_THREAD),
             Instructions(self.get_logger().warning),

@@ -15,6 +15,10 @@ def publisher_of(info: MessageInfo) -> bytes | None:
     return bytes(gid["data"]) if gid else None
 
 
+MOST_SENDERS = 1024
+"""So many publishers are remembered, those that were heard last."""
+
+
 class LossCounter:
     """Finds messages that never arrived, from the numbers that each publisher gives to its messages.
 
@@ -32,4 +36,6 @@ class LossCounter:
         if number is None or (key[1] is None and publishers != 1):
             return 0
         self._numbers[key] = number
+        if len(self._numbers) > MOST_SENDERS:
+            del self._numbers[next(iter(self._numbers))]
         return 0 if before is None else max(0, number - before - 1)

@@ -34,5 +34,5 @@ def read_reset_reply(response: Trigger.Response) -> ResetReply | None:
     try:
         data = json.loads(response.message)
         return ResetReply(instruction=str(data["instruction"]), tick=int(data["tick"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -212,6 +212,8 @@ def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints
     assert "not finite" in leader.problem
     leader.take(arm(1.0, names=("other",)), 9.0)
     assert "does not tell joint 'shoulder', but other" in leader.problem
+    leader.take(arm(1.0, 1.0, 1.0, names=("shoulder", "leader_elbow", "shoulder")), 9.0)
+    assert "tells joint 'shoulder' twice in one message" in leader.problem
 
 
 def test_a_leader_arm_needs_goals_of_joints(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from builtin_interfaces.msg import Duration, Time
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
+from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.conversions import MESSAGE_TYPES, write_field
 from ttm_policy.contract.robot_contract import MOTION_TYPES, ActionSink, RobotContract
@@ -58,14 +59,15 @@ class CommandCodec:
     def decode(self, messages: Mapping[str, Any], otherwise: Vector | None = None) -> Vector:
         """Return the action (A,) that `encode` was given, bit for bit.
 
-        otherwise: (A,), the values of topics without a message; zeros by default.
+        otherwise: (A,), the values of topics without a message; zeros by default. Raises `UserError` for a
+        message that lacks a joint, or holds a value that is not finite.
         """
         values = (
             np.zeros(self.spec.action_size, np.float32) if otherwise is None else otherwise.copy()
         )
         for topic, message in messages.items():
             for sink in self.sinks[topic]:
-                values[self.spec.action_slices[sink.name]] = self._read(message, sink)
+                values[self.spec.action_slices[sink.name]] = self._read(message, sink, topic)
         return values
 
     def _message(self, sinks: list[ActionSink], values: Vector, stamp: Time) -> Any:
@@ -106,13 +108,21 @@ class CommandCodec:
         message.joint_names.extend(field.path for field in sink.fields)
         message.points[0].positions.extend(positions)
 
-    def _read(self, message: Any, sink: ActionSink) -> Vector:
+    def _read(self, message: Any, sink: ActionSink, topic: str) -> Vector:
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         size = self.spec.action_slices[sink.name].stop - self.spec.action_slices[sink.name].start
         numbers = [
-            _number(message, field.path) / field.scale * period_s for field in sink.fields[:size]
+            _number(message, field.path, topic) / field.scale * period_s
+            for field in sink.fields[:size]
         ]
-        return np.array(numbers, dtype=np.float32)
+        with np.errstate(over="ignore"):  # it is infinite then
+            part = np.array(numbers, dtype=np.float32)
+        if not np.isfinite(part).all():
+            raise UserError(
+                f"a command of '{topic}' has {numbers} for '{sink.name}', which are not all finite; end the "
+                "node that sends it"
+            )
+        return part
 
 
 def _unstamped(sink: ActionSink) -> ActionSink:
@@ -126,7 +136,15 @@ def _unstamped(sink: ActionSink) -> ActionSink:
     return replace(sink, type="geometry_msgs/Twist", fields=fields)
 
 
-def _number(message: Any, path: str) -> float:
+def _number(message: Any, path: str, topic: str) -> float:
     if isinstance(message, JointTrajectory):
-        return float(message.points[0].positions[list(message.joint_names).index(path)])
+        names = list(message.joint_names)
+        try:
+            place = names.index(path)
+            return float(message.points[0].positions[place])
+        except (ValueError, IndexError):
+            raise UserError(
+                f"a command of '{topic}' has no position of joint '{path}', but its joints are "
+                f"{printable(', '.join(names), 200) or 'none'}; end the node that sends it"
+            ) from None
     return float(reduce(getattr, path.split("."), message))

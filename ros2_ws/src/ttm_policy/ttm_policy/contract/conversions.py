@@ -24,8 +24,8 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.datasets.frames import decode_image, image_size, resize_frame
-from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
+from ttm.datasets.frames import MAX_PIXELS, decode_image, image_size, resize_frame
+from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.robot_contract import (
     ActionSink,
@@ -94,16 +94,19 @@ def image_to_frame(
     Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
     contract allows to resize them.
     """
-    frame = (
-        _decode(message, source, camera)
-        if isinstance(message, CompressedImage)
-        else _unpack(message, source)
-    )
-    _check_size(frame.shape[:2], source, camera)
+    if isinstance(message, CompressedImage):
+        frame = _decode(message, source, camera)
+    else:
+        frame = _unpack(message, source, camera)
     return resize_frame(frame, camera.height, camera.width)
 
 
 def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
+    if size[0] * size[1] > MAX_PIXELS:
+        raise MalformedObservation(
+            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames, and at most "
+            f"{MAX_PIXELS} pixels are taken; lower the driver's resolution"
+        )
     if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
             f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames; "
@@ -112,12 +115,13 @@ def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) 
         )
 
 
-def _unpack(message: Image, source: ImageSource) -> Frame:
+def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
     """Return the raw pixels as RGB. Rows may be padded; each takes `step` bytes."""
     depth = _DEPTH.get(message.encoding)
     if depth is None:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) has encoding '{message.encoding}'; "
+            f"camera '{source.name}' ({source.topic}) has encoding "
+            f"'{printable(message.encoding, 50)}'; "
             f"publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
@@ -131,6 +135,7 @@ def _unpack(message: Image, source: ImageSource) -> Frame:
             f"{message.encoding} with {message.step} bytes a row, but sent {len(message.data)} bytes; "
             "check the camera driver"
         )
+    _check_size((message.height, message.width), source, camera)
     data = np.frombuffer(message.data, dtype=np.uint8, count=message.step * message.height)
     rows = data.reshape(message.height, message.step)[:, :row_bytes]
     pixels = rows.reshape(message.height, message.width, depth)
@@ -199,12 +204,18 @@ def write_field(message: Any, path: str, value: float) -> None:
 def _get(message: Any, field: Field, source: VectorSource) -> float:
     if not isinstance(message, JointState):
         return float(reduce(getattr, field.path.split("."), message))
+    names = list(message.name)
+    if names.count(field.path) > 1:
+        raise MalformedObservation(
+            f"joint '{field.path}' is twice in one message of {source.topic}, so that its position is not "
+            "known; let its publisher name each joint once"
+        )
     try:
-        return float(message.position[list(message.name).index(field.path)])
+        return float(message.position[names.index(field.path)])
     except (ValueError, IndexError):
         raise MissingObservation(
             f"joint '{field.path}' is not in {source.topic}, which has: "
-            f"{', '.join(message.name) or 'none'}"
+            f"{printable(', '.join(names), 500) or 'none'}"
         ) from None
 
 

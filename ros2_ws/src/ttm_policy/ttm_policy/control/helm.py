@@ -21,7 +21,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ttm.policy.errors import MissingObservation, ObservationError
+from ttm.policy.errors import MissingObservation, ObservationError, printable
 from ttm_policy.contract.measured_goals import measured_goals
 from ttm_policy.contract.safety_limits import SafetyLimits
 from ttm_policy.control.command_publishers import CommandPublishers
@@ -41,6 +41,8 @@ from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
 
+LONGEST_NAME = 100
+"""Of who drives, which is told in every message of diagnostics."""
 Seen = Mapping[str, npt.NDArray[Any]]
 
 
@@ -146,7 +148,7 @@ class Helm:
 
     def _receive(self, message: JointState) -> None:
         """Take a command of a person, who drives from now on if nobody else does."""
-        person = message.header.frame_id or "a person"
+        person = printable(message.header.frame_id, LONGEST_NAME) or "a person"
         if not self.is_open or self._has_just_given_back(person):
             return
         if not self._lockstep and time.monotonic() - self._heard_s < PERIOD_S / 2:
@@ -204,7 +206,7 @@ class Helm:
     def _refuse(self, problem: str) -> None:
         if self.person and problem != self.problem:
             self._stop()
-            self._node.get_logger().warning(problem)
+            self._node.get_logger().warning(problem, throttle_duration_sec=1.0)
         self.problem = problem if self.person else ""
 
     def _refusal(self) -> str:

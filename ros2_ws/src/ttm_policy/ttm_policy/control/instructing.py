@@ -13,6 +13,7 @@ from ttm.policy.errors import UserError
 from ttm_policy.control.control_loop import ControlLoop, LoopState
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
+from ttm_policy.inputs.topic_text import read_instruction
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker
 from ttm_policy.qos import listen
@@ -53,7 +54,7 @@ class Instructing:
         )
 
     def _on_message(self, message: String) -> None:
-        text = message.data.strip()
+        text = read_instruction(self._node, message)
         if text and text != self.text:
             self._on_heard()
             self.begin(text)

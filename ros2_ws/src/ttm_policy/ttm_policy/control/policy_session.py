@@ -9,6 +9,8 @@ from functools import partial
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.node import Node
 from rclpy.timer import Timer
 
@@ -30,6 +32,9 @@ from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.network.memory_report import MemoryReport
 from ttm_policy.network.worker import Worker
 from ttm_policy.parameters import PolicyParameters
+
+TELL_AFTER_S = 2.0
+"""So long after its activation a policy says what it still waits for."""
 
 
 class PolicySession:
@@ -53,6 +58,7 @@ class PolicySession:
         self._on_state_change = on_state_change
         self.active = False
         self._timer: Timer | None = None
+        self._waiting: Timer | None = None
         self._stops = 0
         self._delivered: Vector | None = None
         runner = loaded.runner
@@ -133,6 +139,8 @@ class PolicySession:
         if not self._parameters.lockstep:
             period_s = self._loop.runner.spec.control_dt_s
             self._timer = self._node.create_timer(period_s, self._on_timer)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._waiting = self._node.create_timer(TELL_AFTER_S, self._tell_waiting, clock=steady)
         self._on_input()
 
     def stop(self) -> None:
@@ -141,10 +149,21 @@ class PolicySession:
         self._goals.abort("the node was deactivated")
         self._commands.release()
         self._commands.is_open = False
-        if self._timer is not None:
-            self._node.destroy_timer(self._timer)
-            self._timer = None
+        for timer in filter(None, (self._timer, self._waiting)):
+            self._node.destroy_timer(timer)
+        self._timer = self._waiting = None
         self._stop_robot()
+
+    def _tell_waiting(self) -> None:
+        """Say once what the robot lacks in order to move."""
+        assert self._waiting is not None
+        self._waiting.cancel()
+        lacks = [self._inputs.waits_for()]
+        if self._loop.state is LoopState.NO_INSTRUCTION:
+            topic = self._node.resolve_topic_name("instruction")
+            lacks.append(f"no instruction; publish one on {topic}")
+        if found := "; ".join(filter(None, lacks)):
+            self._node.get_logger().warning(f"the robot does not move yet: {found}")
 
     def _goal_obstacle(self) -> str:
         """Return why no goal can begin now, or an empty text."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from ttm.policy.checks import require_at_least
+from ttm.policy.checks import require_at_least, require_instruction
 from ttm.policy.errors import UserError
 from ttm_policy.goals.goal import GoalReport, Goals, GoalState, OnReport
 from ttm_policy.parameters import PolicyParameters
@@ -75,7 +75,7 @@ class GoalKeeper:
         if obstacle := self._obstacle():
             raise UserError(obstacle)
         self._goals.require_free(preempt=self.rules.preempt)
-        if not (text := instruction.strip() or self._instructing.text):
+        if not (text := require_instruction(instruction) or self._instructing.text):
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
         return text
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.policy.errors import MalformedObservation
+from ttm.policy.errors import MalformedObservation, printable
 from ttm_policy.contract.robot_contract import ImageSource, VectorSource
 
 
@@ -16,8 +16,8 @@ def require_frame_id(message: Any, source: ImageSource | VectorSource) -> None:
     given = message.header.frame_id
     if source.frame_id and given != source.frame_id:
         raise MalformedObservation(
-            f"'{source.name}' ({source.topic}) is in frame '{given}'; the contract accepts "
-            f"'{source.frame_id}': correct the driver's frame, or frame_id in the contract"
+            f"'{source.name}' ({source.topic}) is in frame '{printable(given, 100)}'; the contract "
+            f"accepts '{source.frame_id}': correct the driver's frame, or frame_id in the contract"
         )
 
 

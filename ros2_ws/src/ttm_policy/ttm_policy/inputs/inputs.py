@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,19 +32,47 @@ from ttm_policy.guards.plausibility import require_contrast, require_frame_id, r
 from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.qos import LATCHED, MERGED, SENSOR
 
+MOST_OTHERS, LONGEST_NAME = 50, 100
+"""Joints that nobody asks for, and the characters of their names, which are remembered to be named."""
+
 
 class JointStates:
-    """Merges messages with some of the joints: arm and gripper often publish separately."""
+    """Merges messages with some of the joints: arm and gripper often publish separately.
 
-    def __init__(self) -> None:
+    Other joints than `wanted` are kept only to name a few of them where a wanted one is missing.
+    """
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self._wanted = frozenset(wanted)
         self._positions: dict[str, float] = {}
         self._stamps: dict[str, int] = {}
+        self._twice: set[str] = set()
+        self._others = 0
+
+    @classmethod
+    def of(cls, *sources: ImageSource | VectorSource) -> JointStates:
+        """Return that of the joints that sources of a contract name."""
+        fields = (field for s in sources if isinstance(s, VectorSource) for field in s.fields)
+        return cls([field.path for field in fields])
 
     def add(self, message: JointState) -> None:
         """Take over the positions of the joints in `message`."""
         stamp_ns = stamp_to_ns(message.header.stamp)
+        seen: set[str] = set()
         for name, position in zip(message.name, message.position, strict=False):
+            if name not in self._wanted:
+                self._note(name, position)
+                continue
+            (self._twice.add if name in seen else self._twice.discard)(name)
+            seen.add(name)
             self._positions[name], self._stamps[name] = position, stamp_ns
+
+    def _note(self, name: str, position: float) -> None:
+        if name in self._positions:
+            self._positions[name] = position
+        elif self._others < MOST_OTHERS and len(name) <= LONGEST_NAME:
+            self._positions[name] = position
+            self._others += 1
 
     def oldest_ns(self, source: VectorSource) -> int:
         """Return the oldest stamp of the joints in the source, or 0 if none was seen."""
@@ -52,8 +80,9 @@ class JointStates:
         return min(stamps, default=0)
 
     def merged(self) -> JointState:
-        """Return all joints seen so far."""
-        return JointState(name=list(self._positions), position=list(self._positions.values()))
+        """Return the joints seen so far; one is there twice if its newest message had it twice."""
+        names = [*self._positions, *self._twice]
+        return JointState(name=names, position=[self._positions[name] for name in names])
 
 
 class Inputs:
@@ -83,12 +112,15 @@ class Inputs:
         self._newest: dict[str, Any] = {}
         self.refused_ns: int | None = None
         """The stamp of an observation in lockstep that turned out to be bad, and is asked about no more."""
-        self._joints = {
-            name: JointStates()
-            for name, s in self._sources.items()
-            if s.type == "sensor_msgs/JointState"
-        }
+        self._joints = self._no_joints()
         self._subscriptions = [self._subscribe(source) for source in self._sources.values()]
+
+    def _no_joints(self) -> dict[str, JointStates]:
+        return {
+            name: JointStates.of(source)
+            for name, source in self._sources.items()
+            if source.type == "sensor_msgs/JointState"
+        }
 
     def _subscribe(self, source: ImageSource | VectorSource) -> Subscription[Any]:
         def receive(message: Any) -> None:
@@ -180,11 +212,28 @@ class Inputs:
             see=self._newest_frames(),
         )
 
+    def waits_for(self) -> str:
+        """Return which inputs have sent nothing yet, and which of their topics nobody publishes.
+
+        It is an empty text if all have.
+        """
+        missing = self.missing()
+        if not missing:
+            return ""
+        topics = dict.fromkeys(s.topic for n, s in self._sources.items() if n not in self._newest)
+        nobody = [t for t in topics if not self._node.count_publishers(t)]
+        names = ", ".join(self._node.resolve_topic_name(topic) for topic in nobody)
+        if len(nobody) == len(topics):
+            why = "nobody publishes " + ("them" if len(missing) > 1 else "it")
+        elif nobody:
+            why = f"nobody publishes {names}"
+        else:
+            why = "it is published: check its type, rate and QoS by ttm contract check"
+        return f"nothing received yet from: {', '.join(missing)}; {why}"
+
     def _require_received(self) -> None:
-        if missing := self.missing():
-            raise MissingObservation(
-                f"nothing received yet from: {', '.join(missing)}; is it published?"
-            )
+        if waits_for := self.waits_for():
+            raise MissingObservation(waits_for)
 
     def _require_publishers(self, source: ImageSource | VectorSource) -> None:
         if self._node.count_publishers(source.topic) <= source.publishers:
@@ -233,7 +282,7 @@ class Inputs:
         self._newest.clear()
         self.refused_ns = None
         self._arrivals.clear()
-        self._joints = {name: JointStates() for name in self._joints}
+        self._joints = self._no_joints()
 
     def close(self) -> None:
         """Destroy all subscriptions."""

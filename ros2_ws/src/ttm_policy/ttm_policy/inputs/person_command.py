@@ -11,7 +11,7 @@ import numpy as np
 from builtin_interfaces.msg import Time
 from sensor_msgs.msg import JointState
 
-from ttm.policy.errors import MalformedObservation
+from ttm.policy.errors import MalformedObservation, printable
 from ttm.policy.spec import PolicySpec
 from ttm_policy.inputs.stamped_observation import Vector
 
@@ -36,9 +36,10 @@ def from_message(spec: PolicySpec, message: JointState) -> Vector:
     """Return the wish (A,) of a message. Raises `MalformedObservation` if it is for another action."""
     names, values = _names(spec), np.array(message.position, np.float32)
     if list(message.name) != names or len(values) != len(names) or np.isinf(values).any():
+        given = printable(", ".join(message.name), 200) or "no names"
         raise MalformedObservation(
-            f"a person's command has {', '.join(message.name) or 'no names'}; the action has "
-            f"{', '.join(names)}: give teleop_node the contract and the spec of the policy"
+            f"a person's command has {given}; the action has {', '.join(names)}: give teleop_node the "
+            "contract and the spec of the policy"
         )
     return values
 

@@ -10,7 +10,8 @@ from typing import Any
 from rclpy.node import Node
 from std_msgs.msg import String
 
-from ttm.policy.errors import printable
+from ttm.policy.checks import require_instruction
+from ttm.policy.errors import UserError, printable
 
 MOST_CHARACTERS = 2**20
 """The longest JSON that is read."""
@@ -45,6 +46,15 @@ def read_json_texts(node: Node, topic: str, message: String) -> list[str] | None
     except (ValueError, RecursionError) as error:
         _refused(node, topic, error)
         return None
+
+
+def read_instruction(node: Node, message: String) -> str:
+    """Return the instruction of a message; an empty text, with a warning, if it is none."""
+    try:
+        return require_instruction(message.data)
+    except UserError as error:
+        _refused(node, "instruction", error, "")
+        return ""
 
 
 def _loaded(text: str) -> Any:
@@ -92,8 +102,10 @@ def _texts(value: Any) -> list[str]:
     return [_text(text) for text in value]
 
 
-def _refused(node: Node, topic: str, error: Exception) -> None:
+def _refused(
+    node: Node, topic: str, error: Exception, remedy: str = "; end the node that publishes it"
+) -> None:
     node.get_logger().warning(
-        f"a message of '{topic}' is not used: {printable(error, 200)}; end the node that publishes it",
+        f"a message of '{topic}' is not used: {printable(error, 250)}{remedy}",
         throttle_duration_sec=WARN_EVERY_S,
     )

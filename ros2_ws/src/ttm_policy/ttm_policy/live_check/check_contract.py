@@ -6,7 +6,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def _listen(
     node: Node, contract: RobotContract, spec: PolicySpec | None, options: CheckOptions
 ) -> list[Finding]:
     inputs = [LiveInput(node, source) for source in contract.inputs]
-    descriptions: list[String] = []
+    descriptions: deque[String] = deque(maxlen=1)
     node.create_subscription(String, "robot_description", descriptions.append, LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
@@ -118,7 +119,7 @@ def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     return [Finding("max_skew_s", f"{skew_s:.3f} s", problems)]
 
 
-def _description(descriptions: list[String], contract: RobotContract) -> Finding:
+def _description(descriptions: Sequence[String], contract: RobotContract) -> Finding:
     """Return whether the robot's description has the joints that the contract moves."""
     joints = [f.path for sink in contract.actions if sink.type in JOINT_TYPES for f in sink.fields]
     if not descriptions:

@@ -11,7 +11,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
 
-from ttm.policy.errors import MalformedObservation, ObservationError
+from ttm.policy.errors import MalformedObservation, ObservationError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract.conversions import (
     MESSAGE_TYPES,
@@ -38,7 +38,7 @@ class LiveInput:
         self._stamps_ns: list[int] = []
         self._ages_s: list[float] = []
         self._newest: Any = None
-        self._joints = JointStates()
+        self._joints = JointStates.of(source)
         # Best effort hears every publisher; the depth keeps a burst from looking like a loss.
         qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
         node.create_subscription(MESSAGE_TYPES[source.type], source.topic, self._add, qos)
@@ -91,7 +91,9 @@ class LiveInput:
 
     def _size(self) -> str:
         image = self._newest
-        return f", {image.width}x{image.height} {image.encoding}" if hasattr(image, "width") else ""
+        if not hasattr(image, "width"):
+            return ""
+        return f", {image.width}x{image.height} {printable(image.encoding, 50)}"
 
     def _endpoints(self) -> list[str]:
         topic = self._node.resolve_topic_name(self.source.topic)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ttm.policy.checks import require_instruction
 from ttm.policy.run.runner import PolicyRunner
 from ttm.sim.shipped import default_checkpoint
 from ttm_policy.contract.command_codec import CommandCodec
@@ -32,6 +33,7 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
     This takes seconds. Call it in the thread that runs the ticks, since the number of threads of
     the network is set here. Every mistake in the files is found here and raised as `UserError`.
     """
+    instruction = require_instruction(parameters.instruction, "instruction")
     checkpoint = parameters.checkpoint or str(default_checkpoint())
     torch.set_num_threads(parameters.threads)
     contract = load_contract(parameters.contract)
@@ -47,7 +49,7 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
     ticks = 1.0 if parameters.lockstep else parameters.lifespan_ticks
     lasts_s = ticks * runner.spec.control_dt_s
     limits = SafetyLimits(contract, runner.spec, parameters.limits, lasts_s=lasts_s)
-    if parameters.instruction:
-        instructions.reset(runner, parameters.instruction)
+    if instruction:
+        instructions.reset(runner, instruction)
     codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
     return LoadedPolicy(runner, codec, limits, instructions)

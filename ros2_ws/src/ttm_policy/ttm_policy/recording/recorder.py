@@ -17,12 +17,14 @@ from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm.datasets.access.leftovers import remove_leftovers
+from ttm.policy.checks import require_instruction
 from ttm.policy.errors import UserError
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.conversions import check_fields
 from ttm_policy.guards.clock_watch import ClockSteps
 from ttm_policy.inputs.person_command import DRIVER_TOPIC
+from ttm_policy.inputs.topic_text import read_instruction
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
@@ -80,7 +82,7 @@ class Recorder:
         self._scene = (
             SceneStart(node, parameters.simulator, self._on_scene) if parameters.simulator else None
         )
-        self._instruction = parameters.instruction
+        self._instruction = require_instruction(parameters.instruction, "instruction")
         self._status = node.create_publisher(String, "~/status", LATCHED)
         self._shown = ""
         self._told: tuple[Any, ...] = ()
@@ -214,10 +216,10 @@ class Recorder:
         return TickValues(self._contract, spec, cmd_vel_stamped=stamped)
 
     def _begin(self) -> int:
-        """Make the sink ready, with cameras of the size of their first images, and return its number."""
-        first = self._topics.first
+        """Make the sink ready, with cameras of the size of their newest images, and return its number."""
         sizes = {
-            source.name: message_image_size(first[source.topic]) for source in self._contract.images
+            source.name: message_image_size(self._topics.newest(source.topic))
+            for source in self._contract.images
         }
         return self._sink.begin(self._values(sizes))
 
@@ -226,7 +228,7 @@ class Recorder:
         self.session.scene_begun(time.monotonic())
 
     def _on_instruction(self, message: String) -> None:
-        if text := message.data.strip():
+        if text := read_instruction(self._node, message):
             self._instruction = text
 
     def _create_services(self) -> list[Any]:

@@ -75,7 +75,7 @@ class SceneStart:
         ):  # that of an episode that was discarded
             return
         reply: Any = answer.result()
-        found = re.match(r"scene (\d+)", reply.message)
+        found = re.match(r"scene (\d{1,18})\b", reply.message)
         self._awaited = int(found[1]) if found else None
         self._look()
 

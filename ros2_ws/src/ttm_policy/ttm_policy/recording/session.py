@@ -32,6 +32,8 @@ SET_BACK_NS = 500_000_000
 """A message that was made so long before the newest one of its topic tells of a clock that was set back,"""
 CERTAIN_S = 0.3
 """unless newer ones follow within this time: a new subscription may receive older messages once more."""
+MOST_KEPT = 10_000
+"""So many messages of a topic are kept for the next episode, however close their stamps are."""
 
 
 class State(Enum):
@@ -339,6 +341,7 @@ class RecordingSession:
         """Keep what the next episode may need: its pre-roll, and the commands in force before that."""
         track = self._recent[topic]
         track.add(stamp_ns, message)
+        del track.messages[:-MOST_KEPT]
         silent_ns = track.messages[-1][0] - round(LONGEST_SILENCE_S * 1e9)
         seen_ns = max(self.newest_ns.values(), default=silent_ns)
         track.newest(max(seen_ns, silent_ns) - round(self.timing.preroll_s * 1e9))

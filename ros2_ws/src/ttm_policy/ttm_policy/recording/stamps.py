@@ -14,7 +14,7 @@ HEADER_END = 12
 """The bytes of a message up to the end of its stamp."""
 
 MOST_NOTES = 4096
-"""At least half as many pairs of times are remembered."""
+"""At least half as many pairs of times are remembered, and messages that wait for one."""
 
 SET_NS = 500_000_000
 """Times that are so far from their order tell of a clock that was set."""
@@ -61,6 +61,8 @@ class Stamper:
             self._deliver(topic, stamp_ns or published_ns, message)
         else:
             self._waiting.append((published_ns, topic, message))
+            if len(self._waiting) > MOST_NOTES:  # no observation tells the time
+                del self._waiting[: MOST_NOTES // 2]
 
     def note(self, stamp_ns: int, published_ns: int) -> None:
         """Learn that an observation with this stamp was published then."""

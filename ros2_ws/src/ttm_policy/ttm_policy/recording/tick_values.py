@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.frames import image_size
+from ttm.datasets.frames import MAX_PIXELS, image_size
 from ttm.policy.errors import MissingObservation, UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract.command_codec import CommandCodec
@@ -26,6 +26,10 @@ def message_image_size(message: Any) -> tuple[int, int]:
     Raises `UserError` if it cannot be read.
     """
     if hasattr(message, "height"):
+        if not 0 < message.height * message.width <= MAX_PIXELS:
+            raise UserError(
+                f"an image claims {message.width}x{message.height} pixels; check the driver"
+            )
         return int(message.height), int(message.width)
     try:
         return image_size(bytes(message.data))
@@ -40,8 +44,11 @@ class JointTopics:
     """Completes the messages that have some of the joints each, in the order in which they came."""
 
     def __init__(self, contract: RobotContract) -> None:
-        topics = {source.topic for source in contract.inputs if source.type == JOINTS}
-        self._joints = {topic: JointStates() for topic in topics}
+        sources = [source for source in contract.inputs if source.type == JOINTS]
+        self._joints = {
+            topic: JointStates.of(*(s for s in sources if s.topic == topic))
+            for topic in {source.topic for source in sources}
+        }
 
     @property
     def topics(self) -> Collection[str]:
@@ -49,7 +56,7 @@ class JointTopics:
         return self._joints.keys()
 
     def completed(self, topic: str, message: Any) -> Any:
-        """Return a message with all joints that were seen so far; other topics' messages as they are."""
+        """Return a message with all joints of the contract seen so far; others' messages as they are."""
         if topic not in self._joints:
             return message
         self._joints[topic].add(message)

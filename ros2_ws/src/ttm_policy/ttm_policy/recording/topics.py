@@ -12,7 +12,9 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
 
+from ttm.policy.errors import UserError
 from ttm_policy.contract.conversions import MESSAGE_TYPES
+from ttm_policy.inputs.topic_text import WARN_EVERY_S
 from ttm_policy.publishers import LossCounter, MessageInfo
 from ttm_policy.recording.stamps import Stamper, header_ns
 from ttm_policy.recording.tick_values import JointTopics
@@ -62,8 +64,7 @@ class RecordedTopics:
         self._node, self._types, self._observed = node, types, observed
         self._joints, self._stamper, self._on_loss = joints, stamper, on_loss
         self._losses = LossCounter()
-        self.first: dict[str, Any] = {}
-        """The first message of each observed topic."""
+        self._newest: dict[str, bytes] = {}
         self._qos: dict[str, Qos] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
         for topic in types.keys() - observed:
@@ -81,6 +82,10 @@ class RecordedTopics:
             offered = [publisher.qos_profile for publisher in publishers]
             if offered and (qos := _qos_for(offered)) != self._qos.get(topic):
                 self._subscribe(topic, qos)
+
+    def newest(self, topic: str) -> Any:
+        """Return the newest message of a topic that was received. Raises `UserError` if it is damaged."""
+        return _unpacked(topic, self._newest[topic], self._types[topic])
 
     def close(self) -> None:
         """Destroy all subscriptions."""
@@ -110,17 +115,23 @@ class RecordedTopics:
         if lost:
             self._on_loss(topic, lost)
         message: Any = data
-        if topic in self._joints.topics or topic not in self.first:
+        self._newest[topic] = data
+        if topic in self._joints.topics:
             try:
-                message = deserialize_message(data, MESSAGE_TYPES[self._types[topic]])
-            except RuntimeError as error:  # RMWError of rclpy
-                self._node.get_logger().error(f"a message of '{topic}' is damaged ({error})")
+                message = self._joints.completed(topic, self.newest(topic))
+            except UserError as error:
+                self._node.get_logger().error(str(error), throttle_duration_sec=WARN_EVERY_S)
                 return
-            self.first.setdefault(topic, message)
-            message = self._joints.completed(topic, message)
         if topic in self._observed and stamp_ns:
             self._stamper.note(stamp_ns, published_ns)
         self._stamper.take(topic, stamp_ns, published_ns, message)
+
+
+def _unpacked(topic: str, data: bytes, kind: str) -> Any:
+    try:
+        return deserialize_message(data, MESSAGE_TYPES[kind])
+    except RuntimeError as error:  # RMWError of rclpy
+        raise UserError(f"a message of '{topic}' is damaged ({error})") from error
 
 
 def _qos_for(offered: Sequence[QoSProfile]) -> Qos:

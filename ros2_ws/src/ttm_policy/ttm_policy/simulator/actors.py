@@ -15,6 +15,7 @@ from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
+from ttm.policy.checks import require_instruction
 from ttm_policy.qos import listen
 from ttm_policy.reset_reply import ResetReply, read_reset_reply
 from ttm_policy.simulator.pace import Pace
@@ -56,7 +57,11 @@ class RosActor:
         self._e_stop = message.data
 
     def reset(self, instruction: str) -> None:
-        """Publish the instruction, and wait until the policy has reset its memory under it."""
+        """Publish the instruction, and wait until the policy has reset its memory under it.
+
+        Raises `UserError` for one that the policy would not take.
+        """
+        instruction = require_instruction(instruction)
         self._executed = np.zeros(self.node.spec.action_size, np.float32)
         self.node.publish_instruction(instruction)
         name, limit_s = self._reset.srv_name, self.node.parameters.startup_timeout_s

@@ -9,9 +9,11 @@ import numpy.typing as npt
 from rclpy.node import Node
 from trajectory_msgs.msg import JointTrajectory
 
+from ttm.policy.errors import UserError
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.conversions import stamp_to_ns
 from ttm_policy.contract.robot_contract import MOTION_TYPES
+from ttm_policy.inputs.topic_text import WARN_EVERY_S
 from ttm_policy.qos import LATCHED, NEWEST
 
 COMMAND_TIMEOUT_S = 0.3
@@ -26,7 +28,7 @@ class ReceivedCommands:
     """
 
     def __init__(self, node: Node, codec: CommandCodec, *, lockstep: bool):
-        self._codec = codec
+        self._node, self._codec = node, codec
         self._expected_ns = 0
         self._answers: dict[str, Any] = {}
         self._newest: dict[str, tuple[Any, float]] = {}
@@ -40,6 +42,13 @@ class ReceivedCommands:
 
     def _receiver(self, topic: str) -> Any:
         def receive(message: Any) -> None:
+            try:
+                self._codec.decode({topic: message})
+            except UserError as error:
+                self._node.get_logger().warning(
+                    f"{error}; it is not carried out", throttle_duration_sec=WARN_EVERY_S
+                )
+                return
             self._newest[topic] = message, self.now_s
             # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
             if (

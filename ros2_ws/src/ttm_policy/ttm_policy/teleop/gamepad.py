@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -33,11 +34,13 @@ class JoyState:
         self._message, self.heard_s = message, now_s
 
     def __call__(self, control: str) -> float:
-        """Return the deflection of a control; 0 for one that the gamepad does not have."""
+        """Return the deflection of a control; 0 for one that the gamepad does not have, and for no number."""
         kind, _, number = control.partition(" ")
         values = self._message.buttons if kind == "button" else self._message.axes
         place = int(number)
         value = float(values[place]) if place < len(values) else 0.0
+        if not math.isfinite(value):
+            return 0.0
         return max(-value, 0.0) if kind == "trigger" else value
 
     def lacks(self, controls: Iterable[str]) -> str:

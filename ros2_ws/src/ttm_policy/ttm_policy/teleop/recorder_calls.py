@@ -8,6 +8,7 @@ from rclpy.node import Node
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from ttm.policy.errors import printable
 from ttm_policy.inputs.topic_text import read_json
 from ttm_policy.qos import LATCHED
 
@@ -65,6 +66,6 @@ class RecorderCalls:
         if not client.service_is_ready():
             return f"{self._name} is not there; start it, or set recorder to its name"
         client.call_async(request).add_done_callback(
-            lambda future: print(future.result().message, flush=True)
+            lambda future: print(printable(future.result().message), flush=True)
         )
         return f"asking {self._name}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rclpy.client import Client
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
 
 ANSWER_S = 5.0
 
@@ -39,5 +39,5 @@ async def ask(client: Client, request: Any, who: str) -> str:
     """Return what a service says. Raises `UserError` if it refuses, too."""
     answer = await call(client, request, who)
     if not answer.success:
-        raise UserError(answer.message)
-    return str(answer.message)
+        raise UserError(printable(answer.message))
+    return printable(answer.message)

@@ -21,6 +21,8 @@ from ttm_policy.web.robot_side import LiveFrame
 
 QUALITY = 80
 JPEG_START = b"\xff\xd8"
+MOST_BYTES = 2**23
+"""Of a JPEG that is passed on as it is, to every page that is open."""
 
 
 class LiveCameras:
@@ -74,8 +76,13 @@ def _jpeg(data: bytes, source: ImageSource) -> bytes:
         message: Any = deserialize_message(data, MESSAGE_TYPES[source.type])
     except RuntimeError as error:  # RMWError of rclpy
         raise UserError(f"a frame of '{source.topic}' is damaged ({error})") from error
-    if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
-        return bytes(message.data)
     height, width = message_image_size(message)
+    if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
+        if len(message.data) > MOST_BYTES:
+            raise UserError(
+                f"a frame of '{source.topic}' has {len(message.data)} bytes, and at most {MOST_BYTES} are "
+                "shown; lower the camera's size or its quality"
+            )
+        return bytes(message.data)
     frame = image_to_frame(message, source, CameraSpec(source.name, height, width))
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))

@@ -30,12 +30,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttm.policy.checks import require_instruction
 from ttm.policy.errors import UserError
 
 MOST_BYTES = 8192
 """The largest request."""
-MOST_CHARACTERS = 500
-"""The longest text in a request."""
 MOST_AXES = 64
 
 
@@ -68,11 +67,9 @@ def read_request(text: str) -> PageRequest:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.strip():
-        raise UserError(f"a text must have 1 to {MOST_CHARACTERS} characters")
-    if not value.isprintable():
-        raise UserError("a text must be one line of printable characters")
-    return value.strip()
+    if not isinstance(value, str) or not (text := require_instruction(value, "the text")):
+        raise UserError("a text must not be empty")
+    return text
 
 
 def _text_or_none(value: Any) -> str | None:

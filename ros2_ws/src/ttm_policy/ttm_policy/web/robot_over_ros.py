@@ -11,7 +11,7 @@ from rclpy.node import Node
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
 from ttm_policy.contract.robot_contract import ImageSource
 from ttm_policy.guards.e_stop import REARM
 from ttm_policy.inputs.topic_text import read_json, read_json_texts
@@ -26,6 +26,8 @@ from ttm_policy.web.stop_button import StopButton
 
 DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
+MOST_REPORTS, LONGEST_NAME, LONGEST_REPORT = 12, 100, 300
+"""Nodes whose complaints are shown, and the characters of their names and of what they say."""
 READY = "ready"
 RECORDER = {
     "state": str,
@@ -60,7 +62,7 @@ class RobotOverRos:
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
         self._known: list[str] = []
-        self._reports: dict[str, tuple[float, DiagnosticStatus]] = {}
+        self._reports: dict[str, tuple[float, str]] = {}
         self._own = node.get_fully_qualified_name()
         self._cameras = LiveCameras(node, [*self._views(), *cockpit.contract.images])
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
@@ -185,13 +187,17 @@ class RobotOverRos:
         return [f"{text[0].upper()}{text[1:]}." for text in found]
 
     def _complaints(self) -> list[tuple[str, str]]:
-        """Return what other nodes complain of now."""
+        """Return what other nodes complain of now, the policy first."""
         now_s = time.monotonic()
-        return [
-            (name, status.message)
-            for name, (heard_s, status) in list(self._reports.items())
+        found = [
+            (name, text)
+            for name, (heard_s, text) in list(self._reports.items())
             if now_s - heard_s < DIAGNOSTICS_S
         ]
+        return sorted(found, key=lambda report: not self._is_policy(report[0]))
+
+    def _is_policy(self, node: str) -> bool:
+        return bool(self._parameters.policy) and _last(node) == self._parameters.policy
 
     def _waits_for_rearm(self) -> bool:
         """Return whether this node, or another, waits for a person after a stop or a crash."""
@@ -211,11 +217,22 @@ class RobotOverRos:
         self._known = read_json_texts(self._node, topic, message) or self._known
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        """Keep what other nodes complain of. The recorder says the same in its own status."""
+        """Keep what other nodes complain of. The recorder says the same in its own status.
+
+        Of more than `MOST_REPORTS` nodes, those that were heard last are kept, and the policy.
+        """
         for status in message.status:
-            node = status.name.partition(":")[0]
-            own = node == self._own or node.rpartition("/")[2] == self._parameters.recorder
-            if status.level == DiagnosticStatus.OK or own:
-                self._reports.pop(node, None)
-            else:
-                self._reports[node] = time.monotonic(), status
+            node = printable(status.name[: 2 * LONGEST_NAME].partition(":")[0], LONGEST_NAME)
+            own = node == self._own or _last(node) == self._parameters.recorder
+            self._reports.pop(node, None)
+            if status.level != DiagnosticStatus.OK and not own:
+                self._reports[node] = time.monotonic(), printable(status.message, LONGEST_REPORT)
+            if len(self._reports) > MOST_REPORTS:
+                oldest = next(iter(self._reports))
+                others = (name for name in self._reports if not self._is_policy(name))
+                del self._reports[next(others, oldest)]
+
+
+def _last(node: str) -> str:
+    """Return the name of a node without its namespace."""
+    return node.rpartition("/")[2]

@@ -10,7 +10,7 @@ import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, printable
 from ttm_policy.contract.robot_contract import JOINT_TYPES
 from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.controls import ControlMap, Vector
@@ -88,8 +88,11 @@ class LeaderArm(HandSource):
         angles = dict(zip(message.name, message.position, strict=False))
         if missing := [joint.leader for joint in self._joints if joint.leader not in angles]:
             raise ValueError(
-                f"does not tell joint '{missing[0]}', but {', '.join(angles) or 'none'}"
+                f"does not tell joint '{missing[0]}', but {printable(', '.join(angles), 500) or 'none'}"
             )
+        names = list(message.name)
+        if twice := [joint.leader for joint in self._joints if names.count(joint.leader) > 1]:
+            raise ValueError(f"tells joint '{twice[0]}' twice in one message")
         before, self._now = self._now, np.array([angles[joint.leader] for joint in self._joints])
         if not all(map(math.isfinite, self._now)):
             raise ValueError("tells joints that are not finite")

@@ -385,7 +385,7 @@ function showEpisode(episode) {
   const judge = success => change("label", {success, instruction: null});
   const title = element("b", {textContent: episode.instruction, title: episode.instruction});
   const rename = () => {  // in its place: a prompt would cover the page, and Stop
-    const input = element("input", {value: episode.instruction, maxLength: 500, ariaLabel: "Instruction of this episode"});
+    const input = element("input", {value: episode.instruction, maxLength: 1000, ariaLabel: "Instruction of this episode"});
     input.onchange = () => {
       const text = input.value.trim();
       if (text && text !== episode.instruction) change("label", {success: null, instruction: text});
