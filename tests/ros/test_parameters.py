@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import rclpy
+from rcl_interfaces import srv
+from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -16,7 +18,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.declare import declare_parameters, descriptor, read_parameters
+from ttm_policy.declare import MOST_IN_A_CALL, declare_parameters, descriptor, read_parameters
 from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
 from ttm_policy.parameters import (
     LIMITS,
@@ -221,6 +223,36 @@ def test_integers_are_accepted_for_doubles_at_the_start_and_later() -> None:
     node = _node(max_age_s=0)
     with pytest.raises(UserError, match="max_age_s"):
         declare_parameters(node, PolicyParameters)
+    node.destroy_node()
+
+
+@pytest.mark.parametrize(
+    ("service", "request_"),
+    [
+        (srv.SetParameters, {"parameters": [ParameterMessage(name="checkpoint")]}),
+        (srv.SetParametersAtomically, {"parameters": [ParameterMessage(name="checkpoint")]}),
+        (srv.GetParameters, {"names": ["checkpoint"]}),
+        (srv.GetParameterTypes, {"names": ["checkpoint"]}),
+        (srv.DescribeParameters, {"names": ["checkpoint"]}),
+        (srv.ListParameters, {"prefixes": ["checkpoint"]}),
+    ],
+)
+def test_a_call_with_more_than_any_node_declares_is_refused_as_a_whole(
+    service: Any, request_: dict[str, list[Any]]
+) -> None:
+    node = _node()
+    declare_parameters(node, PolicyParameters)
+    (serve,) = (s.callback for s in node.services if s.srv_type is service)
+
+    def answer(count: int) -> str:
+        request = service.Request(**{name: one * count for name, one in request_.items()})
+        return str(serve(request, service.Response()))
+
+    empty, many = str(service.Response()), answer(MOST_IN_A_CALL + 1)
+    assert answer(1) != empty
+    assert many == empty or f"at most {MOST_IN_A_CALL} are accepted" in many
+    assert len(many) < 1000
+    assert all(len(parameters_of(kind)) < MOST_IN_A_CALL / 2 for kind in NODES)
     node.destroy_node()
 
 

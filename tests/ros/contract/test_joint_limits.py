@@ -31,6 +31,9 @@ def test_ranges_and_speeds_are_read() -> None:
     [
         ("", "is no URDF"),
         ("<robot><joint></robot>", "is no URDF"),
+        ("<robot>" + "<a/>" * 600_000, "has 2400007 characters; at most 2000000 are read"),
+        (f"<!DOCTYPE r [<!ENTITY a 'b'>]>{URDF[21:]}", "has a <!DOCTYPE>, which no URDF needs"),
+        (f"<robot a='{'b' * 200_000}'/>", "more than 100000 characters without a '>'"),
         ("<sdf/>", "its first element is <sdf>"),
         (URDF.replace('"-1.5"', '"low"'), "lower='low' for joint 'elbow'; give a number"),
         (URDF.replace('"-1.5"', '"nan"'), "lower='nan' for joint 'elbow'; give a number"),

@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
+from geometry_msgs.msg import TwistStamped
 from rclpy.node import Node
+from std_msgs.msg import Bool
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract.command_codec import CommandCodec
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import PolicyTick
+from ttm_policy.guards.e_stop import EStop
+from ttm_policy.guards.e_stop_topic import TOPIC, EStopTopic
+from ttm_policy.guards.stop_thread import StopThread
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.qos import COMMAND
+from ttm_policy.qos import COMMAND, LATCHED
 
 WAIT_S = 120.0
 SERVO, GRIPPER = "servo_node/delta_twist_cmds", "gripper_controller/joint_trajectory"
@@ -33,11 +38,12 @@ It is short, since a machine that is busy with other things interrupts a process
 class Robot:
     """Ticks with one action, and receives the commands."""
 
-    def __init__(self, node: Node, **parameters: Any) -> None:
+    def __init__(self, stop: StopThread, **parameters: Any) -> None:
+        node = stop.owner
         self.node, self.ticks, self.stops = node, 0, 0
         codec = CommandCodec(load_contract(), SPEC)
         self.commands = CommandPublishers(
-            node, codec, PolicyParameters(**parameters), on_stop=self.count_stop
+            stop, codec, PolicyParameters(**parameters), on_stop=self.count_stop
         )
         self.got: dict[str, list[Any]] = {topic: [] for topic in codec.types()}
         for topic, kind in codec.types().items():
@@ -72,6 +78,13 @@ def node() -> Iterator[Node]:
     rclpy.shutdown()
 
 
+@pytest.fixture
+def stop(node: Node) -> Iterator[StopThread]:
+    thread = StopThread(node)
+    yield thread
+    thread.close()
+
+
 def _travelled(commands: list[Any]) -> float:
     """Return how far a stand-in of MoveIt Servo goes with these commands, as a share of the commanded."""
     stamps_s = [c.header.stamp.sec + 1e-9 * c.header.stamp.nanosec for c in commands]
@@ -82,9 +95,9 @@ def _travelled(commands: list[Any]) -> float:
 
 @pytest.mark.parametrize("command_rate_hz", [20.0, 50.0, 0.0])
 def test_a_servo_travels_what_was_commanded_only_if_commands_are_sent_again(
-    node: Node, command_rate_hz: float
+    node: Node, stop: StopThread, command_rate_hz: float
 ) -> None:
-    robot = Robot(node, command_rate_hz=command_rate_hz, lifespan_ticks=100.0)
+    robot = Robot(stop, command_rate_hz=command_rate_hz, lifespan_ticks=100.0)
     node.create_timer(SPEC.control_dt_s, robot.tick)
     got = robot.got[SERVO]
     if command_rate_hz:
@@ -97,18 +110,22 @@ def test_a_servo_travels_what_was_commanded_only_if_commands_are_sent_again(
 
 
 @pytest.mark.parametrize("command_rate_hz", [30.0, 0.0])
-def test_a_command_that_no_tick_follows_ends_with_zero(node: Node, command_rate_hz: float) -> None:
+def test_a_command_that_no_tick_follows_ends_with_zero(
+    stop: StopThread, command_rate_hz: float
+) -> None:
     """Also one that is sent once, and the limits learn that the robot stands."""
-    robot = Robot(node, command_rate_hz=command_rate_hz, lifespan_ticks=3.0)
+    robot = Robot(stop, command_rate_hz=command_rate_hz, lifespan_ticks=3.0)
     robot.tick()
     robot.wait(robot.moves)
     robot.wait(lambda: not robot.moves())
+    robot.commands.settle()
+    robot.commands.settle()
     assert (robot.commands.expired, robot.stops) == (1, 1)
     assert robot.got[SERVO][-1].twist.angular.z == 0
 
 
-def test_nothing_is_sent_again_after_a_stop_nor_in_lockstep(node: Node) -> None:
-    robot = Robot(node, lifespan_ticks=100.0)
+def test_nothing_is_sent_again_after_a_stop_nor_in_lockstep(node: Node, stop: StopThread) -> None:
+    robot = Robot(stop, lifespan_ticks=100.0)
     robot.tick()
     robot.wait(robot.moves)
     robot.commands.stop()
@@ -117,10 +134,9 @@ def test_nothing_is_sent_again_after_a_stop_nor_in_lockstep(node: Node) -> None:
     while time.monotonic() < until_s:
         rclpy.spin_once(node, timeout_sec=0.05)
     assert not robot.moves()
-    robot.commands.close()
 
     node.create_timer(0.05, lambda: None)
-    still = Robot(node, lockstep=True)
+    still = Robot(stop, lockstep=True)
     still.got[SERVO].clear()
     still.tick()
     still.wait(still.moves)
@@ -128,3 +144,114 @@ def test_nothing_is_sent_again_after_a_stop_nor_in_lockstep(node: Node) -> None:
     while time.monotonic() < until_s:
         rclpy.spin_once(node, timeout_sec=0.05)
     assert sum(m.twist.linear.x != 0 for m in still.got[SERVO]) == 1
+
+
+class Watcher:
+    """Receives the commands beside a node that does nothing, and presses the emergency stop."""
+
+    def __init__(self, commands: CommandPublishers) -> None:
+        self._node, self.speeds = Node("watcher"), list[float]()
+        self._node.create_subscription(TwistStamped, SERVO, self._receive, COMMAND)
+        self._button = self._node.create_publisher(Bool, TOPIC, LATCHED)
+        self.wait(lambda: self._node.count_publishers(SERVO) == 1)
+        self.wait(lambda: commands._publishers[SERVO].get_subscription_count() == 1)
+
+    def _receive(self, message: TwistStamped) -> None:
+        self.speeds.append(message.twist.linear.x)
+
+    def press(self, pressed: bool) -> None:
+        self._button.publish(Bool(data=pressed))
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s
+            rclpy.spin_once(self._node, timeout_sec=0.05)
+
+    def close(self) -> None:
+        self._node.destroy_node()
+
+
+class Held:
+    """The commands of a node whose own thread is held: nobody spins it."""
+
+    def __init__(self, stop: StopThread, **parameters: Any) -> None:
+        self.stop = stop
+        self.e_stop = EStopTopic(stop, EStop(rearm=False, timeout_s=0.0), lambda: None)
+        codec = CommandCodec(load_contract(), SPEC)
+        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters))
+        self.commands.is_open = True
+        self.watcher = Watcher(self.commands)
+
+    def tick(self) -> None:
+        action = np.full(SPEC.action_size, 0.01, np.float32)
+        stamp = self.stop.owner.get_clock().now().to_msg()
+        self.commands.publish(PolicyTick(action, action), stamp)
+
+
+@pytest.fixture
+def held(stop: StopThread, request: pytest.FixtureRequest) -> Iterator[Held]:
+    """With the parameters that a test names."""
+    made = Held(stop, **request.param)
+    yield made
+    made.watcher.close()
+
+
+@pytest.mark.parametrize("held", [{"lifespan_ticks": 100.0}], indirect=True)
+def test_a_press_stops_a_node_that_is_held_and_what_it_decides_meanwhile_is_not_sent(
+    held: Held,
+) -> None:
+    watcher = held.watcher
+    held.tick()
+    watcher.wait(lambda: len(watcher.speeds) > 3 and watcher.speeds[-1] > 0)
+    watcher.press(True)
+    watcher.wait(lambda: watcher.speeds[-1] == 0)
+    watcher.press(False)  # nor is it after a release of which the node knows nothing
+    for _ in range(3):
+        held.tick()
+    held.commands.stop()
+    watcher.wait(lambda: watcher.speeds[-2:] == [0.0, 0.0])
+    assert watcher.speeds.count(0.0) == 2
+    while held.e_stop.problem:
+        time.sleep(0.01)
+    held.tick()
+    watcher.wait(lambda: watcher.speeds[-1] > 0)
+
+
+@pytest.mark.parametrize("held", [{"lifespan_ticks": 2.0}, {"command_rate_hz": 0.0}], indirect=True)
+def test_a_command_of_a_node_that_is_held_ends_with_zero(held: Held) -> None:
+    watcher = held.watcher
+    held.tick()
+    watcher.wait(lambda: watcher.speeds[-1:] == [0.0])
+    held.tick()  # decided before the node knows that the robot stands
+    assert not held.commands._held.in_force
+    held.commands.settle()
+    moved = len(watcher.speeds)
+    held.tick()
+    watcher.wait(lambda: watcher.speeds[-1] > 0)
+    assert watcher.speeds[moved] > 0
+
+
+@pytest.mark.parametrize("held", [{"lockstep": True}], indirect=True)
+def test_a_simulator_in_lockstep_is_answered_by_zero_during_a_stop(held: Held) -> None:
+    watcher = held.watcher
+    held.tick()
+    watcher.wait(lambda: watcher.speeds[-1:] != [])
+    watcher.press(True)
+    watcher.wait(lambda: watcher.speeds[-1] == 0)
+    held.tick()
+    watcher.wait(lambda: len(watcher.speeds) == 3)
+    assert watcher.speeds[1:] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("held", [{}], indirect=True)
+def test_a_failure_of_the_thread_that_stops_the_robot_is_one_of_the_node(held: Held) -> None:
+    """Its process ends for it, and stops the robot."""
+
+    def fail() -> None:
+        raise RuntimeError("the stop fails")
+
+    held.stop.on_stop = fail
+    held.watcher.press(True)
+    with pytest.raises(RuntimeError, match="the stop fails"):
+        held.watcher.wait(lambda: bool(rclpy.spin_once(held.stop.owner, timeout_sec=0.05)))

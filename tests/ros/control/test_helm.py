@@ -37,13 +37,15 @@ UNTOLD = StampedObservation(SEEN, 0, 0)
 class Commands:
     """Notes what is sent to the robot."""
 
-    expired = 0
+    expired, is_open = 0, False
 
     def __init__(self) -> None:
         self.sent: list[float] = []
         self.forces: list[np.ndarray] = []
         self.lifespans_s: list[float | None] = []
         self.unheard: set[str] = set()
+
+    def settle(self) -> None: ...
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         self.send(tick.command, stamp)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from policy_faults import HELD_S
+from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.srv import SetParameters
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool
 
@@ -103,6 +106,48 @@ def test_a_process_that_starts_under_a_pressed_button_moves_when_it_is_armed(
     robot.instruct(other)
     assert robot.call("reset_memory").success
     _rearm(robot)
+
+
+def _age(seconds: float) -> Parameter:
+    value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=seconds)
+    return Parameter(name="max_age_s", value=value)
+
+
+def test_the_robot_is_stopped_while_a_call_holds_the_node(
+    robot: Robot, start: Any, button: Any
+) -> None:
+    """The press was heard only after the call, and until then the last command was sent again."""
+    one = button(LATCHED, pressed=False, repeated=False)
+    process = start(fault="held", e_stop_rearm=False)
+    robot.wait_for_motion()
+    setter = robot.create_client(SetParameters, "policy_node/set_parameters")
+    robot.wait(setter.service_is_ready, "the parameters")
+    process.loading.touch()
+    setter.call_async(SetParameters.Request(parameters=[_age(0.4)]))
+    robot.wait(process.loading.read_text, "the call")
+    held_at_s = process.loading.stat().st_mtime
+    one.press(True)
+    robot.wait(lambda: robot.stands, "zero on all motion topics")
+    stood_at_s = max(robot.still.values())
+    assert stood_at_s < held_at_s + HELD_S
+    process.loading.unlink()
+    robot.wait(lambda: "it is pressed" in robot.message, "the stop")
+    assert robot.moved_at_s < stood_at_s
+    one.press(False)
+    robot.wait_for_motion()
+
+
+def test_calls_with_thousands_of_parameters_are_refused_and_the_robot_goes_on(
+    robot: Robot, start: Any
+) -> None:
+    """A call with 3,000 held the node for 20 s."""
+    start()
+    robot.wait_for_motion()
+    many = SetParameters.Request(parameters=[_age(0.4 + 1e-5 * i) for i in range(3000)])
+    (result,) = robot._call(SetParameters, "set_parameters", many).results
+    assert not result.successful
+    assert "was called with 3000 parameters; at most 200 are accepted" in result.reason
+    robot.wait_for_motion()
 
 
 def test_a_press_holds_whatever_another_publisher_says(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import RLock
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,6 +18,13 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 VOLATILE, LATCHED = DurabilityPolicy.VOLATILE, DurabilityPolicy.TRANSIENT_LOCAL
 
 
+def _stop_thread() -> MagicMock:
+    """A `StopThread` whose messages the test delivers, and that notes when it stops the robot."""
+    stop = MagicMock(lock=RLock(), stopped=False)
+    stop.stop.side_effect = lambda: setattr(stop, "stopped", True)
+    return stop
+
+
 @pytest.mark.parametrize(
     "offered", [(RELIABLE, VOLATILE), (RELIABLE, LATCHED), (BEST_EFFORT, VOLATILE)]
 )
@@ -24,9 +32,9 @@ def test_no_message_is_lost_that_its_publisher_offers_to_keep(
     offered: tuple[ReliabilityPolicy, DurabilityPolicy],
 ) -> None:
     """A best-effort subscription lost every fourth `ros2 topic pub --once`, which ends after its message."""
-    node = MagicMock()
-    EStopTopic(node, EStop(rearm=True, timeout_s=0.0), lambda: None)
-    profiles = [call.args[3] for call in node.create_subscription.call_args_list]
+    stop = _stop_thread()
+    EStopTopic(stop, EStop(rearm=True, timeout_s=0.0), lambda: None)
+    profiles = [call.args[3] for call in stop.node.create_subscription.call_args_list]
     assert offered in [(profile.reliability, profile.durability) for profile in profiles]
 
 
@@ -34,10 +42,13 @@ class Button:
     """Delivers the messages of one publisher to each of the three subscriptions by itself."""
 
     def __init__(self, *, rearm: bool) -> None:
-        self.node = MagicMock()
+        self.stop = _stop_thread()
+        self.node = self.stop.owner
         self.node.get_publishers_info_by_topic.return_value = [MagicMock(endpoint_gid=list(b"a"))]
-        self.topic = EStopTopic(self.node, EStop(rearm=rearm, timeout_s=0.0), lambda: None)
-        self._callbacks = [call.args[2] for call in self.node.create_subscription.call_args_list]
+        self.topic = EStopTopic(self.stop, EStop(rearm=rearm, timeout_s=0.0), lambda: None)
+        subscriptions = self.stop.node.create_subscription.call_args_list
+        self._callbacks = [call.args[2] for call in subscriptions]
+        self.stop.tell.side_effect = lambda: self.topic.problem  # the node heeds every message
 
     def hear(self, subscription: int, sent_ns: int, pressed: bool, publisher: bytes = b"a") -> None:
         """Let a subscription receive what a publisher sent at a time."""
@@ -116,3 +127,31 @@ def test_release_of_another_publisher_whose_clock_is_ahead_undoes_nothing() -> N
     assert not button.rearm()
     button.hear(0, 2, False)
     assert button.topic.problem == ""
+
+
+def test_stop_that_is_over_before_the_node_heeds_it_lets_nothing_move_until_it_was_told_once() -> (
+    None
+):
+    button = Button(rearm=False)
+    button.stop.tell.side_effect = None  # the node is busy
+    button.hear(0, 1, True)
+    button.hear(0, 2, True)
+    button.hear(0, 3, False)
+    assert button.stop.stop.call_count == 1
+    assert button.stop.stopped
+    assert button.topic.problem == "it was pressed for a moment"
+    assert button.stop.stopped
+    assert button.topic.problem == ""
+    assert not button.stop.stopped
+    button.hear(0, 4, True)
+    assert button.stop.stop.call_count == 2
+
+
+def test_rearming_does_not_hide_a_stop_from_the_node() -> None:
+    button = Button(rearm=True)
+    button.stop.tell.side_effect = None
+    button.hear(0, 1, True)
+    button.hear(0, 2, False)
+    assert button.rearm()
+    assert button.stop.stopped
+    assert button.topic.problem == "it was pressed for a moment"

@@ -15,8 +15,11 @@ CRASH_AT_TICK = 3
 SLOW_S = 300.0
 """Longer than any test waits."""
 PONDER_S = 0.35
+HELD_S = 5.0
+"""How long a call holds the thread of the node: longer than a busy machine needs for an emergency stop."""
 LOADING = "loading"
-"""The file beside that of the parameters which shows that a slow policy is being loaded."""
+"""The file beside that of the parameters which shows that a slow policy is being loaded, or that the node
+is held."""
 
 
 def _crash() -> None:
@@ -66,10 +69,24 @@ def _ponder() -> None:
     ControlLoop.think = late  # type: ignore[method-assign]
 
 
+def _held() -> None:
+    """Let a call that sets a parameter hold the thread of the node for seconds."""
+    read, parameters = policy_node.read_parameters, Path(sys.argv[-1])
+
+    def slow(node: Any, kind: Any) -> Any:
+        if parameters.with_name(LOADING).exists():
+            parameters.with_name(LOADING).write_text("held")
+            time.sleep(HELD_S)
+        return read(node, kind)
+
+    policy_node.read_parameters = slow
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "": lambda: None,
     "ponder": _ponder,
     "crash": _crash,
     "terminate": _terminate,
     "slow": _slow,
+    "held": _held,
 }

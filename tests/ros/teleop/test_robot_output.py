@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import RLock
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -15,9 +16,19 @@ from ttm_policy.contract.robot_contract import Workspace
 from ttm_policy.inputs.person_command import PERIOD_S
 from ttm_policy.inputs.stamped_observation import StampedObservation
 from ttm_policy.parameters import TeleopParameters
+from ttm_policy.teleop import robot_output
 from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.controls import Goals
 from ttm_policy.teleop.robot_output import RobotOutput
+
+
+@pytest.fixture(autouse=True)
+def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(node: MagicMock) -> MagicMock:
+        return MagicMock(owner=node, lock=RLock(), stopped=False)
+
+    monkeypatch.setattr(robot_output, "StopThread", made)
+
 
 BOX = Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))
 

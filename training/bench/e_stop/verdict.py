@@ -14,8 +14,9 @@ SILENCE_S = 1.5
 """Diagnostics come once a second."""
 
 NOTES = """\
-  driving    while the policy moves the robot; loading: while the language model prepares an instruction
-             that nobody has given before, in a process of its own.
+  driving    while the policy moves the robot; asked: while somebody calls set_parameters with 3,000 values,
+             again and again; loading: while the language model prepares an instruction that nobody has
+             given before, in a process of its own.
   prepared   how long such an instruction took while nothing was pressed, and the longest time without
              diagnostics meanwhile.
 """
@@ -26,6 +27,7 @@ def lines(measured: Mapping[str, Any]) -> list[Line]:
     silence_s = measured["silence_s"]
     return [
         *_answers("driving", measured["driving_s"], None),
+        *_answers("asked", measured["asked_s"], ANSWER_MS),
         *_answers("loading", measured["loading_s"], ANSWER_MS),
         Line("prepared in, s", measured["prepared_s"], 1, "", None),
         Line("longest silence, s", silence_s, 2, f"<= {SILENCE_S:g}", silence_s <= SILENCE_S),

@@ -12,9 +12,18 @@ from rcl_interfaces.msg import (
     ParameterDescriptor,
     SetParametersResult,
 )
+from rcl_interfaces.srv import (
+    DescribeParameters,
+    GetParameters,
+    GetParameterTypes,
+    ListParameters,
+    SetParameters,
+    SetParametersAtomically,
+)
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.service import Service
 
 from ttm.policy.errors import UserError
 from ttm_policy.parameter_sets.known_names import require_known
@@ -22,8 +31,25 @@ from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
 
+MOST_IN_A_CALL = 200
+"""So many names or values one call of a parameter service may have: more than any node declares.
+
+A call holds the thread of the node, and with it the ticks, for as long as it takes.
+"""
+
 LARGEST_INTEGER = 2**63 - 1
 """The upper end of the range of an integer parameter that has only a lower limit."""
+
+
+_LISTS = {
+    SetParameters: "parameters",
+    SetParametersAtomically: "parameters",
+    GetParameters: "names",
+    GetParameterTypes: "names",
+    DescribeParameters: "names",
+    ListParameters: "prefixes",
+}
+"""What a call of each parameter service has any number of."""
 
 
 def declare_parameters(
@@ -37,7 +63,8 @@ def declare_parameters(
     allow; the others are read-only. Integers are accepted for numbers of type double.
 
     Raises `UserError` if the value that was given at the start has a wrong type or is out of range.
-    From then on ROS refuses such values when somebody sets them, and says why.
+    From then on ROS refuses such values when somebody sets them, and says why. The node's parameter services
+    refuse calls with more than `MOST_IN_A_CALL` names or values.
     """
     declared = {parameter.name: parameter for parameter in parameters_of(node_parameters)}
     for name in require_known("parameter", _given_names(node), declared):
@@ -58,10 +85,39 @@ def declare_parameters(
     for parameter in declared.values():
         _declare(node, parameter, integers.get(parameter.name))
     node.add_pre_set_parameters_callback(lambda values: [_as_double(v, doubles) for v in values])
+    for service in node.services:
+        if service.srv_type in _LISTS:
+            service.callback = _bounded(node, service, _LISTS[service.srv_type])
     if on_change is not None:
         node.add_post_set_parameters_callback(
             lambda values: on_change() if any(v.name in declared for v in values) else None
         )
+
+
+def _bounded(node: Node, service: Service[Any, Any], listing: str) -> Callable[[Any, Any], Any]:
+    """Return the callback of a parameter service that refuses what is too long, as a whole.
+
+    listing: the field of the request that is bounded.
+    """
+    answer = service.callback
+
+    def serve(request: Any, response: Any) -> Any:
+        given = len(getattr(request, listing))
+        if given <= MOST_IN_A_CALL:
+            return answer(request, response)
+        reason = (
+            f"{service.srv_name} was called with {given} {listing}; at most {MOST_IN_A_CALL} are "
+            "accepted: make several calls"
+        )
+        node.get_logger().warning(reason, throttle_duration_sec=1.0)
+        refusal = SetParametersResult(successful=False, reason=reason)
+        if isinstance(response, SetParameters.Response):
+            response.results = [refusal]  # one for all, since as many as were given take long, too
+        elif isinstance(response, SetParametersAtomically.Response):
+            response.result = refusal
+        return response
+
+    return serve
 
 
 def _given_names(node: Node) -> list[str]:

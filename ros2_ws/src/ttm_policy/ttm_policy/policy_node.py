@@ -10,6 +10,7 @@ policy and then the robot. The memory is kept on deactivation: only a different 
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import time
@@ -120,6 +121,11 @@ class PolicyNode(LifecycleNode):
         self._session = PolicySession(
             self, loading.result(), parameters, self._worker, self.publish_diagnostics
         )
+        # From now on a collection passes over all objects of before: to look at them takes 0.2 s, in which no
+        # other thread runs, not even that of the emergency stop.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
     def _fail(self, problem: str) -> None:
         self._problem, self._level = problem, DiagnosticStatus.ERROR
@@ -211,8 +217,11 @@ class PolicyNode(LifecycleNode):
                 self.trigger_deactivate()
             self._session.flush()
         self._end_worker()
-        if self._session is not None and self._in_order:
-            self._session.recovery.end()
+        if self._session is not None:
+            if self._in_order:
+                self._session.recovery.end()
+            self._session.close()
+            self._session = None
 
 
 def _start(node: PolicyNode, signals: StopSignals) -> bool:

@@ -12,8 +12,6 @@ from builtin_interfaces.msg import Time
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
-from rclpy.node import Node
-from rclpy.timer import Timer
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 
 from ttm_policy.contract.command_codec import CommandCodec
@@ -21,6 +19,7 @@ from ttm_policy.contract.robot_contract import MOTION_TYPES
 from ttm_policy.control.control_loop import PolicyTick, Vector
 from ttm_policy.control.held_command import HeldCommand
 from ttm_policy.guards.command_echo import CommandEcho
+from ttm_policy.guards.stop_thread import StopThread
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
 
@@ -38,11 +37,14 @@ class CommandPublishers:
     until the next tick. All else, such as the goal of a gripper, is sent once for each tick. If no tick
     follows within `lifespan_ticks`, the robot is stopped. In lockstep nothing is sent again and nothing
     expires, since the simulator waits for the next command.
+
+    What is sent again, and zero at the end of a lifespan and at an emergency stop, comes from `StopThread`;
+    all else from the thread of the node.
     """
 
     def __init__(
         self,
-        node: Node,
+        stop: StopThread,
         codec: CommandCodec,
         parameters: PolicyParameters,
         echo: CommandEcho | None = None,
@@ -50,9 +52,17 @@ class CommandPublishers:
     ):
         """echo: what is to know of every command, so that it can tell those of others.
 
-        on_stop: called whenever the robot was stopped, since its next motion begins at rest.
+        on_stop: called by the thread of the node when the robot was stopped, since its next motion begins
+        at rest.
         """
+        node = stop.owner
         self._node, self._codec, self._echo, self._on_stop = node, codec, echo, on_stop
+        self._stop_thread, self._lock = stop, stop.lock
+        stop.on_stop = self._stop_at_once
+        self.is_open = False
+        """Whether the robot is this node's to stop at an emergency stop."""
+        self._lapsed = False
+        """Whether a lifespan has ended since `settle`."""
         self.expired = 0
         """How often a command's lifespan ended before the next tick."""
         self.unheard: set[str] = set()
@@ -71,12 +81,12 @@ class CommandPublishers:
             sink.topic for sink in codec.contract.actions if sink.type in MOTION_TYPES
         }
         self._again = parameters.command_rate_hz > 0 and not parameters.lockstep
-        self._timer: Timer | None = None
-        if not parameters.lockstep:
+        self._lives = not parameters.lockstep
+        if self._lives:
             # On the steady clock, since simulated time may come in steps as long as a tick.
             steady = Clock(clock_type=ClockType.STEADY_TIME)
             period_s = 1.0 / (parameters.command_rate_hz or LOOK_HZ)
-            self._timer = node.create_timer(period_s, self._keep_up, clock=steady)
+            stop.node.create_timer(period_s, self._keep_up, clock=steady)
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
@@ -84,15 +94,31 @@ class CommandPublishers:
         self.tell(tick.action)
 
     def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
-        """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`."""
-        if self._timer is not None:
-            self._held.begin(command, self._now_s(), lifespan_s)
-        if self._again:  # a part that is smooth begins with its old value
-            begun = self._held.at(self._now_s())
-            command = command if begun is None else begun
+        """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`.
+
+        Nothing is sent if the robot was stopped since it was decided. In lockstep, where the simulator waits
+        for an answer, that is zero then.
+        """
         if self._echo is not None:
             self.unheard = self._echo.unheard(self._publishers)
-        self._send(self._codec.encode(command, stamp))
+        with self._lock:
+            stopped = self._stop_thread.stopped
+            if self._lives:
+                if stopped or self._lapsed:
+                    return
+                self._held.begin(command, self._now_s(), lifespan_s)
+            if self._again:  # a part that is smooth begins with its old value
+                begun = self._held.at(self._now_s())
+                command = command if begun is None else begun
+            still = self._codec.stop(stamp) if stopped else {}
+            self._send({**self._codec.encode(command, stamp), **still})
+
+    def settle(self) -> None:
+        """Heed that a lifespan has ended. Call this before the limits of the next command are applied."""
+        with self._lock:
+            if self._lapsed:
+                self._lapsed = False
+                self._on_stop()
 
     def tell(self, action: Vector) -> None:
         """Send the policy's own action (A,) to `~/action`."""
@@ -100,21 +126,33 @@ class CommandPublishers:
 
     def stop(self) -> None:
         """Send zero to all topics that move the robot, stamped with the time now."""
+        with self._lock:
+            self._send_zero()
+            self._lapsed = False
+            self._on_stop()
+
+    def _stop_at_once(self) -> None:
+        """Send zero at an emergency stop; the thread of the node calls `stop` when it takes note."""
+        if self.is_open:
+            self._send_zero()
+
+    def _send_zero(self) -> None:
         self._held.stop()
         self._send(self._codec.stop(self._node.get_clock().now().to_msg()))
-        self._on_stop()
 
     def _keep_up(self) -> None:
         """Send what moves the robot once more. At the end of its lifespan stop the robot, once."""
-        if not self._held.in_force:
-            return
-        command = self._held.at(self._now_s())
-        if command is None:
-            self.expired += 1
-            self.stop()
-        elif self._again:
-            messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
-            self._send({topic: messages[topic] for topic in self._motion_topics})
+        with self._lock:
+            if not self._held.in_force:
+                return
+            command = self._held.at(self._now_s())
+            if command is None:
+                self.expired += 1
+                self._lapsed = True
+                self._send_zero()
+            elif self._again:
+                messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+                self._send({topic: messages[topic] for topic in self._motion_topics})
 
     def _send(self, messages: dict[str, Any]) -> None:
         for topic, message in messages.items():
@@ -132,9 +170,7 @@ class CommandPublishers:
             publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
 
     def close(self) -> None:
-        """Destroy all publishers."""
-        if self._timer is not None:
-            self._node.destroy_timer(self._timer)
+        """Destroy all publishers. The `StopThread` must have ended."""
         for publisher in (*self._publishers.values(), self._action):
             self._node.destroy_publisher(publisher)
 

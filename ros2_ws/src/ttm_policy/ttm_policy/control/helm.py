@@ -57,7 +57,7 @@ class Helm:
         commands: CommandPublishers,
         look: Callable[[], tuple[Seen, float]],
     ):
-        """look: see `ttm_policy.control.vigilance.Vigilance.look_for_person`."""
+        """look: see `ttm_policy.control.vigilance.Vigilance.look_for_person`; it heeds the emergency stop."""
         self._node, self._commands, self._look = node, commands, look
         self._contract, self._spec = loaded.codec.contract, loaded.runner.spec
         self._lockstep = parameters.lockstep
@@ -70,8 +70,6 @@ class Helm:
         )
         self._policy_limits = loaded.limits
         self._description = RobotDescription(node, loaded.limits, self._limits)
-        self.is_open = False
-        """Whether a person may drive. The robot is stopped by `release` before this becomes False."""
         self.person = ""
         """Who drives in the policy's place, or an empty text."""
         self.problem = ""
@@ -85,6 +83,15 @@ class Helm:
         self._driver = node.create_publisher(String, DRIVER_TOPIC, LATCHED)
         self._service = node.create_service(Trigger, "~/give_back", self._give_back)
         self._driver.publish(String(data=POLICY))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a person may drive. The robot is stopped by `release` before this becomes False."""
+        return self._commands.is_open
+
+    @is_open.setter
+    def is_open(self, is_open: bool) -> None:
+        self._commands.is_open = is_open
 
     @property
     def expired(self) -> int:
@@ -110,6 +117,10 @@ class Helm:
         else:
             self._commands.tell(tick.action)
         return self._still() if self._force is None else self._force
+
+    def settle(self) -> None:
+        """Heed that a lifespan has ended. Call this before the limits of the policy's command are applied."""
+        self._commands.settle()
 
     def require_limits(self) -> None:
         """Raise `MissingObservation` while the limits of the joints are still on their way."""
@@ -162,6 +173,7 @@ class Helm:
             wish = from_message(self._spec, message)
             self.require_limits()
             seen, seen_s = self._look()
+            self._commands.settle()
             if person != self.person:
                 self._take_over(person)
             elif not self._lockstep and not self._moves():  # the robot stands

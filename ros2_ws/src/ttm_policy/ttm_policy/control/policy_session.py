@@ -18,7 +18,7 @@ from ttm.policy.errors import ObservationError
 from ttm_policy.contract.conversions import ns_to_stamp
 from ttm_policy.control.command_publishers import CommandPublishers
 from ttm_policy.control.control_loop import STANDING_STILL, ControlLoop, LoopState, Vector
-from ttm_policy.control.helm import Helm
+from ttm_policy.control.helm import Helm, Seen
 from ttm_policy.control.instructing import Instructing
 from ttm_policy.control.memory_interface import MemoryInterface
 from ttm_policy.control.recovery import Recovery
@@ -27,6 +27,7 @@ from ttm_policy.control.tick_record import TickRecord
 from ttm_policy.control.vigilance import Vigilance
 from ttm_policy.goals.goal_interface import GoalInterface
 from ttm_policy.goals.goal_keeper import GoalKeeper, GoalRules
+from ttm_policy.guards.stop_thread import StopThread
 from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.network.loading import LoadedPolicy
 from ttm_policy.network.memory_report import MemoryReport
@@ -40,9 +41,10 @@ TELL_AFTER_S = 2.0
 class PolicySession:
     """Translates between topics and a `ControlLoop`. It commands nothing until `start`.
 
-    The network and the language model run on the thread of `worker`; all else, and with it every
-    message to the robot, on the thread that spins the node. While the network thinks, the command of
-    the last tick stays in force. `on_state_change` is called whenever the loop's state has changed.
+    The network and the language model run on the thread of `worker`. Every new command to the robot is
+    sent by the thread that spins the node; while the network thinks, the `StopThread` keeps the command of
+    the last tick in force, and stops the robot. `on_state_change` is called whenever the loop's state has
+    changed.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class PolicySession:
         self._delivered: Vector | None = None
         runner = loaded.runner
         reset = partial(loaded.instructions.reset, runner)
+        self._stop_thread = StopThread(node)
         self._loop = ControlLoop(
             runner,
             loaded.limits,
@@ -107,7 +110,7 @@ class PolicySession:
         )
         worker.on_idle = self._on_input
         self._vigilance = Vigilance(
-            node,
+            self._stop_thread,
             self._loop,
             self._inputs,
             loaded.codec,
@@ -117,9 +120,13 @@ class PolicySession:
             on_e_stop=self._on_e_stop,
         )
         commands = CommandPublishers(
-            node, loaded.codec, parameters, self._vigilance.echo, loaded.limits.halt
+            self._stop_thread,
+            loaded.codec,
+            parameters,
+            self._vigilance.echo,
+            loaded.limits.halt,
         )
-        self._commands = Helm(node, loaded, parameters, commands, self._vigilance.look_for_person)
+        self._commands = Helm(node, loaded, parameters, commands, self._look_for_person)
         outlook = self.recovery.outlook(loaded.codec.contract)
         self._record = TickRecord(
             node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
@@ -208,6 +215,7 @@ class PolicySession:
 
     def close(self) -> None:
         """Destroy all topics and services. The caller closes the worker before."""
+        self._stop_thread.close()
         self._vigilance.close()
         self._inputs.close()
         self._memory.close()
@@ -294,6 +302,7 @@ class PolicySession:
 
     def _answer(self, question: Question, future: Future[Thought]) -> None:
         """Send what the network answered, unless the robot was stopped while it thought."""
+        self._heed_e_stop()
         before = self._loop.state
         try:
             thought, late_s = future.result(), 0.0
@@ -314,6 +323,7 @@ class PolicySession:
         self._report_if_changed(before)
 
     def _act(self, thought: Thought, question: Question, late_s: float) -> None:
+        self._commands.settle()
         tick = self._loop.finish(thought.action, question.wall_s, question.observation, late_s)
         seen = question.observation.values
         self._delivered = self._commands.publish(tick, question.reply_stamp, seen)
@@ -325,6 +335,10 @@ class PolicySession:
     def _on_instructed(self, before: LoopState) -> None:
         self._delivered = None
         self._report_if_changed(before)
+
+    def _look_for_person(self) -> tuple[Seen, float]:
+        self._heed_e_stop()
+        return self._vigilance.look_for_person()
 
     def _on_e_stop(self) -> None:
         """Heed the emergency stop, and go on at once when it lets the robot move again."""

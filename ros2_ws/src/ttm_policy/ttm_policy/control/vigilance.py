@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy.typing as npt
-from rclpy.node import Node
 
 from ttm.policy.errors import MissingObservation, ObservationError
 from ttm_policy.contract.command_codec import CommandCodec
@@ -15,6 +14,7 @@ from ttm_policy.control.control_loop import ControlLoop, LoopState
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
+from ttm_policy.guards.stop_thread import StopThread
 from ttm_policy.guards.watchdog import Watchdog
 from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.parameters import PolicyParameters
@@ -31,7 +31,7 @@ class Vigilance:
 
     def __init__(
         self,
-        node: Node,
+        stop: StopThread,
         loop: ControlLoop,
         inputs: Inputs,
         codec: CommandCodec,
@@ -41,6 +41,7 @@ class Vigilance:
         on_watch: Callable[[], None],
         on_e_stop: Callable[[], None],
     ):
+        node = stop.owner
         self._node, self._loop, self._inputs = node, loop, inputs
         self.due = False
         """Whether a tick waits for a new frame of a camera."""
@@ -50,7 +51,7 @@ class Vigilance:
         e_stop = EStop(
             rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
         )
-        self._e_stop = EStopTopic(node, e_stop, on_e_stop)
+        self._e_stop = EStopTopic(stop, e_stop, on_e_stop)
 
     def lets_tick(self) -> bool:
         """Return whether the tick that is due may run now. If not, the loop holds or waits."""

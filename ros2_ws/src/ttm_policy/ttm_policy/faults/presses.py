@@ -1,7 +1,8 @@
 """Presses the emergency stop of a running policy, and notes how long the robot waits for zero.
 
-It is pressed while the policy drives, and while the language model prepares an instruction that nobody has
-given before. `ttm bench e-stop` starts this program beside `policy_node`.
+It is pressed while the policy drives, while the node is asked to set thousands of parameters again and again,
+and while the language model prepares an instruction that nobody has given before. `ttm bench e-stop` starts
+this program beside `policy_node`.
 
     python -m ttm_policy.faults.presses --ros-args --params-file FILE
 """
@@ -9,17 +10,25 @@ given before. `ttm bench e-stop` starts this program beside `policy_node`.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count, pairwise
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import Parameter as Value
+from rcl_interfaces.msg import ParameterType, ParameterValue
+from rcl_interfaces.srv import SetParameters
+from rclpy.node import Node
 from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError
@@ -37,6 +46,8 @@ PAUSE_S = (0.02, 0.15)
 """The time before a press, at least and at most."""
 START_S = 300.0
 """The longest wait for the first motion."""
+ASKED = 3000
+"""Values in a call of `set_parameters`, far more than a node has."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class PressesParameters(NodeParameters):
     spec: Annotated[str, Parameter("The policy's spec as JSON, which has the sizes.")] = ""
     contract: Annotated[str, Parameter("YAML file of the robot's topics.")] = ""
     instruction: Annotated[str, Parameter("What the policy drives by.")] = ""
-    presses: Annotated[int, Parameter("Presses in each of the two states.", minimum=1)] = 50
+    presses: Annotated[int, Parameter("Presses in each of the three states.", minimum=1)] = 50
     seed: Annotated[int, Parameter("Seed of the pauses between presses.", minimum=0)] = 0
     out: Annotated[str, Parameter("File for what was measured, as JSON.", is_path=True)] = ""
 
@@ -57,6 +68,8 @@ class Measured:
 
     driving_s: list[float] = field(default_factory=list)
     """From each press until zero had arrived on all motion topics, while the policy drove."""
+    asked_s: list[float] = field(default_factory=list)
+    """The same while the node was called to set `ASKED` parameters, again and again."""
     loading_s: list[float] = field(default_factory=list)
     """The same while an instruction was prepared."""
     prepared_s: float = 0.0
@@ -144,6 +157,10 @@ class Presses:
         while len(measured.driving_s) < self._parameters.presses:
             self._robot.wait_for_motion()
             measured.driving_s.append(self._press())
+        with _asking():
+            while len(measured.asked_s) < self._parameters.presses:
+                self._robot.wait_for_motion()
+                measured.asked_s.append(self._press())
         while len(measured.loading_s) < self._parameters.presses:
             self._drive()
             self._load()
@@ -179,6 +196,34 @@ class Presses:
         took_s = self._robot.press()
         self._robot.release()
         return took_s
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Call the policy's node from a process of its own, from its first answer on until the end."""
+    spawn = multiprocessing.get_context("spawn")
+    answered = spawn.Event()
+    process = spawn.Process(target=_ask, args=(answered,), daemon=True)
+    process.start()
+    try:
+        if not answered.wait(START_S):
+            raise TimeoutError("waited in vain for the parameter services of policy_node")
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _ask(answered: Event) -> None:
+    rclpy.init()
+    node = Node("asker")
+    value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=0.5)
+    request = SetParameters.Request(parameters=[Value(name="max_age_s", value=value)] * ASKED)
+    setter = node.create_client(SetParameters, "policy_node/set_parameters")
+    setter.wait_for_service()
+    while True:
+        rclpy.spin_until_future_complete(node, setter.call_async(request))
+        answered.set()
 
 
 def _run() -> int:

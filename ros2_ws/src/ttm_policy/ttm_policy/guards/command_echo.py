@@ -43,7 +43,8 @@ class CommandEcho:
 
     def _listen(self, topic: str, kind: Any) -> Subscription[Any]:
         def receive(message: Any) -> None:
-            if message not in self._own[topic]:
+            # A copy, since the thread that stops the robot may send meanwhile.
+            if message not in tuple(self._own[topic]):
                 self._foreign_s[topic] = time.monotonic()
 
         return self._node.create_subscription(kind, topic, receive, ECHO)

@@ -46,7 +46,7 @@ class EStop:
     """
 
     def __init__(self, *, rearm: bool, timeout_s: float, disarmed: str = ""):
-        self._rearm, self._timeout_s = rearm, timeout_s
+        self._rearm, self.timeout_s = rearm, timeout_s
         self._buttons: dict[bytes | None, _Button] = {}
         self._disarmed = disarmed
         """Why the robot waits for `arm`, or an empty text."""
@@ -104,12 +104,12 @@ class EStop:
         self._lose_if_silent(wall_s)
         if self.pressed:
             return "it is pressed"
-        if self._timeout_s and self._silence_s(wall_s) > self._timeout_s:
+        if self.timeout_s and self._silence_s(wall_s) > self.timeout_s:
             replaced = (
                 "; call the service rearm if it has gone for good" if self._another(wall_s) else ""
             )
             return (
-                f"a publisher of its topic is silent; each must send a message every {self._timeout_s:g} s "
+                f"a publisher of its topic is silent; each must send a message every {self.timeout_s:g} s "
                 f"(e_stop_timeout_s){replaced}"
             )
         if self._disarmed:
@@ -125,12 +125,12 @@ class EStop:
 
     def _another(self, wall_s: float) -> bool:
         """Return whether a publisher is heard, though not the one that is silent."""
-        return any(wall_s - b.heard_s <= self._timeout_s for b in self._buttons.values())
+        return any(wall_s - b.heard_s <= self.timeout_s for b in self._buttons.values())
 
     def _lose_if_silent(self, wall_s: float) -> None:
         """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""
-        lasts = self._rearm and self._timeout_s and self._buttons
-        if lasts and self._silence_s(wall_s) > self._timeout_s:
+        lasts = self._rearm and self.timeout_s and self._buttons
+        if lasts and self._silence_s(wall_s) > self.timeout_s:
             self._disarm()
 
     def _disarm(self) -> None:

@@ -5,7 +5,9 @@ This module imports no ROS, so that programs can read the parameters where ROS i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ttm.policy.checks import require_above_0, require_at_least, require_at_most, require_choice
@@ -91,8 +93,8 @@ class NodeParameters:
 
 def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:
     """Return the parameters that a dataclass declares, in its order, with the limits last."""
-    hints = get_type_hints(node_parameters, include_extras=True)
-    declared = []
+    hashable: Any = node_parameters
+    hints, declared = _hints(hashable), []
     for item in fields(node_parameters):  # type: ignore[arg-type]
         kind, about = get_args(hints[item.name])
         choices = get_args(kind) if get_origin(kind) is Literal else ()
@@ -101,6 +103,12 @@ def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParame
             DeclaredParameter(item.name, str if choices else kind, item.default, choices, about)
         )
     return tuple(sorted(declared, key=lambda parameter: parameter.about.is_limit))
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields. To evaluate them takes 3 ms, at each change of one."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def markdown_table(node_parameters: type[NodeParameters]) -> str:

@@ -21,6 +21,7 @@ from ttm_policy.control.robot_description import RobotDescription
 from ttm_policy.guards.command_echo import CommandEcho
 from ttm_policy.guards.e_stop import EStop
 from ttm_policy.guards.e_stop_topic import EStopTopic
+from ttm_policy.guards.stop_thread import StopThread
 from ttm_policy.inputs.inputs import Inputs
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.qos import COMMAND
@@ -55,7 +56,9 @@ class RobotOutput:
         self._codec = CommandCodec(contract, spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
         self._echo = CommandEcho(node, self._codec.types())
         stop = EStop(rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s)
-        self._e_stop = EStopTopic(node, stop, on_e_stop)
+        self._stop_thread = StopThread(node)
+        self._e_stop = EStopTopic(self._stop_thread, stop, on_e_stop)
+        self._stop_thread.on_stop = self._stop_at_once
         self._publishers = {
             topic: node.create_publisher(kind, topic, COMMAND)
             for topic, kind in self._codec.types().items()
@@ -110,8 +113,11 @@ class RobotOutput:
         late_s = max(0.0, now_s - seen_s)
         command = self._limits.apply(wanted, observation, late_s=late_s, now_s=now_s)
         goals.values = np.where(known & self._cockpit.is_goal, command, np.nan).astype(np.float32)
-        self._publish(command, known)
-        self.moves = True
+        with self._stop_thread.lock:
+            if self._stop_thread.stopped:
+                return
+            self._publish(command, known)
+            self.moves = True
 
     def _look(self, now_s: float) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
         """Return what is measured, and when its oldest value was, in seconds."""
@@ -122,10 +128,16 @@ class RobotOutput:
 
     def rest(self) -> None:
         """Send zero once to all topics that move the robot. Joints and gripper keep their goals."""
+        with self._stop_thread.lock:
+            self._stop_at_once()
+            if self.moves:
+                self._limits.halt()
+            self.moves = False
+
+    def _stop_at_once(self) -> None:
+        """Send zero if this moves the robot. This is called with the lock of the `StopThread`."""
         if not self.moves:
             return
-        self.moves = False
-        self._limits.halt()
         stamp = self._node.get_clock().now().to_msg()
         for topic, message in self._codec.stop(stamp).items():
             self._send(topic, message)
@@ -166,6 +178,7 @@ class RobotOutput:
 
     def close(self) -> None:
         """Destroy all topics."""
+        self._stop_thread.close()
         self._echo.close()
         self._e_stop.close()
         self._inputs.close()
