@@ -76,7 +76,7 @@ def require_writable(path: Path, option: str = "--out", *, folder: bool = True) 
         why = f"{there} is not writable"
     else:
         return
-    raise UserError(f"cannot write to {path}: {why}; give another path with {option}")
+    raise UserError(f"cannot write to {path}: {why}; give another {option}")
 
 
 def flush_to_disk(path: Path) -> None:

@@ -102,6 +102,13 @@ class PolicySpec:
             raise UserError(
                 f"observation names {names} repeat; give each camera and vector a name of its own"
             )
+        for name in names:
+            # Data sets of some formats have a folder of this name for each camera.
+            if "/" in name or name in ("", ".", ".."):
+                raise UserError(
+                    f"the name {printable(name, 100)!r} of a camera or vector cannot be one of a file; "
+                    "give one without /"
+                )
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
         if len(self.action_slices) != len(self.actions):

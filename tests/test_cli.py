@@ -230,6 +230,28 @@ def test_an_out_that_cannot_be_is_told_before_anything_starts(
     assert_one_line_error(run(*words, "--out", tmp_path / "new"), "is not writable", "--out")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "flops", "--json"),
+        ("study", "babyai", "--plot"),
+        ("data", "show", "d", "--sheet"),
+        ("robot", "--sim", "--video"),
+        ("data", "convert", "d"),
+        ("data", "bags", "--contract", "c.yaml", "d"),
+    ],
+    ids="-".join,
+)
+def test_any_file_that_cannot_be_written_is_told_before_anything_starts(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A benchmark of minutes would end without its figures."""
+    (tmp_path / "file").touch()
+    option = words[-1] if words[-1].startswith("--") else "TO"
+    told = f"file is no folder; give another {option}"
+    assert_one_line_error(run(*words, tmp_path / "file" / "below"), told)
+
+
 def test_a_disk_that_fills_is_one_line(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

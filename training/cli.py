@@ -167,6 +167,10 @@ Each command explains itself: ttm train --help, ttm bench --help, ttm study copy
 
 WRITES_FILES = (DataMergeCommand, DataFilterCommand, PlayCommand)
 """Commands whose --out is a file; that of all others is a folder."""
+WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
+"""The fields of commands that say where to write."""
+TAKES_TO = (ConvertCommand, DataBagsCommand)
+"""Commands that are told in a word of its own where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
 """Errors of a disk that takes no more, which are told in one line."""
 EXIT_USER_ERROR = 2
@@ -198,7 +202,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     try:
         command = parse(args)
-        _require_out(command)
+        _require_written(command)
         return command.run()
     except UserError as error:
         print(f"ttm: error: {_one_line(error)}", file=sys.stderr)
@@ -217,12 +221,15 @@ def main(args: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def _require_out(command: Any) -> None:
-    """Raise `UserError` if nothing can be written to --out, before the command begins."""
+def _require_written(command: Any) -> None:
+    """Raise `UserError` if nothing can be written to --out, --json, …, before the command begins."""
     command = getattr(command, "command", command)  # of a group, the one that was chosen
-    out = getattr(command, "out", None)
-    if isinstance(out, Path):
-        require_writable(out, folder=not isinstance(command, WRITES_FILES))
+    for name in WRITTEN:
+        path = getattr(command, name, None)
+        if isinstance(path, Path):
+            option = "TO" if isinstance(command, TAKES_TO) else f"--{name}"
+            folder = name == "out" and not isinstance(command, WRITES_FILES)
+            require_writable(path, option, folder=folder)
 
 
 def _choice(commands: Mapping[str, type[Any] | Group], *words: str) -> Any:

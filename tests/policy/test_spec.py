@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,14 @@ def test_the_commands_survive_json(spec: PolicySpec) -> None:
 def test_a_rate_is_finite_and_above_0(spec: PolicySpec, rate_hz: float) -> None:
     with pytest.raises(UserError, match=f"rate_hz is {rate_hz}; give a finite control rate"):
         replace(spec, rate_hz=rate_hz)
+
+
+@pytest.mark.parametrize("name", ["../../up", "/root", "a/b", "..", ".", ""])
+def test_cameras_and_vectors_have_names_that_a_folder_may_have(spec: PolicySpec, name: str) -> None:
+    with pytest.raises(UserError, match="give one without /"):
+        replace(spec, cameras=(CameraSpec(name, 4, 4),))
+    with pytest.raises(UserError, match="give one without /"):
+        replace(spec, proprioception=(ProprioceptionSpec(name, ("x",)),))
 
 
 def test_thresholds_lie_between_the_commands(spec: PolicySpec) -> None:

@@ -63,23 +63,33 @@ def _child(group: Any, name: str, links_left: int) -> Any | None:
     )
 
 
-def require_inside(items: Iterable[Path], root: Path) -> None:
-    """Raise `UserError` for a path that leads out of the folder `root`, by a symbolic link or by its name."""
+TRUSTED = f", or give {ALLOW} if you trust it"
+"""What else can be done about a link that leads out, where a command has the option."""
+
+
+def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED) -> None:
+    """Raise `UserError` for a path that leads out of the folder `root`, by a symbolic link or by its name.
+
+    or_else: the end of the message, beside copying what lies outside.
+    """
     real = os.path.realpath(root)
     for item in items:
         target = os.path.realpath(item)
         if os.path.commonpath([real, target]) != real:
             raise UserError(
                 f"{item} leads to {target}, outside of {root}, and is not followed; copy that place into "
-                f"it, or give {ALLOW} if you trust it"
+                f"it{or_else}"
             )
 
 
-def require_no_way_out(root: Path) -> None:
-    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file."""
+def require_no_way_out(root: Path, *, or_else: str = TRUSTED) -> None:
+    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file.
+
+    or_else: as for `require_inside`.
+    """
     for here, folders, names in os.walk(root):
         items = [Path(here, name) for name in (*folders, *names)]
-        require_inside([item for item in items if item.is_symlink()], root)
+        require_inside([item for item in items if item.is_symlink()], root, or_else=or_else)
         for item in items:
             if not (item.is_file() or item.is_dir()):
                 raise UserError(f"{item} is {no_file(item)}; take it out of the data set")

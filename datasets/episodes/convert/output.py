@@ -31,15 +31,16 @@ def write_whole(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with writing_in(target.parent):
-            _remove(partial)
-            write(partial)
-            _publish(target)
+            try:
+                _remove(partial)
+                write(partial)
+                _publish(target)
+            finally:
+                _remove(partial)
     except OSError as error:
         raise UserError(
             f"cannot write {target} ({one_line(error.strerror or error)}); is there space, and may you write?"
         ) from error
-    finally:
-        _remove(partial)
 
 
 def refuse_overwriting(target: Path, contents: Iterable[str], overwrite: bool) -> None:

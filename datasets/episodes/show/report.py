@@ -77,8 +77,7 @@ def write_contact_sheets(
     chosen = evenly_chosen(episodes, rows)
     written = []
     for camera in episodes.spec.cameras:
-        name = camera.name.replace("/", "_")
-        file = path.with_stem(f"{path.stem}_{name}") if several else path
+        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
         picture = io.BytesIO()
         contact_sheet(chosen, camera, columns).save(picture, format=picture_format, quality=90)
         try:

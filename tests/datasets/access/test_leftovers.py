@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import h5py
+import pytest
 
 from ttm.datasets.access.leftovers import is_written_in, remove_leftovers
 from ttm.datasets.convert.output import write_whole
 from ttm.datasets.edit import demo_copies
+from ttm.policy.errors import UserError
 from ttm.policy.files import publish_partial
 
 
@@ -35,6 +37,12 @@ def test_a_conversion_is_not_left_over(tmp_path):
     target = tmp_path / "episode_00000.hdf5"
     write_whole(target, write, contents=(), overwrite=False)
     assert target.exists()
+
+
+def test_a_target_below_a_file_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write .*below"):
+        write_whole(tmp_path / "file" / "below", Path.touch, contents=(), overwrite=False)
 
 
 def test_an_edit_is_not_left_over(tmp_path, record, monkeypatch):

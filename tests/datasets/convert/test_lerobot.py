@@ -262,6 +262,14 @@ def test_a_split_that_holds_episodes_out_is_kept(lerobot, convert, splits, masks
     assert [each.masks for each in open_dataset(back)] == masks
 
 
+def test_splits_that_were_given_to_ours_since_are_kept(demos, convert):
+    """Their masks lie beside LeRobot's own data, and would win."""
+    target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
+    edit_info(target, splits={"train": "1:2", "val": "0:1"})
+    back, _ = convert(target, "back")
+    assert [each.masks for each in open_dataset(back)] == [{"valid"}, {"train"}]
+
+
 def test_training_sees_the_same_windows(demos, convert, monkeypatch):
     target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
     back, _ = convert(target, "back")

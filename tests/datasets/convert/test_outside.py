@@ -178,6 +178,37 @@ def test_a_field_of_a_path_that_is_not_lerobots_is_refused(lerobot, convert) -> 
             convert(lerobot, "stolen")
 
 
+@pytest.mark.parametrize("to", ["lerobot", "lerobot-v2.1", "diffusion-policy"])
+def test_nothing_is_written_outside_by_the_name_of_a_camera(tmp_path, demos, convert, to) -> None:
+    """Formats that have a folder for each camera would write to where its name leads."""
+    name = "x/../../../../../written"
+    for file in {episode.path for episode in demos}:
+        with h5py.File(file, "a") as changed:
+            described = json.loads(changed["data"].attrs["ttm_spec"])
+            old, described["cameras"][0]["name"] = described["cameras"][0]["name"], name
+            changed["data"].attrs["ttm_spec"] = json.dumps(described)
+            for demo in changed["data"].values():
+                demo.copy(f"obs/{old}", f"obs/{name}")
+    with pytest.raises(UserError, match="give one without /"):
+        convert(demos, "deep/er/target", to)
+    assert not list(tmp_path.rglob("written"))
+
+
+def test_nothing_is_written_outside_by_the_name_of_lerobots_camera(tmp_path, lerobot, convert):
+    info = edit_info(lerobot)
+    old = next(key for key in info["features"] if key.startswith("observation.images"))
+    new = "observation.images.x/../../../../../written"
+    features = {new if key == old else key: value for key, value in info["features"].items()}
+    edit_info(lerobot, features=features)
+    for file in (lerobot / "data").rglob("*.parquet"):
+        rows = pq.read_table(file)
+        pq.write_table(rows.rename_columns([{old: new}.get(n, n) for n in rows.column_names]), file)
+    (lerobot / "meta/ttm_spec.json").unlink(missing_ok=True)
+    with pytest.raises(UserError, match="give one without /"):
+        convert(lerobot, "deep/er/target", "lerobot-v2.1")
+    assert not list(tmp_path.rglob("written"))
+
+
 def test_a_pipe_in_a_data_set_is_refused(lerobot, convert) -> None:
     """To open it would wait for ever."""
     file = next((lerobot / "data/chunk-000").iterdir())

@@ -167,6 +167,19 @@ def test_a_topic_of_another_type_is_named(tmp_path, contract):
         convert_bags(options(tmp_path / "nowhere", contract))
 
 
+@pytest.mark.parametrize("storage", ["SQLITE3", "MCAP"])
+def test_a_bag_leads_to_no_other_place(tmp_path, contract, storage):
+    """A link of a stranger's bag would show what another bag of this machine holds."""
+    bag = record(tmp_path / "bags" / "one", storage)
+    (file,) = (item for item in bag.iterdir() if item.name != "metadata.yaml")
+    file.rename(tmp_path / "others")
+    file.symlink_to(tmp_path / "others")
+    with pytest.raises(UserError, match="outside of") as told:
+        convert_bags(options(tmp_path, contract))
+    assert "allow-external" not in str(told.value)  # this command has no such option
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

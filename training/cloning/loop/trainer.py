@@ -221,7 +221,7 @@ class Trainer:
         advice = "lower --learning-rate or --optimizer.gradient-limit, or look for faults with ttm data check"
         if resume_path(self.out).exists():
             advice += f"; --resume --resume-anyway goes on from what {self.out} held before"
-        raise UserError(f"{what}; the training has ended and overwrote nothing; {advice}")
+        raise UserError(f"{what}; the training has ended and overwrote no checkpoint; {advice}")
 
     def _validate_or_save(self, log: RunLog) -> None:
         """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.

@@ -69,7 +69,9 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
 
     def recordings() -> Iterator[Recording]:
         for position, place in enumerate(places):
-            own = facts.get(place.index, {"masks": masks[position]})
+            own = dict(facts.get(place.index, {}))
+            if any(masks):  # also of our own, to which somebody has given splits since
+                own["masks"] = masks[position]
             yield _recording(place, table, tasks, spec, found, own, stored is not None)
 
     skipped = f"not converted: {', '.join(found.skipped)}" if found.skipped else ""

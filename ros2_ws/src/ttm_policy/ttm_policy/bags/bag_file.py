@@ -13,6 +13,7 @@ from rclpy.serialization import deserialize_message
 from rosbags.rosbag2 import Reader
 from std_msgs.msg import String
 
+from ttm.datasets.access.links import require_no_way_out
 from ttm.datasets.access.unreadable import one_line
 from ttm.policy.errors import UserError
 from ttm_policy.bags.bag_facts import read_custom_data
@@ -39,6 +40,8 @@ class BagFile:
         self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
     ) -> None:
         self.path = path
+        if path.is_dir():
+            require_no_way_out(path, or_else="")
         with _damage_told(path):
             self._reader = Reader(path)
             self._reader.open()
