@@ -261,7 +261,9 @@ def test_loading_says_nothing(policy: Policy, capfd: pytest.CaptureFixture[str])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         OpenVinoEngine(policy.eval())
-    assert capfd.readouterr() == ("", "")
+    out, err = capfd.readouterr()
+    # PyTorch writes that it has no NNPACK where a CPU without AVX2 first convolves.
+    assert (out, [line for line in err.splitlines() if "NNPACK" not in line]) == ("", [])
 
 
 def test_openvino_reports_nothing_to_its_makers() -> None:
