@@ -1,12 +1,13 @@
 # Two commands: `make demo` and `make test`. Both set up .venv first; nothing outside this folder changes, except
-# that `make demo` installs Debian's EGL packages where they are missing and it may.
+# that they install Debian's EGL packages where they are missing and they may. `make test-cpus` is for who changes
+# what computes.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test install egl clean
+.PHONY: demo test test-cpus install egl clean
 
 demo: install egl
 	$(BIN)/ttm demo --out demo_out
@@ -15,6 +16,22 @@ test: install egl
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile
+
+# The tests that compute with PyTorch, on the CPUs that its libraries can take this one for, so that no test
+# holds for one kind of CPU alone. OpenVINO cannot be told; see policy/run/openvino_module.py.
+NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study \
+  tests/training/bench/drift tests/training/bench/sequence
+CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 \
+  ONEDNN_MAX_CPU_ISA=AVX512_CORE_AMX MKL_CBWR=COMPATIBLE
+THREADS := 1 2
+
+test-cpus: install egl
+	@log=$$(mktemp) && trap 'rm -f $$log' EXIT && failed=0; \
+	for cpu in $(CPUS); do for threads in $(THREADS); do \
+	  env $$(echo $$cpu | tr , ' ') OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q --numprocesses 2 \
+	    --dist loadfile $(NUMERICAL) >$$log 2>&1 </dev/null || { failed=1; cat $$log; }; \
+	  echo "$$cpu OMP_NUM_THREADS=$$threads: $$(tail -n 1 $$log)"; \
+	done; done; exit $$failed
 
 install: $(INSTALLED)
 

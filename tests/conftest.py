@@ -16,7 +16,7 @@ def _begin_alike() -> None:
     """Seed PyTorch, and take back the number of threads that a test before may have set."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
-        torch.set_num_threads(1)
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(autouse=True, scope="module")

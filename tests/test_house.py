@@ -63,8 +63,8 @@ def test_ci_runs_the_readmes_test_command() -> None:
     assert "make test" in (ROOT / "README.md").read_text()
 
 
-def test_make_knows_both_commands_of_the_readme() -> None:
-    for target in ("demo", "test"):
+def test_make_knows_the_commands_of_the_readme() -> None:
+    for target in ("demo", "test", "test-cpus"):
         done = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
         )

@@ -8,6 +8,7 @@ neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ from openvino import frontend  # noqa: E402
 
 BFLOAT16 = "BF16"
 """OpenVINO's name for the capability of a processor that has bfloat16 instructions."""
+
+ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+"""Variables of the environment that limit the instructions that oneDNN uses."""
 
 FAILURES = (frontend.GeneralFailure, frontend.OpConversionFailure, frontend.NotImplementedFailure)
 """The errors of OpenVINO's converter."""
@@ -179,5 +183,15 @@ def _core() -> Any:
 
     Each core installs a stack for signals. With several, the last one to be destroyed restores a stack
     that is gone, and Ctrl-C then crashes.
+
+    OpenVINO does not see the variables that limit oneDNN's instructions. Only the part of it that is
+    oneDNN obeys them; the rest asks the processor, and in 2026.4 the two then do not fit together: to
+    compile a network is an error, or to run it ends the process. PyTorch's oneDNN obeys them as before.
     """
-    return openvino.Core()
+    limits = {name: os.environ.pop(name) for name in ONEDNN_LIMITS if name in os.environ}
+    try:
+        core = openvino.Core()
+        core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # loads what would read them
+    finally:
+        os.environ.update(limits)
+    return core
