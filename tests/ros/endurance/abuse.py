@@ -31,6 +31,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from node_process import SERVER, NodeProcess
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
 
 from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
@@ -140,6 +142,11 @@ class Outcome:
             say(f"memory grown by {self.grown_mb:.0f} MB")
         if self.peak_mb > MOST_PEAK_MB:
             say(f"memory larger by {self.peak_mb:.0f} MB meanwhile")
+
+    def watch_memory(self, process: int, before_mb: float) -> None:
+        """Note how much memory a process has gained, and at most had; the worst of several counts."""
+        self.grown_mb = max(self.grown_mb, (resident_mb(process) or before_mb) - before_mb)
+        self.peak_mb = max(self.peak_mb, (_peak_mb(process) or before_mb) - before_mb)
 
     def line(self) -> str:
         """Return what happened in one line."""
@@ -255,6 +262,23 @@ class AbusedRobot(PressedRobot):
             time.sleep(0.02)
         return None
 
+    def ask(self, service: str) -> Trigger.Response:
+        """Call a service of any node, without arguments."""
+        client = self.create_client(Trigger, service)
+        self.wait(client.service_is_ready, service)
+        future = client.call_async(Trigger.Request())
+        self.wait(future.done, f"an answer of {service}")
+        self.destroy_client(client)
+        return future.result()
+
+    def insist(self, service: str, limit_s: float = RECOVERS_S) -> str:
+        """Call a service until it succeeds; return an empty text, or what it last said."""
+        until_s, answer = time.monotonic() + limit_s, self.ask(service)
+        while not answer.success and time.monotonic() < until_s:
+            time.sleep(0.2)
+            answer = self.ask(service)
+        return "" if answer.success else f"{service}: {answer.message}"
+
     def _do_what_it_asks(self) -> None:
         message = self.message
         for words, service in ASKS.items():
@@ -279,7 +303,8 @@ class Stage:
         self.resumed_s = 0.0
         self.acts = 0
         self._started = 0
-        self._beside: dict[str, NodeProcess] = {}
+        self._beside: dict[str, tuple[NodeProcess, float]] = {}
+        """The nodes beside the policy's, and their memory in MB before the abuse."""
         self._attackers: list[Any] = []
         self.broken: list[str] = []
         self.policy = self._new_policy()
@@ -310,17 +335,29 @@ class Stage:
         return NodeProcess(module, folder, values | parameters)
 
     def start(self, name: str, **parameters: Any) -> NodeProcess:
-        """See `abuse_kinds.Place`. The node is ready when this returns, or at least looked at."""
+        """See `abuse_kinds.Place`. The policy's double drives when this returns, and a recorder records."""
+        robot, drivers = self.robot, self.robot.count_publishers("cmd_vel")
         process = self._node(name, 1, **parameters)
-        self._beside[name] = process
-        self.robot.wait(
-            lambda: process.exit_code is not None or self._is_there(name), f"{name}", START_S
-        )
+        signs = {
+            "policy_node": lambda: robot.count_publishers("cmd_vel") > drivers,
+            "recorder_node": lambda: "recorder_node" in robot.get_node_names(),
+            "web_node": lambda: "web_node" in robot.get_node_names(),
+        }
+        robot.wait(lambda: process.exit_code is not None or signs[name](), name, START_S)
+        if name == "recorder_node":
+            self._record()
+        self._beside[name] = process, resident_mb(process.pid) or 0.0
+        _forget_peak(process.pid)
         return process
 
-    def _is_there(self, name: str) -> bool:
-        known = self.robot.get_node_names().count(name)
-        return known >= (2 if name == "policy_node" else 1)
+    def _record(self) -> None:
+        """Let the recorder begin an episode."""
+        try:
+            problem = self.robot.insist("recorder_node/start")
+        except TimeoutError as error:
+            problem = str(error)
+        if problem:
+            self.broken.append(f"it does not record: {problem}")
 
     def attack(self, name: str, page: tuple[int, str] = (0, "")) -> Callable[[], object]:
         """See `abuse_kinds.Place`. The attack has begun when this returns."""
@@ -378,16 +415,16 @@ class Stage:
             outcome.problems.append(str(error))
         finally:
             self._end(ends)
-        self._end_beside(outcome)
         if self.policy.exit_code is None:
             outcome.recovered_s = robot.recover()
+        self._end_beside(outcome)
         if self.policy.exit_code is not None:
             outcome.ended.append(f"policy_node with {self.policy.exit_code}")
         else:
-            outcome.grown_mb = (resident_mb(self.policy.pid) or before_mb) - before_mb
-            outcome.peak_mb = (_peak_mb(self.policy.pid) or before_mb) - before_mb
+            outcome.watch_memory(self.policy.pid, before_mb)
         output = self.policy.output[logged:]
-        outcome.log_mb, outcome.tracebacks = len(output) * 1e-6, output.count("Traceback")
+        outcome.log_mb += len(output) * 1e-6
+        outcome.tracebacks += output.count("Traceback")
         outcome.acts = self.acts
         outcome.problems += self.broken
         return outcome
@@ -426,13 +463,20 @@ class Stage:
         self.robot.repair()
 
     def _end_beside(self, outcome: Outcome) -> None:
-        for name, process in self._beside.items():
-            code = process.exit_code
-            if code is None:
-                code = _ended(process)
-                if code == 0:
-                    continue
-            outcome.ended.append(f"{name} beside with {code}: {_last_line(process.output)}")
+        """See that the nodes beside the policy's are as they should be, and end them."""
+        for name, (process, before_mb) in self._beside.items():
+            if process.exit_code is None and name == "recorder_node":
+                with suppress(TimeoutError):  # then the start is in vain, too
+                    self.robot.ask("recorder_node/discard")
+                self._record()
+            if process.exit_code is None:
+                outcome.watch_memory(process.pid, before_mb)
+            outcome.log_mb += len(process.output) * 1e-6
+            outcome.tracebacks += process.output.count("Traceback")
+            died = process.exit_code is not None
+            code = _ended(process)
+            if died or code != 0:
+                outcome.ended.append(f"{name} beside with {code}: {_last_line(process.output)}")
         self._beside.clear()
 
     def replace_policy(self) -> None:
