@@ -72,6 +72,8 @@ RECOVERS_S = 30.0
 """The longest time until the policy drives again after the abuse."""
 PATIENCE_S = 10.0
 """The longest wait for anything else."""
+EXPOSED_S = 1.0
+"""How long the abuse goes on before each press: five ticks."""
 DRIVES_S = 0.5
 """A robot drives that was commanded to move so short ago."""
 ENDS_S = 10.0
@@ -331,6 +333,8 @@ class Stage:
             }
         else:
             values |= {"spec": str(self._checkpoint), "folder": str(folder / "episodes")}
+        if name == "recorder_node":
+            values["countdown_s"] = 0.0
         module = "web.web_node" if name == "web_node" else name
         return NodeProcess(module, folder, values | parameters)
 
@@ -440,7 +444,8 @@ class Stage:
                     return
                 end = kind.begin(self)
                 ends.append(end if end is not None else lambda: None)
-            self._wait_for_drive(2.0 if outcome.presses else 1.0)
+            time.sleep(EXPOSED_S)
+            self._wait_for_drive(EXPOSED_S)
             time.sleep(rng.uniform(*PAUSE_S))
             press = robot.measured_press(lambda: self.resumed_s, kind.may_stand)
             outcome.presses.append(press)
@@ -555,6 +560,7 @@ def summary(outcomes: Sequence[Outcome], problems: Sequence[str], bar_ms: float)
         "moved_after_zero": sum(p.moved_after for o in outcomes for p in o.presses),
         "processes_ended": [name for outcome in outcomes for name in outcome.ended],
         "at_the_end": list(problems),
+        "load": os.getloadavg()[0],
         "holds": not failed and not problems and p99 is not None and p99 <= bar_ms,
     }
 
