@@ -145,6 +145,11 @@ class Outcome:
         if self.peak_mb > MOST_PEAK_MB:
             say(f"memory larger by {self.peak_mb:.0f} MB meanwhile")
 
+    @property
+    def left_behind(self) -> bool:
+        """Whether the policy's process is not what it was before, so that it would count for other kinds."""
+        return bool(self.ended) or self.recovered_s is None or self.grown_mb > MOST_GROWN_MB
+
     def watch_memory(self, process: int, before_mb: float) -> None:
         """Note how much memory a process has gained, and at most had; the worst of several counts."""
         self.grown_mb = max(self.grown_mb, (resident_mb(process) or before_mb) - before_mb)
@@ -599,7 +604,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             outcome.judge(options.bar_ms, MOST_GROWN_MB + kind.keeps_mb)
             outcomes.append(outcome)
             print(outcome.line(), flush=True)
-            if outcome.problems:
+            if outcome.left_behind:
                 stage.replace_policy()
     finally:
         problems = stage.close()
