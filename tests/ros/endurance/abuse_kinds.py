@@ -579,6 +579,15 @@ def _unpacks_to_1_gb(a: Attacker, good: bytes) -> bytes | None:
     return None
 
 
+def _declares_1_pb(a: Attacker, good: bytes) -> bytes:
+    """A snapshot whose only array has a head that promises a petabyte, and nothing else."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open("memory.npy", "w") as file:
+        head = {"descr": "|u1", "fortran_order": False, "shape": (1 << 50,)}
+        np.lib.format.write_array_header_1_0(file, head)
+    return buffer.getvalue()
+
+
 def _foreign(a: Attacker, good: bytes) -> bytes:
     buffer = io.BytesIO()
     arrays: Mapping[str, Any] = {
@@ -738,6 +747,7 @@ ATTACKS: Mapping[str, Attack] = {
     "snapshot cut off": _restored(lambda a, good: good[: len(good) // 2]),
     "snapshot of 1 GB": _restored(_huge),
     "snapshot that unpacks to 1 GB": _restored(_unpacks_to_1_gb),
+    "snapshot that declares 1 PB": _restored(_declares_1_pb),
     "foreign snapshot": _restored(_foreign),
     "flood of deactivate and activate": _transitions(4, 3),
     "transitions that are not there": _transitions(1, 200, 255, 0, 10),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.run.snapshot import read_snapshot, snapshot_to_bytes
 from ttm_policy.control.control_loop import ControlLoop, Vector
 from ttm_policy.parameters import PolicyParameters
 
@@ -51,7 +51,7 @@ class Recovery:
             )
             return
         try:
-            self._loop.load(snapshot_from_bytes(self._path.read_bytes()))
+            self._loop.load(read_snapshot(self._path))
         except (OSError, UserError) as error:
             self._logger.warning(f"cannot go on from {self._path}, the memory is empty: {error}")
             return
