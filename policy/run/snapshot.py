@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,15 @@ import numpy.typing as npt
 from ttm.policy.checks import require_instruction
 from ttm.policy.errors import UserError
 from ttm.policy.spec import Array, PolicySpec
+
+MOST_BYTES = 1 << 27
+"""The size of the largest snapshot: those of the presets have some kB, and long histories some MB."""
+
+_HEADS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""Version of NumPy's format -> what reads the head of an array. `np.savez` writes no other one."""
 
 
 def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
@@ -25,13 +36,13 @@ def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
 def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
     """Decode a snapshot for `PolicyRunner.restore`. This never unpickles.
 
-    Raises `UserError` for anything but a whole snapshot.
+    Raises `UserError` for anything but a whole snapshot of at most `MOST_BYTES`.
     """
-    file = io.BytesIO(data)
     try:
-        if not zipfile.is_zipfile(file):
+        if not zipfile.is_zipfile(io.BytesIO(data)):
             raise ValueError("no .npz archive, or not a whole one")
-        with np.load(file, allow_pickle=False) as arrays:
+        _require_declared(io.BytesIO(data))
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (
         OSError,
@@ -45,6 +56,30 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         raise UserError(
             f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
         ) from error
+
+
+def read_snapshot(path: Path) -> dict[str, Array]:
+    """Return the snapshot in a file. Raises `OSError`, and `UserError` as `snapshot_from_bytes`."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise UserError(f"{size} bytes are no snapshot; one has at most {MOST_BYTES}")
+    return snapshot_from_bytes(path.read_bytes())
+
+
+def _require_declared(file: io.BytesIO) -> None:
+    """Raise `ValueError` unless the arrays are as large as they say, and small enough together."""
+    with zipfile.ZipFile(file) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+        if total > MOST_BYTES:
+            raise ValueError(f"its arrays have {total} bytes; at most {MOST_BYTES} are accepted")
+        for info in archive.infolist():
+            with archive.open(info) as entry:
+                read_head = _HEADS[np.lib.format.read_magic(entry)]
+                shape, _, kind = read_head(entry)
+            if math.prod(shape) * kind.itemsize > info.file_size:
+                raise ValueError(
+                    f"'{info.filename}' declares shape {shape} in {info.file_size} bytes"
+                )
 
 
 def require_restorable(

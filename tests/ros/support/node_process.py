@@ -55,6 +55,12 @@ class NodeProcess:
         self._process.start()
 
     @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """The exit code, or None while the process runs."""
         return self._process.exitcode
@@ -67,8 +73,7 @@ class NodeProcess:
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.exit_code is None:
-            assert self._process.pid is not None
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self) -> int:
         """Wait for the end of the process, and return its exit code."""

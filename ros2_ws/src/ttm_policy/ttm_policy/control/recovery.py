@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.run.snapshot import read_snapshot, snapshot_to_bytes
 from ttm_policy.contract.contract_file import load_contract
 from ttm_policy.contract.robot_contract import RobotContract
 from ttm_policy.control.control_loop import ControlLoop, Vector
@@ -92,7 +92,7 @@ class Recovery:
             limit = f"recovery_max_age_s is {most_s:g}"
             return f"the memory is empty, since {path} is {age_s:.0f} s old and {limit}"
         try:
-            self._loop.load(snapshot_from_bytes(path.read_bytes()))
+            self._loop.load(read_snapshot(path))
         except (OSError, UserError) as error:
             return f"the memory is empty, since it cannot go on from {path}: {error}"
         self._loop.resume()

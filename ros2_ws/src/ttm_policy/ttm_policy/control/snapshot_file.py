@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.run.snapshot import read_snapshot, snapshot_to_bytes
 
 
 def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -27,7 +27,7 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays that `save_snapshot` wrote. It never unpickles."""
     try:
-        return snapshot_from_bytes(Path(path).read_bytes())
+        return read_snapshot(Path(path))
     except FileNotFoundError as error:
         raise UserError(
             f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path"
