@@ -245,8 +245,8 @@ class AbusedRobot(PressedRobot):
             time.sleep(0.005)
         time.sleep(HOLD_S)
         took_s, moved = what_followed(self.commands, self._motion, pressed_s, resumed_s())
-        if took_s is None and may_stand and stood and not any(c.moves for c in self.commands):
-            took_s = 0.0
+        if may_stand and stood and not any(command.moves for command in self.commands):
+            took_s = 0.0  # whenever the node sent zero once more
         return Press(took_s, moved, drove)
 
     def recover(self, limit_s: float = RECOVERS_S) -> float | None:

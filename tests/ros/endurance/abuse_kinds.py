@@ -892,7 +892,7 @@ _OWN = (
 """Attacks on nodes beside the policy's."""
 _KEPT_MB = {"raw images of 100 MB": 210.0, "junk of 20 MB for an image": 40.0}
 """The sizes of messages, of which the newest may be there twice: as it came, and as it is kept."""
-_STANDS = ("flood of deactivate and activate", "goals begun and cancelled")
+_STANDS = ("flood of deactivate and activate",)
 
 KINDS: Mapping[str, Kind] = {
     "nothing": Kind(lambda _: None),
