@@ -18,7 +18,7 @@ test: install egl
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile
 
 # The tests that compute with PyTorch, on the CPUs that its libraries can take this one for, so that no test
-# holds for one kind of CPU alone. OpenVINO cannot be told; see policy/run/openvino_module.py.
+# holds for one kind of CPU alone. OpenVINO cannot be told; see policy/openvino_engine.py.
 NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study \
   tests/training/bench/drift tests/training/bench/sequence
 CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 \

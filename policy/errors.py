@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
 MOST_PRINTED = 4000
 """Characters of one message on a terminal."""
 
@@ -39,3 +43,103 @@ def printable(text: object, most: int = MOST_PRINTED) -> str:
     line = " ".join(str(text)[: 8 * most].encode("utf-8", "backslashreplace").decode().split())
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
     return shown if len(shown) <= most and len(str(text)) <= 8 * most else f"{shown[: most - 1]}…"
+
+
+# Checks of values that users give: sizes in configurations, options of commands.
+#
+# Every check raises a `UserError` that names the value, the rule and what to give instead. None
+# stands for a value that was left out, and passes every check.
+
+MOST_CHARACTERS = 1000
+"""The longest instruction."""
+
+
+def require_at_least(least: float, values: Mapping[str, Any]) -> None:
+    """Check that each number of `values` (name -> number) is `least` or more. NaN is not."""
+    for name, value in values.items():
+        if value is not None and not value >= least:
+            raise UserError(f"{name} is {value}; give {least:g} or more")
+
+
+def require_at_most(most: float, values: Mapping[str, Any]) -> None:
+    """Check that each number of `values` (name -> number) is `most` or less. NaN is not."""
+    for name, value in values.items():
+        if value is not None and not value <= most:
+            raise UserError(f"{name} is {value}; give {most:g} or less")
+
+
+def require_above_0(values: Mapping[str, Any]) -> None:
+    """Check that each number of `values` (name -> number) is greater than 0. NaN is not."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise UserError(f"{name} is {value}; give a number above 0")
+
+
+def require_portion(values: Mapping[str, Any]) -> None:
+    """Check that each number of `values` (name -> number) lies in [0, 1]."""
+    for name, value in values.items():
+        if value is not None and not 0 <= value <= 1:
+            raise UserError(f"{name} is {value}; give a portion from 0 to 1")
+
+
+def require_some(values: Mapping[str, Any]) -> None:
+    """Check that no sequence of `values` (name -> sequence) is empty."""
+    for name, value in values.items():
+        if value is not None and not value:
+            raise UserError(f"{name} is empty; give one value or more")
+
+
+def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Check that `value` is one of `choices`."""
+    known = tuple(choices)
+    if value not in known:
+        raise UserError(f"{name} is '{value}'; give one of {', '.join(known)}")
+
+
+def require_line(text: str, name: str) -> str:
+    """Return an instruction as one line: white space that cannot be printed becomes one space.
+
+    name: its name in the error. Raises `UserError` for more than `MOST_CHARACTERS`.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
+            "shorter one"
+        )
+    return text if text.isprintable() else " ".join(text.split())
+
+
+def require_instruction(text: str, name: str = "the instruction") -> str:
+    """Return an instruction that a person or a program gives, as one line; a blank one is empty.
+
+    It is printed, stored and repeated in diagnostics. Raises `UserError` as `require_line`, and for
+    characters that cannot be printed, such as ESC.
+    """
+    line = require_line(text, name).strip()
+    if not line.isprintable():
+        raise UserError(
+            f"{name} is '{printable(line, 100)}', and has characters that cannot be printed; write it "
+            "without them"
+        )
+    return line
+
+
+def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
+    """Check the choices and the sizes of a dataclass by the types of its fields.
+
+    A `Literal` field must have one of the values that its type lists. An `int` field must be at
+    least `smallest[name]`, or at least 1 if `smallest` does not name it.
+    """
+    types = get_type_hints(type(config))
+    names = [field.name for field in fields(config)]
+    for name in names:
+        if get_origin(types[name]) is Literal:
+            require_choice(name, getattr(config, name), get_args(types[name]))
+    for name in names:
+        if types[name] is int:
+            require_at_least(smallest.get(name, 1), {name: getattr(config, name)})
+
+
+def options(command: object, *fields: str) -> dict[str, Any]:
+    """Return the values of `fields` under their command-line names, such as `--batch-size`."""
+    return {f"--{field.replace('_', '-')}": getattr(command, field) for field in fields}

@@ -3,8 +3,8 @@
 
 from .environment import PolicyEnv as PolicyEnv
 from .environment import make_env as make_env
-from .evaluation.evaluate import evaluate as evaluate
-from .evaluation.result import Evaluation as Evaluation
-from .evaluation.result import load_evaluation as load_evaluation
+from .evaluation import evaluate as evaluate
 from .kitchen_env import KitchenEnv as KitchenEnv
+from .results import Evaluation as Evaluation
+from .results import load_evaluation as load_evaluation
 from .tasks.table import TASK_NAMES as TASK_NAMES

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv

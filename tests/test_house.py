@@ -52,7 +52,7 @@ def test_hugging_face_datasets_can_be_imported_from_the_root() -> None:
 
 
 def test_report_template_is_installed() -> None:
-    assert resources.files("ttm.sim.evaluation.pages").joinpath("report.html.j2").is_file()
+    assert resources.files("ttm.sim.assets").joinpath("report.html.j2").is_file()
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

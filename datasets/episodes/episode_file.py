@@ -17,11 +17,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ttm.datasets.access.links import find_member
-from ttm.datasets.access.unreadable import no_file, one_line, why_unreadable
+from ttm.datasets.hdf5 import find_member, no_file, one_line, why_unreadable
 from ttm.datasets.layout import natural_key
-from ttm.policy.checks import require_line
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, require_line
 from ttm.policy.spec import PolicySpec
 
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, SyntaxError)

@@ -2,26 +2,308 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.access.links import find_member
-from ttm.datasets.access.storage import storage_fault
-from ttm.datasets.access.unreadable import one_line
 from ttm.datasets.episode_file import damaged, data_group, decoded, demo_group, open_file
-from ttm.datasets.observations.members import Member, members_of
-from ttm.datasets.observations.simulator_state import json_object
-from ttm.datasets.observations.stored_camera import DEFAULT_RANGE, RANGE_SLACK
+from ttm.datasets.frames import (
+    DEFAULT_RANGE,
+    RANGE_SLACK,
+    Shape,
+    begins_an_image,
+    decode_image,
+    frame_shape,
+    is_encoded,
+)
+from ttm.datasets.hdf5 import find_member, one_line, outside_fault, storage_fault
+from ttm.datasets.layout import JPEG
 from ttm.policy.errors import UserError
-from ttm.policy.spec import RATES_HZ, ActionPart
+from ttm.policy.spec import RATES_HZ, ActionPart, PolicySpec
+
+# Whether the arrays of a demo can be read and fit the spec, by their types and shapes alone.
+
+LEAVE_OUT = "leave this episode out by a mask, or record it again"
+"""The remedy where nothing can mend an episode that can be opened."""
+
+TAKE_OUT = "take this episode out of the data set (no mask helps), or record it again"
+"""The remedy for one that cannot: a file is opened with all its episodes, whatever the masks say."""
+
+KEEP_APART = "keep episodes of different robots in different folders"
+
+ANY_SHAPE = ("loss_weights", "language_embedding", "rewards", "dones")
+"""Optional datasets of a demo that keep it from being read only if they lie in another file."""
+
+Problem = tuple[str, str]
+"""What is wrong, and its remedy."""
+
+
+class Numbers(NamedTuple):
+    """The kinds of NumPy types that a dataset may have, in words, and one of these types."""
+
+    kinds: str
+    words: str
+    example: str
+
+
+REAL = Numbers("fiub", "real numbers", "float32")
+WHOLE = Numbers("iub", "whole numbers", "uint8")
+
+
+def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
+    """Return the datasets that a demo of `spec` must have, with the shape of one tick of each."""
+    shapes: dict[str, tuple[int, ...]] = {"actions": (spec.action_size,)}
+    shapes |= {f"obs/{camera.name}": (camera.height, camera.width, 3) for camera in spec.cameras}
+    return shapes | {f"obs/{vector.name}": (vector.size,) for vector in spec.proprioception}
+
+
+def structure_problems(
+    demo: Any, spec: PolicySpec, *, allow_external: bool = False
+) -> Iterator[Problem]:
+    """Find what keeps an open demo from being read as one of `spec`, apart from lengths."""
+    for key, shape in expected_shapes(spec).items():
+        problem = array_problem(demo, key, shape, allow_external=allow_external)
+        if problem is not None:
+            yield problem
+    for key, shape, numbers in (
+        ("executed_actions", (spec.action_size,), REAL),
+        ("interventions", (), WHOLE),
+        ("timestamps", (), REAL),
+    ):
+        if key in demo and (
+            problem := array_problem(demo, key, shape, numbers, allow_external=allow_external)
+        ):
+            yield problem
+    for key in () if allow_external else ANY_SHAPE:
+        stored = find_member(demo, key)
+        if isinstance(stored, h5py.Dataset) and (fault := outside_fault(stored)):
+            yield f"{key}: {fault[0]}", fault[1]
+
+
+def array_problem(
+    demo: Any,
+    key: str,
+    shape: tuple[int, ...],
+    numbers: Numbers = REAL,
+    *,
+    allow_external: bool = False,
+) -> Problem | None:
+    """Return what keeps one dataset of a demo from being read, or None.
+
+    shape: that of one tick. Of frames, (H, W, 3), those that can be converted to it pass.
+    """
+    stored = find_member(demo, key, allow_external=allow_external)
+    if stored is None:
+        remedy = f"{TAKE_OUT}, or keep it apart from those that have it"
+        choose = ", or name what all have with --cameras and --proprioception"
+        return f"{key} is missing", remedy + (choose if key.startswith("obs/") else "")
+    if not isinstance(stored, h5py.Dataset) or not stored.shape:
+        remedy = TAKE_OUT if key.startswith(("actions", "obs/")) else f"take {key} out of the file"
+        return f"{key} is not a dataset of one row for each tick", remedy
+    fault = storage_fault(stored, whole=len(shape) < 3, allow_external=allow_external)
+    if fault is not None:
+        return f"{key}: {fault[0]}", fault[1]
+    if len(shape) == 3:
+        return _camera_problem(key, stored, shape)
+    if stored.dtype.kind not in numbers.kinds:
+        return f"{key} holds {stored.dtype}, not {numbers.words}", f"write it as {numbers.example}"
+    if stored.shape[1:] == shape and stored.ndim:
+        return None
+    if stored.ndim == 1 and shape == (1,):
+        return None
+    return f"{key} has shape {stored.shape}, not (T{_rest(shape)})", KEEP_APART
+
+
+def _camera_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem | None:
+    encoding = stored.attrs.get("encoding")
+    if encoding is not None and not (encoding == JPEG and is_encoded(stored)):
+        return f"{key} has encoding {encoding!r} and {stored.dtype} values", (
+            "write uint8 frames, or JPEGs with the attribute encoding='jpeg'"
+        )
+    if is_encoded(stored) and stored.ndim in (1, 2):
+        return None
+    if stored.ndim == 4 and frame_shape(stored) is None:
+        return f"{key} holds {stored.dtype} frames of shape {stored.shape[1:]}", (
+            "write them as uint8 RGB, (T, H, W, 3)"
+        )
+    if frame_shape(stored) == shape[:2]:
+        return None
+    return f"{key} has shape {stored.shape}, not (T{_rest(shape)})", KEEP_APART
+
+
+def _rest(shape: tuple[int, ...]) -> str:
+    return "".join(f", {size}" for size in shape) or ","
+
+
+# Values that only a simulator knows: a policy that learns from them cannot run on a robot.
+
+ROBOSUITE_ROBOT = re.compile(r"robot\d+_")
+"""How robosuite names what its robots measure; all its other vectors are of objects and the task."""
+
+OBJECTS = re.compile(r"(^|_)(object|obj|cube[A-Z]?)s?(_|-|$)")
+"""Names of objects' poses in robomimic (`object`), robosuite (`cubeA_pos`), RoboCasa
+(`obj_to_robot0_eef_pos`) and Isaac Lab (`object`, `cube_positions`, `target_object_position`)."""
+
+ACTIONS = re.compile(r"^(last_|prev_|previous_)?actions?$")
+"""Isaac Lab's `actions`: the previous action among the observations."""
+
+
+def not_measured(name: str, names: Iterable[str]) -> str | None:
+    """Return why a vector of `obs` is no measurement of the robot, or None if it may be one.
+
+    names: those of all members of the same `obs`.
+    """
+    if ACTIONS.search(name):
+        return "the previous action, which the network gets anyway"
+    of_robosuite = any(ROBOSUITE_ROBOT.match(other) for other in names)
+    if OBJECTS.search(name) or (of_robosuite and not ROBOSUITE_ROBOT.match(name)):
+        return "simulator state, which no robot measures"
+    return None
+
+
+def json_object(text: Any) -> dict[str, Any]:
+    """Return the JSON object in a text attribute, or an empty one if there is none."""
+    try:
+        data = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+# Every member of a demo's `obs`, and whether a policy can and does use it.
+
+Kind = Literal["camera", "vector", "other"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of `obs`: what it is, and what is done with it."""
+
+    name: str
+    kind: Kind
+    shape: Shape | tuple[int] | None = None
+    """(height, width) of a camera's frames, (K,) of a vector; None for others."""
+    about: str = ""
+    """What it holds, and how it is converted."""
+    reason: str = ""
+    """Why it is not used; empty if it is."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the policy gets it."""
+        return not self.reason
+
+    @property
+    def text(self) -> str:
+        """Return in words whether and how it is used."""
+        if self.is_used:
+            return f"{'camera' if self.kind == 'camera' else 'proprioception'} {self.about}"
+        return f"not used: {self.reason}"
+
+
+def members_of(
+    observations: Any, wanted: Sequence[str] | None = None, *, allow_external: bool = False
+) -> list[Member]:
+    """Return what each member of an open group `obs` is, or each of the names `wanted`.
+
+    `reason` is set for those that cannot be used, or should not without the user's choice. Raises
+    `UserError` for links that lead out of the file.
+    """
+    names = list(observations)
+    found = []
+    for name in names if wanted is None else wanted:
+        if name != one_line(name):
+            raise UserError(
+                f"obs has the member '{one_line(name)}', which cannot be printed; rename it"
+            )
+        stored = find_member(observations, name, allow_external=allow_external)
+        if stored is None:
+            found.append(Member(name, "other", reason="a link that leads nowhere"))
+        elif not isinstance(stored, h5py.Dataset):
+            found.append(Member(name, "other", reason="a group, and no array of one row a tick"))
+        elif not stored.shape:
+            found.append(Member(name, "other", reason="a single value, and not one a tick"))
+        else:
+            found.append(_member(name, stored, names, allow_external))
+    return found
+
+
+def _member(name: str, stored: Any, names: Sequence[str], allow_external: bool) -> Member:
+    if not allow_external and (fault := outside_fault(stored)):
+        raise UserError(f"obs/{name}: {fault[0]}; {fault[1]}")
+    if "depth" in name.lower() and stored.ndim > 2:
+        return Member(name, "other", reason="depth; the network takes RGB")
+    if _is_image_rows(stored):
+        return _encoded_camera(name, stored)
+    if (size := frame_shape(stored)) is not None:
+        return Member(name, "camera", size, f"{size[1]}x{size[0]}{_conversion(stored)}")
+    if stored.dtype.kind in "fiub" and stored.ndim in (1, 2) and 0 not in stored.shape[1:]:
+        return _vector(name, stored, names)
+    return Member(name, "other", reason=_why_neither(stored))
+
+
+def _is_image_rows(stored: Any) -> bool:
+    """Return whether the rows are images: by the attribute, or by the first bytes of the first row."""
+    if stored.attrs.get("encoding") is not None:
+        return is_encoded(stored)
+    return is_encoded(stored) and len(stored) > 0 and begins_an_image(stored[0])
+
+
+def _encoded_camera(name: str, stored: Any) -> Member:
+    if not len(stored):
+        return Member(name, "other", reason="JPEGs without a single one")
+    try:
+        height, width, _ = decode_image(stored[0]).shape
+    except OSError as error:
+        raise UserError(f"obs/{name} at tick 0: {one_line(error)}; {TAKE_OUT}") from error
+    return Member(name, "camera", (height, width), f"{width}x{height}, encoded")
+
+
+def _conversion(stored: Any) -> str:
+    words = []
+    if stored.shape[3] not in (3, 4):
+        words.append("channels first")
+    elif stored.shape[3] == 4:
+        words.append("alpha left out")
+    if stored.dtype != np.uint8:
+        words.append(f"{stored.dtype} made uint8")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _vector(name: str, stored: Any, names: Sequence[str]) -> Member:
+    size = (stored.shape[1] if stored.ndim == 2 else 1,)
+    about = f"of {size[0]} values" if size[0] > 1 else "of 1 value"
+    reason = not_measured(name, names) or ""
+    if not reason and stored.dtype.kind != "f":
+        reason = f"{stored.dtype} values rather than measurements"
+    if reason:
+        reason += "; name it with --proprioception to use it"
+    return Member(name, "vector", size, about, reason)
+
+
+def _why_neither(stored: Any) -> str:
+    kind, shape = stored.dtype.kind, stored.shape
+    if stored.dtype.names:
+        return "a compound type"
+    if kind in "SUO":
+        return "texts or objects"
+    if kind == "c":
+        return "complex numbers"
+    if len(shape) == 4 and shape[3] == 1:
+        return "one channel (grey, depth or segmentation); the network takes RGB"
+    if len(shape) == 4:
+        return f"{stored.dtype} frames of shape {shape[1:]}; the network takes RGB"
+    return f"{stored.dtype} of shape (T, {str(shape[1:])[1:]}, neither RGB frames nor vectors"
+
 
 DEFAULT_RATE_HZ = 5.0
 """The control rate if neither timestamps nor robosuite's `control_freq` give it."""
@@ -246,3 +528,24 @@ def _widen(found: Survey, camera: str, rows: Iterable[npt.NDArray[Any]]) -> None
         min(low, float(values.min(initial=0.0))),
         max(high, float(values.max(initial=0.0))),
     )
+
+
+# The members of `obs` in words, as every command that reads episodes prints them.
+
+TITLE = "Members of obs"
+
+
+def member_rows(members: Sequence[Member]) -> list[tuple[str, str]]:
+    """Return (name, what is done with it), those that are used first."""
+    ordered = sorted(members, key=lambda member: not member.is_used)
+    return [(member.name, member.text) for member in ordered]
+
+
+def member_lines(members: Sequence[Member]) -> Iterable[str]:
+    """Return one line for each member that is not used, and one for all that are used."""
+    used = [member for member in members if member.is_used]
+    if used:
+        yield "obs used: " + ", ".join(f"{member.name} ({member.text})" for member in used)
+    for member in members:
+        if not member.is_used:
+            yield f"obs/{member.name} {member.text}"

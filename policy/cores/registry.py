@@ -1,15 +1,21 @@
 """The table of temporal cores. A new core is one new file and one line in `CORES`.
 
 Nothing here imports a core, nor PyTorch, so that the command line can list the names quickly.
-`ttm.policy.cores.configs` loads configurations by these names.
+`ttm.policy.cores.registry` loads configurations by these names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ttm.policy.errors import UserError
+
+if TYPE_CHECKING:
+    from ttm.policy.cores.core import CoreConfig
 
 
 @dataclass(frozen=True)
@@ -35,30 +41,30 @@ class Variant:
 
 CORES: Mapping[str, CoreEntry] = MappingProxyType(
     {
-        "ttm": CoreEntry("ttm.policy.cores.ttm.machine:TokenTuringConfig", "Token Turing Machine"),
-        "lstm": CoreEntry("ttm.policy.cores.lstm:LstmConfig", "LSTM, one for each token slot"),
+        "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
+        "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
         "transformer": CoreEntry(
-            "ttm.policy.cores.causal_transformer:CausalTransformerConfig",
+            "ttm.policy.cores.transformers:CausalTransformerConfig",
             "causal Transformer over the last ticks",
         ),
         "recurrent-transformer": CoreEntry(
-            "ttm.policy.cores.recurrent_transformer:RecurrentTransformerConfig",
+            "ttm.policy.cores.transformers:RecurrentTransformerConfig",
             "Transformer over state tokens and inputs",
         ),
         "mixer": CoreEntry(
-            "ttm.policy.cores.mixer:TemporalMixerConfig",
+            "ttm.policy.cores.baselines:TemporalMixerConfig",
             "MLP-Mixer over the tokens of the last ticks",
         ),
         "frame-stacking": CoreEntry(
-            "ttm.policy.cores.frame_stacking:FrameStackingConfig",
+            "ttm.policy.cores.transformers:FrameStackingConfig",
             "Transformer over the tokens of the last ticks",
         ),
         "hourglass": CoreEntry(
-            "ttm.policy.cores.hourglass.hourglass:HourglassConfig",
+            "ttm.policy.cores.hourglass:HourglassConfig",
             "Transformer on a shortened sequence of ticks",
         ),
         "tlb": CoreEntry(
-            "ttm.policy.cores.tlb.temporal_latent_bottleneck:TemporalLatentBottleneckConfig",
+            "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig",
             "Temporal Latent Bottleneck",
         ),
     }
@@ -85,3 +91,94 @@ def core_descriptions() -> str:
     """Return all names with their descriptions, as one sentence for a help text."""
     entries: dict[str, CoreEntry | Variant] = {**CORES, **VARIANTS}
     return "; ".join(f"{name}: {entry.description}" for name, entry in entries.items())
+
+
+# Configurations of cores by name: loading, conversion to plain data and back, options as text.
+
+Config = TypeVar("Config", bound=Any)  # a dataclass
+
+BOOLEANS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
+"""The text of an option -> its value, case aside."""
+
+
+def config_class(kind: str) -> type[CoreConfig]:
+    """Return the configuration class of a core of `registry.CORES`, and import its module.
+
+    All its fields have defaults. Raises `KeyError` if there is no such core.
+    """
+    module, _, name = CORES[kind].config.partition(":")
+    found: type[CoreConfig] = getattr(import_module(module), name)
+    return found
+
+
+def core_to_dict(config: CoreConfig) -> dict[str, Any]:
+    """Return plain data for JSON: {"kind": name, field: value, ...}."""
+    return {"kind": _kind(config), **asdict(config)}
+
+
+def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
+    """Read the result of `core_to_dict`.
+
+    Raises `KeyError` or `TypeError` if another version of the code wrote `data`.
+    """
+    values = dict(data)
+    return config_class(values.pop("kind", TTM))(**values)
+
+
+def core_name(config: CoreConfig) -> str:
+    """Return the name in `registry.NAMES` that describes `config` best."""
+    kind = _kind(config)
+    for name, variant in VARIANTS.items():
+        fixed = variant.fields.items()
+        if kind == variant.kind and all(getattr(config, field) == value for field, value in fixed):
+            return name
+    return kind
+
+
+def sized_like(name: str, other: CoreConfig) -> CoreConfig:
+    """Return the core called `name`, with the values of `other` for all fields that both have.
+
+    What makes `other` a variant, such as the emptied memory of "none", is not taken over.
+    """
+    if name not in NAMES:
+        raise UserError(f"there is no core '{name}'; give one of {', '.join(NAMES)}")
+    variant = VARIANTS.get(name)
+    made = config_class(name if variant is None else variant.kind)()
+    common = {field.name for field in fields(made)} & {field.name for field in fields(other)}
+    if former := VARIANTS.get(core_name(other)):
+        common -= former.fields.keys()
+    values = {field: getattr(other, field) for field in common}
+    return replace(made, **(values if variant is None else {**values, **variant.fields}))
+
+
+def with_options(config: Config, options: Sequence[str], what: str = "core") -> Config:
+    """Return a dataclass `config` with the values of `options`, each of the form "field=value".
+
+    what: what it configures, for errors. Raises `UserError`, which lists the fields, if one is
+    unknown or its value cannot be read.
+    """
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    for option in options:
+        name, _, text = option.partition("=")
+        if name not in values:
+            raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
+        values[name] = _parse(what, name, text, values[name])
+    made: Config = type(config)(**values)
+    return made
+
+
+def _kind(config: CoreConfig) -> str:
+    """Return the name of the core in `registry.CORES`; importing the other cores is not needed."""
+    place = f"{type(config).__module__}:{type(config).__qualname__}"
+    return next(name for name, entry in CORES.items() if entry.config == place)
+
+
+def _parse(what: str, name: str, text: str, now: Any) -> Any:
+    """Convert `text` to the type of `now`. The configuration itself checks which words it accepts."""
+    if isinstance(now, str):
+        return text
+    try:
+        return BOOLEANS[text.lower()] if isinstance(now, bool) else type(now)(text)
+    except (KeyError, ValueError) as error:
+        wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+        raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error

@@ -6,11 +6,97 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
 
-from ttm.sim.kitchen.culling import out_of_view
-from ttm.sim.kitchen.drawn import drawn_state
 from ttm.sim.kitchen.rendering import no_rendering
 from ttm.sim.kitchen.spec import FRAME_PX
+
+# Which geoms lie outside of a camera's view.
+#
+# Most of the time of a frame goes into geoms that the camera cannot see, such as the robot's own base:
+# without a graphics card the renderer works through all of their vertices before it finds that none of
+# their triangles reaches the picture.
+
+MARGIN = 1e-3
+"""The view is taken this much wider than it is, relatively, since the renderer rounds to float32."""
+
+
+def out_of_view(
+    model: mujoco.MjModel, data: mujoco.MjData, camera: int, aspect: float
+) -> npt.NDArray[np.bool_]:
+    """Return which geoms the camera cannot see, (number of geoms,) bool.
+
+    A geom is out of view if its bounding box (`geom_aabb`) lies wholly on the outer side of one of the
+    planes that bound what the camera sees: the near plane and the four sides of its pyramid. Without
+    it the frame is the same to the bit, in any pose of robot and camera. Some geoms near an edge of
+    the pyramid are kept although they are not in view, and so are planes, which may have no end.
+
+    camera: its number in the model; aspect: the width of the frame over its height.
+    """
+    near_m = model.vis.map.znear * model.stat.extent * (1 - MARGIN)
+    normals = _inward_normals(model.cam_fovy[camera], aspect)
+    normals = normals @ data.cam_xmat[camera].reshape(3, 3).T
+    axes = data.geom_xmat.reshape(-1, 3, 3).transpose(0, 2, 1).reshape(-1, 3) @ normals.T
+    axes = axes.reshape(-1, 3, 5)  # the normals in the frame of each geom
+    centres, half_sizes = model.geom_aabb[:, :3, None], model.geom_aabb[:, 3:, None]
+    furthest_m = (axes * centres + np.abs(axes) * half_sizes).sum(axis=1)
+    furthest_m += (data.geom_xpos - data.cam_xpos[camera]) @ normals.T
+    furthest_m[:, 0] -= near_m
+    bounded = model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
+    return bounded & (furthest_m < 0.0).any(axis=1)
+
+
+def _inward_normals(fovy_deg: float, aspect: float) -> npt.NDArray[np.float64]:
+    """Return the normals of the bounding planes in the camera's frame, (5, 3).
+
+    They point into the view. The first is that of the near plane; the other planes go through the
+    camera, which looks along -z.
+    """
+    up = np.tan(np.radians(fovy_deg) / 2) * (1 + MARGIN)
+    side = up * aspect
+    return np.array([(0, 0, -1), (-1, 0, -side), (1, 0, -side), (0, -1, -up), (0, 1, -up)])
+
+
+# What a frame depends on, so that the same frame need not be rendered twice.
+
+OF_MODEL = (
+    "geom_group",
+    "geom_matid",
+    "geom_rgba",
+    "geom_size",
+    "mat_rgba",
+    "mat_emission",
+    "site_group",
+    "site_rgba",
+    "site_size",
+    "light_active",
+    "light_ambient",
+    "light_diffuse",
+    "cam_fovy",
+)
+"""Fields of the model that a task may change during an episode to show something."""
+OF_DATA = (
+    "geom_xpos",
+    "geom_xmat",
+    "site_xpos",
+    "site_xmat",
+    "light_xpos",
+    "light_xdir",
+    "cam_xpos",
+    "cam_xmat",
+)
+"""Fields of the simulator's state that MuJoCo draws with its default options."""
+
+
+def drawn_state(model: mujoco.MjModel, data: mujoco.MjData) -> bytes:
+    """Return poses, sizes and colours of all that cameras see, and their own poses.
+
+    If two are equal, so is the frame of each camera. The shapes of meshes, textures and the other
+    parameters of the model must not change once it is compiled.
+    """
+    fields = [getattr(model, name) for name in OF_MODEL] + [getattr(data, name) for name in OF_DATA]
+    return b"".join(field.tobytes() for field in fields)
+
 
 HIDDEN_GROUP = 5
 """A group of geoms that MuJoCo does not draw by default."""

@@ -6,8 +6,15 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
-from ttm.sim.tasks.placement import base_facing, gripper_start, lay_objects
-from ttm.sim.tasks.pulling import OPEN_M, grasp_handle, pull, pulled_m
+from ttm.sim.tasks.motions import (
+    OPEN_M,
+    base_facing,
+    grasp_handle,
+    gripper_start,
+    lay_objects,
+    pull,
+    pulled_m,
+)
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
 

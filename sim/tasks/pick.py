@@ -6,8 +6,14 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
-from ttm.sim.tasks.lifting import grasp_upright, is_lifted, lift
-from ttm.sim.tasks.placement import base_facing, gripper_start, lay_objects
+from ttm.sim.tasks.motions import (
+    base_facing,
+    grasp_upright,
+    gripper_start,
+    is_lifted,
+    lay_objects,
+    lift,
+)
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
 

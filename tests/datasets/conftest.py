@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
 SPEC = PolicySpec(

@@ -6,8 +6,7 @@ import io
 
 from rich.console import Console
 
-from ttm.datasets.progress import track
-from ttm.datasets.tables import TitledTable
+from ttm.datasets.console import TitledTable, track
 
 HEADING = "A heading that is longer than its table [in brackets]"
 

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError
 
 

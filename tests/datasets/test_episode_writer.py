@@ -14,12 +14,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets import episode_writer
-from ttm.datasets.access.leftovers import is_written_in, remove_leftovers
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets import writer as episode_writer
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.hdf5 import is_written_in, remove_leftovers
 from ttm.datasets.layout import next_episode_path
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
 from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.spec import PolicySpec
@@ -190,7 +190,7 @@ def test_nothing_is_taken_for_a_leftover_until_it_has_its_name(tmp_path, record,
 RECORDER = """
 import sys
 import numpy as np
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 spec = PolicySpec("r", (CameraSpec("head", 8, 8),), (), (ActionPart("arm", 1, "m"),), 5.0)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ttm.datasets import frames as frames_module
 from ttm.datasets.frames import PNG_START, decode_image, encode_jpeg, image_size, resize_frame
-from ttm.datasets.windows.resizing import resized_frames
+from ttm.datasets.windows import resized_frames
 from ttm.policy.spec import CameraSpec
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import ttm.datasets
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.reader import EpisodeReader
 
 HEAVY = ("torch", "h5py", "numpy", "PIL", "rich", "matplotlib", "sentence_transformers")
 
@@ -43,5 +43,5 @@ def test_options_load_nothing_heavy(room: str) -> None:
 
 def test_data_sets_are_read_without_torch() -> None:
     """A program that records or reads episodes need not load the learning library."""
-    code = "ttm.datasets.episode_writer, ttm.datasets.episode_dataset"
+    code = "ttm.datasets.writer, ttm.datasets.dataset"
     assert loaded_by(code, ("torch", "sentence_transformers")) == []

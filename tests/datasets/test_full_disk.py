@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.tools.check import check_dataset
 
 PROGRAM = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 

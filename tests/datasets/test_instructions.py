@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.instructions import embed_instructions
+from ttm.datasets.dataset import embed_instructions, open_dataset
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 
@@ -17,7 +16,7 @@ def test_each_instruction_is_embedded_once_unless_stored(tmp_path, record, monke
         asked.append(text)
         return np.full(384, len(text), np.float32)
 
-    monkeypatch.setattr("ttm.datasets.instructions.embed_instruction", embed)
+    monkeypatch.setattr("ttm.datasets.dataset.embed_instruction", embed)
     record(tmp_path / "0.hdf5", instruction="stored", embedding=EMBEDDING)
     record(
         tmp_path / "1.hdf5",

@@ -10,7 +10,7 @@ import pytest
 
 from ttm.datasets import episode_file
 from ttm.datasets.episode_file import OpenFiles
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError
 
 

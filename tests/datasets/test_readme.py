@@ -12,7 +12,7 @@ README = Path(__file__).resolve().parents[2] / "datasets" / "README.md"
 
 def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    embed = "ttm.datasets.instructions.embed_instruction"
+    embed = "ttm.datasets.dataset.embed_instruction"
     monkeypatch.setattr(embed, lambda text: np.zeros(384, np.float32))
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     assert len(blocks) == 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.statistics import dataset_statistics
+from ttm.datasets.dataset import dataset_statistics, open_dataset
 from ttm.policy.errors import UserError
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
-from ttm.policy.network.config import ActionHeadConfig, VisionConfig
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
+from ttm.policy.config import ActionHeadConfig, VisionConfig
+from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
 from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
 
 

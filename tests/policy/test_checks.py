@@ -8,7 +8,8 @@ from typing import Literal
 
 import pytest
 
-from ttm.policy.checks import (
+from ttm.policy.errors import (
+    UserError,
     options,
     require_above_0,
     require_at_least,
@@ -18,7 +19,6 @@ from ttm.policy.checks import (
     require_some,
     require_valid_fields,
 )
-from ttm.policy.errors import UserError
 
 
 @dataclass(frozen=True)

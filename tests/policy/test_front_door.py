@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import ttm.policy
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 
 
 @pytest.mark.parametrize("name", ttm.policy.__all__)
@@ -27,11 +27,10 @@ def test_names_are_listed_and_unknown_ones_are_told() -> None:
     "module",
     [
         "ttm.policy",
-        "ttm.policy.checks",
+        "ttm.policy.errors",
         "ttm.policy.cores.registry",
-        "ttm.policy.network.config",
-        "ttm.policy.network.language",
-        "ttm.policy.run.engine_options",
+        "ttm.policy.config",
+        "ttm.policy.language",
         "ttm.policy.spec",
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="ROS 2 is not here")
-from ttm.training.robot.ros_domain import claim_ros_domain
+from ttm.training.robot.processes import claim_ros_domain
 
 os.environ["ROS_DOMAIN_ID"] = str(claim_ros_domain())
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
@@ -33,17 +33,22 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import TASK_NAMES, instructions_of
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
-from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.reset_reply import ResetReply, read_reset_reply
+from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
+from ttm_policy.messages import (
+    MESSAGE_TYPES,
+    CommandCodec,
+    ResetReply,
+    frame_to_image,
+    ns_to_stamp,
+    read_reset_reply,
+    write_vector,
+)
+from ttm_policy.programs import COMMAND, LATCHED
 
 TICK_NS = 200_000_000
 STAND_IN = """

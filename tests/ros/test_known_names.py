@@ -9,9 +9,8 @@ import rclpy
 from rclpy.node import Node
 
 from ttm.policy.errors import UserError
-from ttm_policy.declare import declare_parameters, read_parameters
-from ttm_policy.parameter_sets.known_names import require_known
-from ttm_policy.parameters import PolicyParameters
+from ttm_policy.parameters import PolicyParameters, require_known
+from ttm_policy.programs import declare_parameters, read_parameters
 
 
 @pytest.fixture

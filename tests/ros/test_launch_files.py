@@ -17,8 +17,8 @@ import yaml
 from ttm.policy.errors import UserError
 from ttm.sim.environment import FIRST_DEMONSTRATION_SEED
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
-from ttm_policy.contract.contract_file import default_contract
-from ttm_policy.launching.launch_parameters import (
+from ttm_policy.contract import default_contract
+from ttm_policy.launching import (
     TOPICS,
     LaunchParameters,
     RecordLaunchParameters,

@@ -43,7 +43,7 @@ def test_ctrl_c_before_a_program_heeds_signals_is_its_end_too(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(programs, "import_module", lambda _: SimpleNamespace(main=main))
-    assert programs.main(["live_check.check_contract", *words]) == 130
+    assert programs.main(["live_check", *words]) == 130
     assert called == [given]
 
 

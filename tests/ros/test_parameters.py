@@ -17,10 +17,9 @@ from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
 
 from ttm.policy.errors import UserError
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.declare import MOST_IN_A_CALL, declare_parameters, descriptor, read_parameters
-from ttm_policy.parameter_sets.limit_parameters import LIMIT_KINDS
+from ttm_policy.contract import load_contract
 from ttm_policy.parameters import (
+    LIMIT_KINDS,
     LIMITS,
     NodeParameters,
     PolicyParameters,
@@ -32,8 +31,9 @@ from ttm_policy.parameters import (
     parameters_of,
 )
 from ttm_policy.policy_node import PolicyNode
+from ttm_policy.programs import MOST_IN_A_CALL, declare_parameters, descriptor, read_parameters
 from ttm_policy.recorder_node import RecorderNode
-from ttm_policy.simulator.robot_node import SimNode
+from ttm_policy.simulator.robot import SimNode
 from ttm_policy.teleop_node import TeleopNode
 from ttm_policy.web.web_node import WebNode
 

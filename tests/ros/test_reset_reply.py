@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from std_srvs.srv import Trigger
 
-from ttm_policy.reset_reply import ResetReply, read_reset_reply
+from ttm_policy.messages import ResetReply, read_reset_reply
 
 
 @pytest.mark.parametrize("instruction", ["pick up the red can", 'say "hé"\nand: {stop}', ""])

@@ -11,8 +11,8 @@ from lifecycle_msgs.msg import Transition
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 
-from ttm.policy.run.runner import PolicyRunner
-from ttm.policy.run.snapshot import snapshot_from_bytes
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.snapshot import snapshot_from_bytes
 
 CAN = "pick up the red can"
 BOX = "pick up the blue box"

@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.config import EngineName
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.actors import PolicyActor
+from ttm.sim.condition import Condition
 from ttm.sim.environment import make_env
-from ttm.sim.evaluation.actors import PolicyActor
-from ttm.sim.evaluation.condition import Condition
-from ttm.sim.evaluation.delay import delayed
-from ttm.sim.evaluation.probes.probe import PROBES
-from ttm.sim.evaluation.probes.trial import Trial
-from ttm.sim.evaluation.result import load_evaluation
-from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv
-from ttm.training.robot.command import RobotCommand
-from ttm_policy.simulator.robot_node import episode_json
+from ttm.sim.probes import PROBES, Trial
+from ttm.sim.results import load_evaluation
+from ttm.sim.rollout import Actor, Outcome, delayed, run_episode
+from ttm.training.robot.robot import RobotCommand
+from ttm_policy.simulator.robot import episode_json
 
 TICKS, DELAY_S = 6, 0.3
 PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
@@ -118,7 +116,7 @@ def test_an_erased_memory_and_late_commands_over_ros_are_those_in_process_bit_by
 
 def test_ctrl_c_ends_both_processes_and_stops_the_robot(checkpoint: Path) -> None:
     code = "import sys; from pathlib import Path; "
-    code += "from ttm.training.robot.command import RobotCommand; "
+    code += "from ttm.training.robot.robot import RobotCommand; "
     code += "RobotCommand(sim=True, free_running=True, checkpoint=Path(sys.argv[1]), engine='torch').run()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(checkpoint)],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
 from ttm.policy.errors import UserError
-from ttm.sim.collection.command import CollectCommand
+from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import EnvFacts, inspect_env, require_memory_tasks, reset_options
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"

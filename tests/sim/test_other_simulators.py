@@ -11,16 +11,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.sim.collection.command import CollectCommand
+from ttm.sim.actors import untrained_policy
+from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env, make_env, same_environment, spec_of, tasks_of
-from ttm.sim.evaluation.actors import untrained_policy
-from ttm.sim.evaluation.command import EvaluateCommand
-from ttm.sim.evaluation.evaluate import evaluate
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.evaluation import EvaluateCommand, evaluate
 from ttm.sim.kitchen.spec import SPEC as KITCHEN_SPEC
+from ttm.sim.results import load_evaluation
 
 POINT = "point_env:test/Point-v0"
 

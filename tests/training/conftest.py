@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.common.schedule import Budget
+from ttm.training.schedule import Budget
+from ttm.training.train import TrainCommand
+from ttm.training.trainer import Trainer
 
 SPEC = PolicySpec(
     robot="small",

@@ -5,23 +5,95 @@ It does what a launch file does, and needs no ROS install. The nodes stop the ro
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import yaml
 
-from ttm.training.robot.ros_domain import claim_ros_domain
-from ttm.training.robot.ros_install import require_rclpy
+from ttm.policy.errors import UserError
+
+# A ROS domain of a process's own, so that simulations side by side do not hear each other.
+
+NUM_DOMAINS = 100
+"""Domains 1 to this are tried. The ports of domains above 101 may be in use (ROS documentation)."""
+NUM_PARTICIPANTS = 120
+"""So many DDS participants of a computer have ports of their own in a domain."""
+
+
+def claim_ros_domain() -> int:
+    """Return the number of a ROS domain in which nobody is, and keep it until this process ends.
+
+    Nobody is in it: no process of this computer has claimed it, and no DDS participant listens there.
+    Raises `UserError` if all are in use.
+    """
+    domain, _ = _claimed()
+    return domain
+
+
+@functools.cache
+def _claimed() -> tuple[int, socket.socket]:
+    """The domain and the socket that keeps it, which is held as long as the process lives."""
+    for offset in range(NUM_DOMAINS):
+        domain = 1 + (os.getpid() + offset) % NUM_DOMAINS
+        # The TCP port of the same number as the first participant's UDP port is used by nobody.
+        claim = _bind(socket.SOCK_STREAM, "127.0.0.1", _port(domain, 0))
+        if claim is None:
+            continue
+        if not any(_listens(domain, participant) for participant in range(NUM_PARTICIPANTS)):
+            return domain, claim
+        claim.close()
+    raise UserError(
+        f"ROS domains 1 to {NUM_DOMAINS} are all in use; end other simulations, or choose a domain by "
+        "ROS_DOMAIN_ID"
+    )
+
+
+def _port(domain: int, participant: int) -> int:
+    """Return the UDP port at which a participant listens (DDSI-RTPS 2.5, section 9.6.2)."""
+    return 7410 + 250 * domain + 2 * participant
+
+
+def _listens(domain: int, participant: int) -> bool:
+    listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
+    if listener is not None:
+        listener.close()
+    return listener is None
+
+
+def _bind(kind: socket.SocketKind, address: str, port: int) -> socket.socket | None:
+    bound = socket.socket(socket.AF_INET, kind)
+    try:
+        bound.bind((address, port))
+    except OSError:
+        bound.close()
+        return None
+    return bound
+
+
+# Whether ROS 2 can be used.
+
+
+def require_rclpy() -> None:
+    """Raise `UserError` that says how to get ROS 2 if its Python package is missing."""
+    if find_spec("rclpy") is None:
+        raise UserError(
+            'ROS 2 is missing; run: pip install "ttm-policy-stack[ros]" '
+            "or source a ROS 2 install: source /opt/ros/<distro>/setup.bash"
+        )
+
 
 LOOK_S = 0.02
 """Time between two looks at running nodes."""

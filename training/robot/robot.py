@@ -5,23 +5,37 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar
 
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.execution.choice import make_execution
+from tyro.conf import arg
+
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.errors import UserError
+from ttm.policy.execution import make_execution
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.robot.processes import (
+    require_rclpy,
     running_nodes,
     simulation_environment,
     start_after_crash,
     wait_for_episodes,
 )
-from ttm.training.robot.ros_install import require_rclpy
-from ttm_policy.parameters import PolicyParameters, SimParameters
+from ttm_policy.parameters import (
+    DeclaredParameter,
+    NodeParameters,
+    PolicyParameters,
+    RecorderParameters,
+    SimParameters,
+    TeleopParameters,
+    WebParameters,
+    parameters_of,
+)
 
 Watch = Callable[["subprocess.Popen[bytes]"], object]
 """Is shown the policy's process again and again while it runs."""
@@ -100,3 +114,215 @@ def _kept_memory(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyPara
 def _checkpoint(policy: PolicyParameters) -> Path:
     """Return the absolute path of the named checkpoint or of the shipped one."""
     return checkpoint_path(policy.checkpoint or SHIPPED).resolve()
+
+
+# Converts between the parameters of the ROS nodes and the options of `ttm robot` and `ttm record`.
+
+Parameters = TypeVar("Parameters", bound=NodeParameters)
+
+WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
+    PolicyParameters: {
+        "autostart": "the command starts the node in order to run it",
+        "lockstep": "--sim and --free-running decide it",
+    },
+    SimParameters: {
+        "driver": "with ttm robot the policy drives, with ttm record a person",
+        "lockstep": "--free-running decides it",
+        "policy_node": "the command starts both nodes and knows their names",
+        "recorder": "ttm record starts both nodes and knows their names",
+    },
+    RecorderParameters: {
+        "autostart": "the command starts the node in order to run it",
+        "keys": "the command takes keys wherever there is a terminal",
+        "simulator": "--sim decides it",
+    },
+    TeleopParameters: {
+        "source": "--teleop names it",
+        "recorder": "the command starts both nodes and knows their names",
+    },
+    WebParameters: {
+        "folder": "--out of the recorder is the folder",
+        "recorder": "the command starts both nodes and knows their names",
+        "simulator": "--sim decides it",
+    },
+}
+"""The parameters that no option is made for, and why."""
+
+RENAMED = {"first_seed": "seed", "folder": "out"}
+"""Parameter -> option, where the names differ."""
+
+
+def option_of(parameter: str) -> str:
+    """Return the name of the option (with underscores) that sets a parameter."""
+    return RENAMED.get(parameter, parameter)
+
+
+def parameter_options(
+    node_parameters: type[NodeParameters],
+    others: Mapping[str, type[NodeParameters]] = MappingProxyType({}),
+) -> list[tuple[str, Any, Field[Any]]]:
+    """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
+
+    A parameter that several nodes have becomes one option. others: the parameters of nodes that only an
+    option such as --sim starts, by that option.
+    """
+    nodes = {"": _with_option(node_parameters)}
+    nodes |= {flag: _with_option(kind) for flag, kind in others.items()}
+    options = []
+    for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
+        found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
+        parameter = next(iter(found.values()))
+        about = arg(help=_help(found))
+        options.append(
+            (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
+        )
+    return options
+
+
+def check_options(command: object, *kinds: type[NodeParameters]) -> None:
+    """Raise `UserError` that names the first option of `command` whose value is out of range.
+
+    kinds: the parameters that it has options for.
+    """
+    for node_parameters in kinds:
+        for name, parameter in _with_option(node_parameters).items():
+            parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+
+
+def require_started(
+    command: object,
+    started: Collection[type[NodeParameters]],
+    others: Mapping[type[NodeParameters], str],
+) -> None:
+    """Raise `UserError` if an option of `command` that no started node has is not at its default.
+
+    started: the parameters of the nodes that are started. others: those of all that need not be -> their
+    node, and what starts it.
+    """
+    known = {name for kind in started for name in _with_option(kind)}
+    for kind, remedy in others.items():
+        for name, parameter in _with_option(kind).items():
+            if name not in known and _value(command, name) != parameter.default:
+                raise UserError(f"--{name.replace('_', '-')} is one of {remedy}")
+
+
+def require_contract(path: Path | None) -> None:
+    """Raise `UserError` if there is no file at the path of a contract. None stands for the shipped one."""
+    if path is not None and not path.is_file():
+        raise UserError(f"no contract at {path}; give the path of a YAML file")
+
+
+def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:
+    """Return the parameters of a node as the options of `command` set them.
+
+    others: the values of parameters that have no option.
+    """
+    values = {
+        parameter.name: _value(command, name)
+        for name, parameter in _with_option(node_parameters).items()
+    }
+    return node_parameters(**values, **others)
+
+
+def _with_option(node_parameters: type[NodeParameters]) -> dict[str, DeclaredParameter]:
+    """Return the parameters that have an option, by the name of the option."""
+    return {
+        option_of(parameter.name): parameter
+        for parameter in parameters_of(node_parameters)
+        if parameter.name not in WITHOUT_OPTION[node_parameters]
+    }
+
+
+def _value(command: object, option: str) -> Any:
+    """Return an option's value as a node takes it: "" for None, and text for paths."""
+    value = getattr(command, option)
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, Path) else value
+
+
+def _type(parameter: DeclaredParameter) -> Any:
+    if parameter.choices:
+        return Literal[parameter.choices]
+    kind: Any = Path if parameter.about.is_path else parameter.type
+    return kind | None if parameter.default == "" else kind
+
+
+def _default(parameter: DeclaredParameter) -> Any:
+    if parameter.default == "":
+        return None
+    return Path(parameter.default) if parameter.about.is_path else parameter.default
+
+
+def _help(found: Mapping[str, DeclaredParameter]) -> str:
+    """Return the help text of an option, with all nodes' texts that differ.
+
+    found: the parameter of each node that has it, by the option that starts the node.
+    """
+    texts: dict[str, str] = {}
+    for flag, parameter in found.items():
+        if parameter.about.help not in texts:
+            sentence = _sentence(parameter)
+            texts[parameter.about.help] = f"With {flag}: {sentence}" if flag else sentence
+    return " ".join(texts.values())
+
+
+def _sentence(parameter: DeclaredParameter) -> str:
+    """Return the help text with the unit, which the options' names do not tell."""
+    unit = parameter.about.unit
+    return f"{parameter.about.help} In {unit}." if unit else parameter.about.help
+
+
+# `ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
+
+
+@dataclass(frozen=True)
+class _CommandOptions:
+    """The options that are no parameters of the nodes."""
+
+    sim: bool = False
+    """Start the simulated robot too."""
+    free_running: bool = False
+    """With --sim: time runs on while the policy computes, as on a robot. Otherwise the simulator
+    waits for each command, and every run of an initial state is the same."""
+    respawn: bool = False
+    """Start the policy again after a crash, with the memory that it had."""
+
+
+_AllOptions: Any = make_dataclass(
+    "_AllOptions",
+    parameter_options(PolicyParameters, {"--sim": SimParameters}),
+    bases=(_CommandOptions,),
+    frozen=True,
+)
+
+
+@dataclass(frozen=True)
+class RobotCommand(_AllOptions):
+    """Drive a robot with a policy over ROS 2, keeping its memory from tick to tick.
+
+    With --sim the robot is the simulated one, in a process of its own behind the same topics. Without
+    it only the policy's node starts, for the robot whose topics --contract names. Ctrl-C stops the
+    robot and all processes.
+
+    For example:
+      ttm robot --sim --instruction "pick up the red can"
+      ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
+      ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
+    """
+
+    def run(self) -> int:
+        """Start the nodes, wait for their end, and return the exit code."""
+        check_options(self, PolicyParameters, SimParameters)
+        require_contract(self.contract)
+        if self.free_running and not self.sim:
+            raise UserError("--free-running is one of the simulated robot; add --sim")
+        started = (PolicyParameters, SimParameters) if self.sim else (PolicyParameters,)
+        require_started(self, started, {SimParameters: "the simulated robot; add --sim"})
+
+        lockstep = self.sim and not self.free_running
+        policy = read_options(self, PolicyParameters, lockstep=lockstep)
+        if not self.sim:
+            return drive_robot(policy, respawn=self.respawn)
+        sim = read_options(self, SimParameters, lockstep=lockstep)
+        return drive_simulation(policy, sim, respawn=self.respawn)

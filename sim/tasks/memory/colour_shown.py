@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ttm.sim.kitchen.scene import OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import start_of
-from ttm.sim.tasks.memory.panel import SIDES, colour_panel
-from ttm.sim.tasks.memory.pick_chosen import PickChosen, PickState
+from ttm.sim.tasks.memory.chosen import PickChosen, PickState
+from ttm.sim.tasks.memory.cue import SIDES, colour_panel, start_of
 
 
 class ColourShown(PickChosen):

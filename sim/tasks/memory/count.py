@@ -9,10 +9,9 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, HANDLE_X_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import CueState, draw_gap, start_of
-from ttm.sim.tasks.memory.lamps import LAMPS, add_lamps, colour_lamps
-from ttm.sim.tasks.memory.open_chosen import DRAWERS, OpenChosen
-from ttm.sim.tasks.placement import base_facing, gripper_start, lay_objects
+from ttm.sim.tasks.memory.chosen import DRAWERS, OpenChosen
+from ttm.sim.tasks.memory.cue import LAMPS, CueState, add_lamps, colour_lamps, draw_gap, start_of
+from ttm.sim.tasks.motions import base_facing, gripper_start, lay_objects
 
 BLINK_SLOTS = 5
 """How many blinks there is time for."""

@@ -15,13 +15,16 @@ the cue left on, which is the control, the answer can be seen at every tick.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+import mujoco
 import numpy as np
 
 from ttm.policy.errors import UserError
+from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.scene import CHEST_POSITION_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 from ttm.sim.tasks.task import Task
 
@@ -107,3 +110,100 @@ def start_of(world: KitchenWorld, kind: type[State]) -> State:
     """Return how the present episode began, which must be of that kind."""
     assert isinstance(world.start, kind)
     return world.start
+
+
+# A panel with three fields, which stands on the counter behind the objects and shows cues.
+
+SIDES = ("right", "middle", "left")
+"""The fields and the objects in front of them, by rising y, as the robot sees them."""
+PANEL_X_M = 1.40
+HALF_HEIGHT_M = 0.10
+FIELD_SPACING_M = 0.20
+
+Colour = tuple[float, float, float, float]
+GREY: Colour = (0.25, 0.25, 0.27, 1.0)
+WHITE: Colour = (1.0, 1.0, 1.0, 1.0)
+LIT: Colour = (1.0, 0.35, 0.75, 1.0)
+"""Pink, which is the colour of nothing else."""
+
+
+def add_panel(scene: mujoco.MjSpec) -> None:
+    """Add the panel: a frame and three fields, which can be seen and not touched."""
+    panel = scene.worldbody.add_body(name="panel")
+    _add_box(scene, panel, "panel_frame", (0.02, 0, 0), (0.01, 0.34, HALF_HEIGHT_M))
+    for index, side in enumerate(SIDES):
+        y_m = FIELD_SPACING_M * (index - 1)
+        _add_box(scene, panel, f"panel_{side}", (0, y_m, 0), (0.01, 0.085, HALF_HEIGHT_M - 0.025))
+
+
+def _add_box(
+    scene: mujoco.MjSpec,
+    body: mujoco.MjsBody,
+    name: str,
+    pos: tuple[float, ...],
+    size: tuple[float, ...],
+) -> None:
+    decor = scene.find_default("decor")
+    body.add_geom(decor, name=name, type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=size)
+
+
+def place_panel(world: KitchenWorld, y_m: float) -> None:
+    """Put the panel behind objects whose middle lies at y_m in the world."""
+    world.model.body("panel").pos[:] = (PANEL_X_M, y_m, COUNTER_TOP_Z_M + HALF_HEIGHT_M)
+    mujoco.mj_forward(world.model, world.data)
+
+
+def colour_panel(world: KitchenWorld, *, go: bool, shown: Mapping[str, Colour]) -> None:
+    """Show some fields in a colour. All the rest is grey before "go", and white from then on."""
+    rest = WHITE if go else GREY
+    world.model.geom("panel_frame").rgba[:] = rest
+    for side in SIDES:
+        world.model.geom(f"panel_{side}").rgba[:] = shown.get(side, rest)
+
+
+# Three lamps in a row on the chest of drawers, which show cues and say "go".
+
+LAMPS = ("lamp_left", "lamp_middle", "lamp_right")
+CHEST_TOP_Z_M = 0.93
+SPACING_M = 0.19
+RADIUS_M = 0.045
+
+
+def add_lamps(scene: mujoco.MjSpec) -> None:
+    """Add the lamps, which can be seen and not touched."""
+    for index, name in enumerate(LAMPS):
+        y_m = CHEST_POSITION_M[1] + SPACING_M * (1 - index)
+        scene.worldbody.add_geom(
+            scene.find_default("decor"),
+            name=name,
+            type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+            size=(RADIUS_M, 0.04, 0),
+            pos=(1.13, y_m, CHEST_TOP_Z_M + 0.04),
+        )
+
+
+def colour_lamps(world: KitchenWorld, *, go: bool, lit: Collection[str]) -> None:
+    """Light some of the lamps. The others are grey before "go", and white from then on."""
+    for name in LAMPS:
+        world.model.geom(name).rgba[:] = LIT if name in lit else WHITE if go else GREY
+
+
+# What the robot is choosing, told from the simulator's state.
+
+NEAR_M = 0.09
+"""The gripper chooses a target when it comes this near to it in the plane, less than half of what
+lies between two targets."""
+
+
+def approached(world: KitchenWorld, targets_m: Mapping[str, np.ndarray]) -> str | None:
+    """Return the name of the target that the gripper has come near to, or None.
+
+    targets_m: name -> (2,) or (3,), position in the world. Heights are not looked at.
+    """
+    gripper_m = world.data.site(fetch.PREFIX + fetch.GRIP_SITE).xpos[:2]
+    distances_m = {
+        name: float(np.linalg.norm(np.asarray(target)[:2] - gripper_m))
+        for name, target in targets_m.items()
+    }
+    nearest = min(distances_m, key=distances_m.__getitem__)
+    return nearest if distances_m[nearest] < NEAR_M else None

@@ -9,11 +9,9 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, HANDLE_X_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import CueState, draw_gap, start_of
-from ttm.sim.tasks.memory.lamps import add_lamps, colour_lamps
-from ttm.sim.tasks.memory.open_chosen import DRAWERS, OpenChosen
-from ttm.sim.tasks.placement import base_facing, gripper_start, park_objects
-from ttm.sim.tasks.pulling import pulled_m
+from ttm.sim.tasks.memory.chosen import DRAWERS, OpenChosen
+from ttm.sim.tasks.memory.cue import CueState, add_lamps, colour_lamps, draw_gap, start_of
+from ttm.sim.tasks.motions import base_facing, gripper_start, park_objects, pulled_m
 
 MOVEMENT_M = (0.07, 0.14, 0.14, 0.07, 0.0)
 """How far a drawer is out in each tick of the search that the robot watches."""

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from ttm.sim.kitchen.contacts import robot_touches
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
-from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.lifting import grasp_upright
-from ttm.sim.tasks.memory.cue import CueState, CueTask, draw_gap, start_of
-from ttm.sim.tasks.memory.panel import LIT, SIDES, add_panel, colour_panel, place_panel
-from ttm.sim.tasks.placement import base_facing, gripper_start, lay_objects
+from ttm.sim.kitchen.world import KitchenWorld, robot_touches
+from ttm.sim.tasks.memory.cue import (
+    LIT,
+    SIDES,
+    CueState,
+    CueTask,
+    add_panel,
+    colour_panel,
+    draw_gap,
+    place_panel,
+    start_of,
+)
+from ttm.sim.tasks.motions import base_facing, grasp_upright, gripper_start, lay_objects
 from ttm.sim.tasks.task import Grasp, Motion
 
 SHOW_TICKS = 3

@@ -9,14 +9,24 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.lifting import grasp_upright, is_lifted, lift
-from ttm.sim.tasks.memory.choosing import approached
-from ttm.sim.tasks.memory.cue import CueState, CueTask, draw_gap, start_of
-from ttm.sim.tasks.memory.panel import SIDES, add_panel, colour_panel, place_panel
-from ttm.sim.tasks.placement import (
+from ttm.sim.tasks.memory.cue import (
+    SIDES,
+    CueState,
+    CueTask,
+    add_panel,
+    approached,
+    colour_panel,
+    draw_gap,
+    place_panel,
+    start_of,
+)
+from ttm.sim.tasks.motions import (
     OBJECT_SPACING_M,
     base_facing,
+    grasp_upright,
     gripper_start,
+    is_lifted,
+    lift,
     park_objects,
 )
 from ttm.sim.tasks.task import Grasp, Motion

@@ -9,16 +9,29 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.approach import WAITING_M, drive_to, is_far, step_to
-from ttm.sim.tasks.lifting import GRASP_HEIGHT_M, grasp_upright
-from ttm.sim.tasks.memory.choosing import approached
-from ttm.sim.tasks.memory.cue import CueState, CueTask, draw_gap, start_of
-from ttm.sim.tasks.memory.panel import LIT, SIDES, add_panel, colour_panel, place_panel
-from ttm.sim.tasks.placement import (
+from ttm.sim.tasks.memory.cue import (
+    LIT,
+    SIDES,
+    CueState,
+    CueTask,
+    add_panel,
+    approached,
+    colour_panel,
+    draw_gap,
+    place_panel,
+    start_of,
+)
+from ttm.sim.tasks.motions import (
+    GRASP_HEIGHT_M,
     OBJECT_SPACING_M,
+    WAITING_M,
     base_facing,
+    drive_to,
+    grasp_upright,
     gripper_start,
+    is_far,
     park_objects,
+    step_to,
 )
 from ttm.sim.tasks.task import Grasp, Motion
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.datasets.access.free_memory import available_memory_bytes
+from ttm.datasets.hdf5 import available_memory_bytes
 
 GIB = 2**30
 

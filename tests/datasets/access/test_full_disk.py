@@ -8,9 +8,8 @@ import sys
 import h5py
 import pytest
 
-from ttm.datasets.access.write_guard import ROOM
-from ttm.datasets.arrange.arrange import merge_episodes
-from ttm.datasets.arrange.demo_file import most_bytes
+from ttm.datasets.hdf5 import ROOM
+from ttm.datasets.tools.arrange import merge_episodes, most_bytes
 
 CODE = """
 import resource, sys

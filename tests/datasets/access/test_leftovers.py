@@ -7,9 +7,9 @@ from pathlib import Path
 import h5py
 import pytest
 
-from ttm.datasets.access.leftovers import is_written_in, remove_leftovers
-from ttm.datasets.convert.output import write_whole
-from ttm.datasets.edit import demo_copies
+from ttm.datasets.hdf5 import is_written_in, remove_leftovers
+from ttm.datasets.tools import edit as demo_copies
+from ttm.datasets.tools.convert import write_whole
 from ttm.policy.errors import UserError
 from ttm.policy.files import publish_partial
 

@@ -10,13 +10,13 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.access import rows as rows_module
-from ttm.datasets.access.rows import read_rows
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.convert.convert import convert_dataset
-from ttm.datasets.convert.options import ConvertOptions
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.observations.choices import Choices
+from ttm.datasets import hdf5 as rows_module
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.formats.table import ConvertOptions
+from ttm.datasets.hdf5 import read_rows
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.tools.convert import convert_dataset
 
 TICKS = 96
 

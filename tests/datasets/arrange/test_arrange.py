@@ -9,11 +9,15 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.arrange.arrange import filter_episodes, merge_episodes, split_episodes
-from ttm.datasets.arrange.command import DataSplitCommand
-from ttm.datasets.arrange.wanted import Wanted
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.tools.arrange import (
+    DataSplitCommand,
+    Wanted,
+    filter_episodes,
+    merge_episodes,
+    split_episodes,
+)
+from ttm.datasets.tools.check import check_dataset
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 

@@ -8,8 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.check.command import DataCheckCommand
+from ttm.datasets.tools.check import DataCheckCommand, check_dataset
 from ttm.policy.errors import UserError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.convert.convert import Conversion, convert_dataset
-from ttm.datasets.convert.options import ConvertOptions
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.observations.choices import Choices
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.formats.table import ConvertOptions
+from ttm.datasets.tools.convert import Conversion, convert_dataset
 
 LENGTHS = (6, 4)
 

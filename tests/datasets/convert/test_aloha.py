@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
 from ttm.datasets.frames import decode_image
 from ttm.policy.errors import UserError
 

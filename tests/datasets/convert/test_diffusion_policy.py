@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.convert.facts import EPISODES
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.formats.recording import EPISODES
 from ttm.policy.errors import UserError
 
 zarr = pytest.importorskip("zarr")

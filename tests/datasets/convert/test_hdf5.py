@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.convert import demo_group
-from ttm.datasets.convert.formats import FORMATS
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.formats import hdf5 as demo_group
+from ttm.datasets.formats.table import FORMATS
 from ttm.datasets.layout import JPEG
-from ttm.datasets.observations.choices import Choices
+from ttm.datasets.tools.check import check_dataset
 from ttm.policy.errors import UserError
 
 

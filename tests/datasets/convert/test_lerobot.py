@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.windows import WindowDataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-videos = pytest.importorskip("ttm.datasets.convert.lerobot.video")  # needs PyAV
+videos = pytest.importorskip("ttm.datasets.formats.lerobot_video")  # needs PyAV
 
 VERSIONS = ("lerobot", "lerobot-v2.1")
 
@@ -273,7 +273,7 @@ def test_splits_that_were_given_to_ours_since_are_kept(demos, convert):
 def test_training_sees_the_same_windows(demos, convert, monkeypatch):
     target, _ = convert(demos, "lerobot", "lerobot", video_codec="none")
     back, _ = convert(target, "back")
-    embed = "ttm.datasets.instructions.embed_instruction"
+    embed = "ttm.datasets.dataset.embed_instruction"
     monkeypatch.setattr(embed, lambda text: np.full(384, len(text), np.float32))
     ours, theirs = (
         WindowDataset(episodes, window=3).gather([0, 1, 2])
@@ -330,6 +330,6 @@ def test_old_versions_are_named(lerobot, convert):
 
 
 def test_a_missing_package_is_named(demos, convert, monkeypatch):
-    monkeypatch.setattr("ttm.datasets.convert.formats.find_spec", lambda name: None)
+    monkeypatch.setattr("ttm.datasets.formats.table.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs pyarrow and av.*ttm-policy-stack\[convert\]"):
         convert(demos, "lerobot", "lerobot")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
 from ttm.policy.errors import UserError
 
 pa = pytest.importorskip("pyarrow")

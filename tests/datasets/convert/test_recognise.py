@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.convert.recognise import recognise
+from ttm.datasets.formats.table import recognise
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 
@@ -49,7 +49,7 @@ def test_what_no_reader_explains_is_one_line_too(tmp_path, record, monkeypatch, 
         raise KeyError("no such member")
 
     source = record(tmp_path / "demos" / "episode_00000.hdf5")
-    monkeypatch.setattr("ttm.datasets.convert.hdf5.read_source", fail)
+    monkeypatch.setattr("ttm.datasets.formats.hdf5.read_source", fail)
     assert main(["data", "convert", str(source), str(tmp_path / "out")]) == 2
     assert "cannot be converted; as ttm it is damaged" in capsys.readouterr().err
 

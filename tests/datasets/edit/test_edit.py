@@ -10,20 +10,23 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.arrange.arrange import merge_episodes
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.edit import demo_copies, edit
-from ttm.datasets.edit.edit import (
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.tools import edit
+from ttm.datasets.tools import edit as demo_copies
+from ttm.datasets.tools.arrange import merge_episodes
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.tools.edit import (
+    FOLDER,
+    History,
     Labels,
+    delete_and_report,
     delete_episodes,
+    label_and_report,
     label_episodes,
     trim_episode,
     undo_edit,
 )
-from ttm.datasets.edit.history import FOLDER, History
-from ttm.datasets.edit.report import delete_and_report, label_and_report
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_reader import EpisodeReader
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 

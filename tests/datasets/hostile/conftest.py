@@ -13,11 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.check.report import check_and_report
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.observations.choices import Choices
-from ttm.datasets.show.report import show_dataset
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.tools.check import check_and_report, check_dataset
+from ttm.datasets.tools.show import show_dataset
 from ttm.policy.errors import UserError
 
 TICKS = 6

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.access.unreadable import why_unreadable
+from ttm.datasets.hdf5 import why_unreadable
 
 
 def bytes_of(path: Path, change) -> None:

@@ -12,14 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.duplicates import same_episodes
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.index import opening
-from ttm.datasets.index.database import EpisodeIndex, default_path
-from ttm.datasets.observations.choices import Choices
-from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.tick_weights import tick_weights
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets import index as opening
+from ttm.datasets.dataset import dataset_statistics, open_dataset, same_episodes
+from ttm.datasets.description import Choices
+from ttm.datasets.index import EpisodeIndex, default_path
+from ttm.datasets.windows import WindowDataset, tick_weights
 from ttm.policy.errors import UserError
 
 FIRST = ["0.hdf5"] * 2

@@ -13,20 +13,19 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets import instructions
-from ttm.datasets.arrange.arrange import merge_episodes
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.convert.formats import FORMATS
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.layouts.recognition import layout_of_file
-from ttm.datasets.layouts.table import LAYOUTS
-from ttm.datasets.observations.choices import Choices
-from ttm.datasets.show.command import DataShowCommand
+from ttm.datasets import dataset as instructions
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.files import LAYOUTS, layout_of_file
+from ttm.datasets.formats.table import FORMATS
+from ttm.datasets.tools.arrange import merge_episodes
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.tools.show import DataShowCommand
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.language import EMBEDDING_SIZE
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.language import EMBEDDING_SIZE
 from ttm.training.cli import main
-from ttm.training.common.recorded.episodes import open_all
+from ttm.training.data import open_all
 
 TICKS = 8
 RNG = np.random.default_rng(3)

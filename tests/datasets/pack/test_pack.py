@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.observations.choices import Choices
-from ttm.datasets.pack.pack import pack_dataset
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.tools.pack import pack_dataset
+from ttm.datasets.windows import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 

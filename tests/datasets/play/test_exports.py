@@ -9,11 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.play import report
-from ttm.datasets.play.film import WRITERS
-from ttm.datasets.play.ticks import capture_times_s
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.tools import play as report
+from ttm.datasets.tools.play import WRITERS, capture_times_s
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.play import ticks
-from ttm.datasets.play.episode_film import DPI, HEADER, WIDTH, film_frames
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.tools import play as ticks
+from ttm.datasets.tools.play import DPI, HEADER, WIDTH, film_frames
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.cli import main

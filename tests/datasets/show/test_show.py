@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.observations.choices import Choices
-from ttm.datasets.show.command import DataShowCommand
-from ttm.datasets.show.contact_sheet import (
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.description import Choices
+from ttm.datasets.tools.show import (
     CAPTION_HEIGHT,
     GAP,
     TILE_HEIGHT,
+    DataShowCommand,
     contact_sheet,
     evenly_chosen,
+    rate_text,
     spaced_ticks,
 )
-from ttm.datasets.show.summary import rate_text
 from ttm.policy.errors import UserError
 
 

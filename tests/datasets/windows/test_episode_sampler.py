@@ -7,7 +7,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from ttm.datasets.windows.episode_sampler import EpisodeSampler
+from ttm.datasets.samplers import EpisodeSampler
 from ttm.policy.errors import UserError
 
 LENGTHS = np.random.default_rng(0).integers(10, 61, 400).tolist()

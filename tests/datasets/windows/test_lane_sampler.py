@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.windows.lane_sampler import LONGEST_EPISODES_IN_A_LANE, LaneSampler
+from ttm.datasets.samplers import LONGEST_EPISODES_IN_A_LANE, LaneSampler
 from ttm.policy.errors import UserError
 
 LENGTHS = [6, 3, 40, 1, 8, 17, 16]

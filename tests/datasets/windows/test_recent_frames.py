@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.windows import frame_store
-from ttm.datasets.windows.recent_frames import RecentFrames
-from ttm.datasets.windows.sampler import WindowSampler
-from ttm.datasets.windows.sections import SECTION
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets import windows as frame_store
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.samplers import SECTION, WindowSampler
+from ttm.datasets.windows import RecentFrames, WindowDataset
 from ttm.policy.spec import CameraSpec
 
 WINDOW, APART, SIZE = 8, 2, 3

@@ -6,7 +6,7 @@ from itertools import chain, islice
 
 import pytest
 
-from ttm.datasets.windows.sampler import WindowSampler
+from ttm.datasets.samplers import WindowSampler
 from ttm.policy.errors import UserError
 
 

@@ -7,9 +7,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from ttm.datasets.windows.sampler import WindowSampler
-from ttm.datasets.windows.sections import SECTION, Sections
-from ttm.datasets.windows.shares import DataShares, Mix
+from ttm.datasets.samplers import SECTION, DataShares, Mix, Sections, WindowSampler
 
 LENGTHS = (70, 40, 3, 90, 55, 200)
 EPISODES = np.repeat(np.arange(6), LENGTHS)

@@ -8,10 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from ttm.datasets.windows.episode_sampler import EpisodeSampler
-from ttm.datasets.windows.lane_sampler import LaneSampler
-from ttm.datasets.windows.sampler import WindowSampler
-from ttm.datasets.windows.shares import DataShares, Mix
+from ttm.datasets.samplers import DataShares, EpisodeSampler, LaneSampler, Mix, WindowSampler
 
 GROUPS = np.array([0] * 4 + [1] * 16)
 

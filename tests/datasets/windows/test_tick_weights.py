@@ -8,10 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.windows.tick_weights import starts_after_standing, tick_weights
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.windows import starts_after_standing, tick_weights
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 
 STANDS_UNTIL = 5

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.windows import frame_store
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets import windows as frame_store
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.windows import WindowDataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)

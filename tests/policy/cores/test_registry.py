@@ -7,7 +7,10 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from ttm.policy.cores.configs import (
+from ttm.policy.cores.baselines import LstmConfig
+from ttm.policy.cores.registry import (
+    CORES,
+    NAMES,
     config_class,
     core_from_dict,
     core_name,
@@ -15,11 +18,9 @@ from ttm.policy.cores.configs import (
     sized_like,
     with_options,
 )
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.cores.registry import CORES, NAMES
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.presets import PRESETS, PolicyConfig
+from ttm.policy.presets import PRESETS, PolicyConfig
 
 BASE = PRESETS["base"].core
 

@@ -7,16 +7,15 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
-from ttm.policy.cores.causal_transformer import (
+from ttm.policy.cores.baselines import LstmConfig, LstmCore, TemporalMixerConfig
+from ttm.policy.cores.core import CoreConfig, TemporalCore
+from ttm.policy.cores.transformers import (
     CausalBlock,
     CausalTransformer,
     CausalTransformerConfig,
+    FrameStackingConfig,
+    RecurrentTransformerConfig,
 )
-from ttm.policy.cores.frame_stacking import FrameStackingConfig
-from ttm.policy.cores.lstm import LstmConfig, LstmCore
-from ttm.policy.cores.mixer import TemporalMixerConfig
-from ttm.policy.cores.recurrent_transformer import RecurrentTransformerConfig
-from ttm.policy.cores.temporal_core import CoreConfig, TemporalCore
 from ttm.policy.errors import UserError
 
 WIDTH, NUM_INPUTS, TOKENS = 8, 5, 3

@@ -11,17 +11,18 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
-from ttm.policy.cores.causal_transformer import CausalTransformerConfig
-from ttm.policy.cores.configs import config_class, core_from_dict, core_to_dict
-from ttm.policy.cores.frame_stacking import FrameStackingConfig
-from ttm.policy.cores.hourglass.hourglass import HourglassConfig
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.cores.mixer import TemporalMixerConfig
-from ttm.policy.cores.recurrent_transformer import RecurrentTransformerConfig
+from ttm.policy.cores.baselines import LstmConfig, TemporalMixerConfig
+from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore, reset_where
+from ttm.policy.cores.hourglass import HourglassConfig
 from ttm.policy.cores.registry import CORES as KINDS
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore, reset_where
-from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.cores.registry import config_class, core_from_dict, core_to_dict
+from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
+from ttm.policy.cores.transformers import (
+    CausalTransformerConfig,
+    FrameStackingConfig,
+    RecurrentTransformerConfig,
+)
+from ttm.policy.cores.ttm import TokenTuringConfig
 
 WIDTH, NUM_INPUTS = 8, 5
 SIZES = {"process_size": 3, "num_layers": 1, "bottleneck": 8}

@@ -9,8 +9,8 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor, nn
 
-from ttm.policy.layers import attention
-from ttm.policy.layers.attention import AttentionBlock, SelfAttention, folding_gains
+from ttm.policy import attention
+from ttm.policy.attention import AttentionBlock, SelfAttention, folding_gains
 
 WIDTH, HEADS, ASKING, TOKENS = 12, 2, 3, 9
 CASES: dict[str, tuple[nn.Module, Callable[[nn.Module, Tensor, Tensor], Tensor]]] = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.layers import linear
-from ttm.policy.layers.linear import Linear, has_onednn
+from ttm.policy import layers as linear
+from ttm.policy.layers import Linear, has_onednn
 
 NODE = "_OneDnnLinearBackward"
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this PyTorch has no oneDNN")

@@ -10,8 +10,13 @@ import torch
 from torch.nn import functional as F
 
 from ttm.policy.errors import UserError
-from ttm.policy.layers.summarizers import AttentionSummarizer, PoolingSummarizer, QuerySummarizer
-from ttm.policy.layers.token_learner import Summarizer, TokenSummarizer
+from ttm.policy.summarizers import (
+    AttentionSummarizer,
+    PoolingSummarizer,
+    QuerySummarizer,
+    Summarizer,
+    TokenSummarizer,
+)
 
 WIDTH, K = 16, 3
 SUMMARIZERS: dict[str, Callable[[], Summarizer]] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.layers.transformer import TransformerEncoder
+from ttm.policy.attention import TransformerEncoder
 
 
 def encoder(num_layers: int, num_outputs: int | None) -> TransformerEncoder:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.network.action_head import ActionHead, build_action_head
-from ttm.policy.network.config import ActionHeadConfig
+from ttm.policy.action_head import ActionHead, build_action_head
+from ttm.policy.config import ActionHeadConfig
 from ttm.policy.spec import PolicySpec
 
 TARGETS = torch.tensor([[[0.5, -0.25, 1.0, 1.0], [0.0, 0.0, -1.0, 0.0]]])

@@ -12,9 +12,9 @@ from PIL import Image
 from torch import nn
 from torch.nn.functional import relu6
 
+from ttm.policy import vision as lite
+from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network import film_efficientnet as lite
-from ttm.policy.network.config import VisionConfig
 
 SMALL = VisionConfig(lite.LITE0, width_coefficient=0.25, depth_coefficient=0.5, reduction=8)
 MILITARY_UNIFORM = 652

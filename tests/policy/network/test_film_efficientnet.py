@@ -13,10 +13,9 @@ from efficientnet_pytorch.utils import url_map
 from safetensors.torch import save_file
 from torch import nn
 
+from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.film_efficientnet import FilmEfficientNet
-from ttm.policy.network.vision_tokens import CameraTokens, position_waves
+from ttm.policy.vision import CameraTokens, FilmEfficientNet, position_waves
 
 SMALL = VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8)
 IMAGES = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)

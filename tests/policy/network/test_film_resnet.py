@@ -10,16 +10,15 @@ import torch
 from torch import nn
 from transformers import ResNetConfig, ResNetModel
 
+from ttm.policy.config import VisionConfig
+from ttm.policy.engines import TorchEngine
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.film_resnet import IMAGENET_URL, FilmResNet, ResNet
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.vision import build_vision
-from ttm.policy.run.openvino_engine import OpenVinoEngine
-from ttm.policy.run.tick_module import example_tick, random_tick
-from ttm.policy.run.torch_engine import TorchEngine
+from ttm.policy.openvino_engine import OpenVinoEngine
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
 from ttm.policy.spec import PolicySpec
+from ttm.policy.tick_module import example_tick, random_tick
+from ttm.policy.vision import IMAGENET_URL, FilmResNet, ResNet, build_vision
 
 CONFIG = VisionConfig(model="resnet18")
 IMAGES = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)

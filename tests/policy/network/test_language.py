@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.language import EMBEDDING_SIZE, embed_instruction, not_trained_on
+from ttm.policy.language import EMBEDDING_SIZE, embed_instruction, not_trained_on
 
 
 def test_embeds_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

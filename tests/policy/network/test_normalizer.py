@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.normalizer import INPUT_LIMIT, Normalizer
+from ttm.policy.inputs import INPUT_LIMIT, Normalizer
 from ttm.policy.spec import PolicySpec
 
 

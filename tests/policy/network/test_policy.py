@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 import torch
 
+from ttm.policy.config import PresetName
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import PresetName
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS, PolicyConfig
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS, PolicyConfig
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 Make = Callable[[int, int], PolicyInputs]

@@ -12,22 +12,15 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
+from ttm.policy import sight as cell_layers
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.layers.linear import has_onednn
-from ttm.policy.network.fused import cell_layers
-from ttm.policy.network.inputs import FeatureMaps, PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import SIGHT_CELLS, PolicyConfig
-from ttm.policy.network.sight import (
-    EMBEDDING,
-    LOG_WEIGHT,
-    MEAN,
-    SOURCES,
-    SightMemory,
-    cell_colours,
-)
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.inputs import FeatureMaps, PolicyInputs
+from ttm.policy.layers import has_onednn
+from ttm.policy.policy import Policy
+from ttm.policy.presets import SIGHT_CELLS, PolicyConfig
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.sight import EMBEDDING, LOG_WEIGHT, MEAN, SOURCES, SightMemory, cell_colours
 from ttm.policy.spec import PolicySpec
 
 WIDTH, SELECTORS = 24, 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ttm.policy.network.vision_tokens import CameraTokens
+from ttm.policy.vision import CameraTokens
 
 
 def tokens_and_gradients(module: CameraTokens, maps: Tensor, folded: bool) -> list[Tensor]:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ttm.policy.checkpoint_header import read_checkpoint_spec
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.files import read_checkpoint_spec
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 
@@ -56,7 +56,7 @@ def test_known_instructions_need_no_language_model(
 ) -> None:
     policy.known_instructions["pick up the red mug"] = embedding
     save_checkpoint(tmp_path / "p.safetensors", policy, {})
-    monkeypatch.setattr("ttm.policy.network.language._sentence_model", pytest.fail)
+    monkeypatch.setattr("ttm.policy.language._sentence_model", pytest.fail)
     runner = PolicyRunner.from_checkpoint(tmp_path / "p.safetensors", engine="torch")
     runner.reset("pick up the red mug")
     assert np.array_equal(runner.snapshot()["language"], embedding)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 LONGEST_S = 0.4

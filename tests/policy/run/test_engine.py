@@ -15,32 +15,31 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor, nn
 
-from ttm.policy.cores.configs import sized_like
-from ttm.policy.cores.registry import CORES
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.config import ActionHeadConfig
+from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.cores.registry import CORES, sized_like
+from ttm.policy.engines import CompiledTorchEngine, TorchEngine, make_engine
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.engine import Engine
-from ttm.policy.run.engine_choice import make_engine
-from ttm.policy.run.openvino_engine import OpenVinoEngine, require_agreement
-from ttm.policy.run.openvino_module import (
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.openvino_engine import (
     CompiledModule,
     LayerNormGroups,
+    OpenVinoEngine,
     PlanarPointwise,
+    require_agreement,
     trace,
 )
-from ttm.policy.run.tick_module import (
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.tick_module import (
     CoreTickModule,
+    Engine,
     TickLayout,
     TickModule,
     example_tick,
     random_tick,
 )
-from ttm.policy.run.torch_engine import CompiledTorchEngine, TorchEngine
-from ttm.policy.spec import CameraSpec, PolicySpec
 
 CPU = torch.device("cpu")
 
@@ -274,7 +273,7 @@ def test_openvino_reports_nothing_to_its_makers() -> None:
 
 
 def test_a_process_that_runs_no_policy_loads_no_openvino() -> None:
-    code = "import sys, ttm.policy.run.runner; assert 'openvino' not in sys.modules"
+    code = "import sys, ttm.policy.runner; assert 'openvino' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -305,7 +304,7 @@ def test_what_does_not_go_together_is_an_error(
 
 def test_auto_is_openvino_on_a_cpu(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "ttm.policy.run.openvino_engine.OpenVinoEngine", lambda policy, precision: precision
+        "ttm.policy.openvino_engine.OpenVinoEngine", lambda policy, precision: precision
     )
     assert make_engine(policy, CPU, precision="bfloat16") == "bfloat16"
     assert isinstance(make_engine(policy, CPU, "torch"), TorchEngine)
@@ -341,7 +340,7 @@ def test_signals_are_handled_after_models_have_come_and_gone() -> None:
     """
     script = (
         "import os, signal, torch\n"
-        "from ttm.policy.run.openvino_engine import CompiledModule\n"
+        "from ttm.policy.openvino_engine import CompiledModule\n"
         "models = [CompiledModule(torch.nn.Linear(4, 4), [torch.zeros(1, 4)]) for _ in range(2)]\n"
         "del models[0]\n"
         "del models[0]\n"
@@ -358,7 +357,7 @@ def test_a_limit_of_onednn_does_not_break_openvino() -> None:
     """Half of OpenVINO obeys it. On a CPU with AVX-512 this network could then not be compiled."""
     script = (
         "import os, torch\n"
-        "from ttm.policy.run.openvino_module import CompiledModule\n"
+        "from ttm.policy.openvino_engine import CompiledModule\n"
         "norm, x = torch.nn.LayerNorm(16), torch.randn(1, 7, 16)\n"
         "made = CompiledModule(torch.nn.Sequential(norm), [x])(x)[0]\n"
         "torch.testing.assert_close(made, norm(x), rtol=0, atol=1e-5)\n"

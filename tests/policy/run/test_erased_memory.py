@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ttm.policy.cores.configs import with_options
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import STATE, PolicyRunner
+from ttm.policy.config import EngineName
+from ttm.policy.cores.registry import with_options
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import STATE, PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import MalformedObservation, UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 Observe = Callable[[int], Observation]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ttm.policy.errors import StaleObservation
-from ttm.policy.run.freshness import require_fresh
+from ttm.policy.snapshot import require_fresh
 
 
 @pytest.mark.parametrize("age_s", [0.0, 0.5, -0.5])

@@ -12,18 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.temporal_core import CoreState, TemporalCore
+from ttm.policy.config import VisionConfig
+from ttm.policy.cores.core import CoreState, TemporalCore
 from ttm.policy.errors import UserError
-from ttm.policy.layers.token_learner import Summarizer
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.film_efficientnet import FilmEfficientNet
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.attention_recorder import record_attention
-from ttm.policy.run.memory_attention import MemoryAttention, Which, cell_centres
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.memory_attention import MemoryAttention, Which, cell_centres, record_attention
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
+from ttm.policy.summarizers import Summarizer
+from ttm.policy.vision import FilmEfficientNet
 
 Observe = Callable[[int], Observation]
 MEMORY, READ, INPUTS = 4, 3, 2 * 2 + 1 + 2

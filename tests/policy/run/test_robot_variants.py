@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.network.normalizer import Normalizer
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.config import EngineName
+from ttm.policy.inputs import Normalizer
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 Observe = Callable[[int], Observation]

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.configs import sized_like, with_options
+from ttm.policy.config import EngineName
+from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.errors import MalformedObservation, MissingObservation, StaleObservation, UserError
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.execution.choice import NEWEST, make_execution
-from ttm.policy.run.execution.execution import PLAN
-from ttm.policy.run.runner import STATE, PolicyRunner
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.execution import NEWEST, PLAN, make_execution
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import STATE, PolicyRunner
+from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import ActionPart, Observation, PolicySpec
 
 Observe = Callable[[int], Observation]

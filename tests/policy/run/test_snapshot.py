@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.run.snapshot import (
-    MOST_BYTES,
-    read_snapshot,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-)
+from ttm.policy.snapshot import MOST_BYTES, read_snapshot, snapshot_from_bytes, snapshot_to_bytes
 
 
 def _with_array(size: int, content: bytes = b"") -> bytes:

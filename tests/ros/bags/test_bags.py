@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """Bags become episodes: ticks by header stamps, commands by topics, sqlite3 and MCAP alike."""
 
 from __future__ import annotations
@@ -15,22 +16,33 @@ import pytest
 pytest.importorskip("rclpy")
 rosbag2 = pytest.importorskip("rosbags.rosbag2")
 
-from geometry_msgs.msg import TwistStamped  # noqa: E402
-from rclpy.serialization import serialize_message  # noqa: E402
-from rosbags.typesys import Stores, get_typestore  # noqa: E402
-from sensor_msgs.msg import Image, JointState  # noqa: E402
-from std_msgs.msg import Bool  # noqa: E402
+from geometry_msgs.msg import TwistStamped
+from rclpy.serialization import serialize_message
+from rosbags.typesys import Stores, get_typestore
+from sensor_msgs.msg import Image, JointState
+from std_msgs.msg import Bool
 
-from ttm.datasets.episode_dataset import open_dataset  # noqa: E402
-from ttm.policy.errors import UserError  # noqa: E402
-from ttm.training.cli import main  # noqa: E402
-from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
-from ttm_policy.contract.contract_file import load_contract  # noqa: E402
-from ttm_policy.contract.conversions import ns_to_stamp  # noqa: E402
-from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written  # noqa: E402
-from ttm_policy.recording.session import RecordingSession, State, Timing, Topics  # noqa: E402
-from ttm_policy.recording.stamps import Stamper, header_ns  # noqa: E402
-from ttm_policy.recording.tick_values import JointTopics, TickValues  # noqa: E402
+from ttm.datasets.dataset import open_dataset
+from ttm.policy.errors import UserError
+from ttm.training.cli import main
+from ttm_policy.bags.read import (
+    BagOptions,
+    convert_bags,
+)
+from ttm_policy.contract import load_contract
+from ttm_policy.messages import ns_to_stamp
+from ttm_policy.recording.matching import (
+    JointTopics,
+    Stamper,
+    TickValues,
+    header_ns,
+)
+from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
+from ttm_policy.recording.sink import (
+    EpisodeSink,
+    Failed,
+    Written,
+)
 
 CONTRACT = """
 robot: cart

@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """Episodes become bags, and these the same episodes again."""
 
 from __future__ import annotations
@@ -14,17 +15,26 @@ import pytest
 pytest.importorskip("rclpy")
 rosbag2 = pytest.importorskip("rosbags.rosbag2")
 
-from rosbags.interfaces import QosDurability  # noqa: E402
-from rosbags.typesys import Stores, get_typestore  # noqa: E402
+from rosbags.interfaces import QosDurability
+from rosbags.typesys import Stores, get_typestore
 
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset  # noqa: E402
-from ttm.datasets.episode_writer import EpisodeWriter  # noqa: E402
-from ttm.policy.errors import UserError  # noqa: E402
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec  # noqa: E402
-from ttm.training.cli import main  # noqa: E402
-from ttm_policy.bags.convert_bags import BagOptions, convert_bags  # noqa: E402
-from ttm_policy.bags.tick_stamps import tick_stamps  # noqa: E402
-from ttm_policy.bags.write_bags import WriteOptions, write_bags  # noqa: E402
+from ttm.datasets.dataset import (
+    EpisodeDataset,
+    open_dataset,
+)
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.training.cli import main
+from ttm_policy.bags.read import (
+    BagOptions,
+    convert_bags,
+)
+from ttm_policy.bags.write import (
+    WriteOptions,
+    tick_stamps,
+    write_bags,
+)
 
 SPEC = PolicySpec(
     robot="cart",

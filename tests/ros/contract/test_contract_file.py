@@ -10,8 +10,8 @@ import yaml
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import default_contract, load_contract
-from ttm_policy.contract.conversions import check_fields
+from ttm_policy.contract import default_contract, load_contract
+from ttm_policy.messages import check_fields
 
 
 @pytest.fixture

@@ -15,17 +15,16 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from ttm.policy.errors import MalformedObservation, MissingObservation
 from ttm.policy.spec import CameraSpec
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import (
+from ttm_policy.contract import ImageSource, load_contract
+from ttm_policy.inputs import JointStates
+from ttm_policy.messages import (
     MESSAGE_TYPES,
+    CommandCodec,
     frame_to_image,
     image_to_frame,
     read_vector,
     write_vector,
 )
-from ttm_policy.contract.robot_contract import ImageSource
-from ttm_policy.inputs.inputs import JointStates
 
 CAMERA = CameraSpec("head", 4, 6)
 RAW = ImageSource("head", "head/image_raw", "sensor_msgs/Image")

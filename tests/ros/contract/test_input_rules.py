@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from ttm.policy.errors import UserError
-from ttm_policy.contract.contract_file import default_contract, load_contract
-from ttm_policy.contract.robot_contract import RobotContract
+from ttm_policy.contract import RobotContract, default_contract, load_contract
 
 Data = dict[str, Any]
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.contract.joint_limits import JointLimit, read_joint_limits
+from ttm_policy.limits import JointLimit, read_joint_limits
 
 URDF = """<?xml version="1.0"?><robot name="r">
   <joint name="elbow" type="revolute"><limit lower="-1.5" upper="2" velocity="0.7" effort="1"/></joint>

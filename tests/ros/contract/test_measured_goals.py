@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.measured_goals import goal_sources, measured_goals
+from ttm_policy.contract import goal_sources, load_contract, measured_goals
 
 
 def test_joints_are_kept_and_velocities_are_zero() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ttm_policy.contract.motion_filter import MotionBounds, MotionFilter, shorten
+from ttm_policy.limits import MotionBounds, MotionFilter, shorten
 
 PERIOD_S = 0.1
 

@@ -13,18 +13,17 @@ from builtin_interfaces.msg import Time
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.joint_limits import JointLimit
-from ttm_policy.contract.robot_contract import (
+from ttm_policy.contract import (
     RAMP,
     ActionSink,
     Field,
     RobotContract,
     VectorSource,
     Workspace,
+    load_contract,
 )
-from ttm_policy.contract.safety_limits import SafetyLimits
+from ttm_policy.limits import JointLimit, SafetyLimits
+from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import LIMITS
 
 WIDE = dict.fromkeys(LIMITS, 100.0)

@@ -14,15 +14,13 @@ from rclpy.node import Node
 from std_msgs.msg import Bool
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.control.command_publishers import CommandPublishers
-from ttm_policy.control.control_loop import PolicyTick
-from ttm_policy.guards.e_stop import EStop
-from ttm_policy.guards.e_stop_topic import TOPIC, EStopTopic
-from ttm_policy.guards.stop_thread import StopThread
+from ttm_policy.commands import CommandPublishers
+from ttm_policy.contract import load_contract
+from ttm_policy.control_loop import PolicyTick
+from ttm_policy.guards import TOPIC, EStop, EStopTopic, StopThread
+from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.programs import COMMAND, LATCHED
 
 WAIT_S = 120.0
 SERVO, GRIPPER = "servo_node/delta_twist_cmds", "gripper_controller/joint_trajectory"

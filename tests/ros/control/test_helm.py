@@ -16,15 +16,13 @@ from std_msgs.msg import String
 
 from ttm.policy.errors import MissingObservation
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.robot_contract import Workspace
-from ttm_policy.contract.safety_limits import SafetyLimits
-from ttm_policy.control import helm
-from ttm_policy.control.control_loop import PolicyTick
-from ttm_policy.control.helm import Helm
-from ttm_policy.inputs.person_command import PERIOD_S, TIMEOUT_S, to_message
-from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy import commands as helm
+from ttm_policy.commands import Helm
+from ttm_policy.contract import Workspace, load_contract
+from ttm_policy.control_loop import PolicyTick
+from ttm_policy.inputs import PERIOD_S, TIMEOUT_S, StampedObservation, to_message
+from ttm_policy.limits import SafetyLimits
+from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
 
 BASE, GRIPPER = SPEC.action_slices["base"].start, SPEC.action_slices["gripper"].start

@@ -15,13 +15,10 @@ from sensor_msgs.msg import Image, JointState
 
 from ttm.policy.errors import MalformedObservation
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import image_to_frame, ns_to_stamp
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION
-from ttm_policy.guards.plausibility import require_frame_id
-from ttm_policy.inputs.inputs import Inputs
-from ttm_policy.inputs.person_command import from_message
-from ttm_policy.sensors.observation_messages import observation_messages
+from ttm_policy.contract import EXECUTED_ACTION, load_contract
+from ttm_policy.guards import require_frame_id
+from ttm_policy.inputs import Inputs, from_message
+from ttm_policy.messages import image_to_frame, ns_to_stamp, observation_messages
 
 STAMP_NS = 10_000_000_000
 CONTRACT = load_contract()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import MalformedObservation, StaleObservation
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.safety_limits import SafetyLimits
-from ttm_policy.control.control_loop import ControlLoop, LoopState
-from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy.contract import load_contract
+from ttm_policy.control_loop import ControlLoop, LoopState
+from ttm_policy.inputs import StampedObservation
+from ttm_policy.limits import SafetyLimits
 from ttm_policy.parameters import LIMITS
 
 DT_S = SPEC.control_dt_s

@@ -14,21 +14,17 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.robot_contract import RobotContract
-from ttm_policy.contract.safety_limits import SafetyLimits
-from ttm_policy.control.control_loop import ControlLoop, LoopState
-from ttm_policy.control.diagnostics import PolicyFacts, policy_status
-from ttm_policy.control.instructing import Instructing
-from ttm_policy.control.memory_interface import MemoryInterface
-from ttm_policy.control.recovery import Recovery
-from ttm_policy.guards.e_stop import REARM
-from ttm_policy.inputs.stamped_observation import StampedObservation
-from ttm_policy.network.memory_report import MemoryReport
+from ttm_policy.contract import RobotContract, load_contract
+from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
+from ttm_policy.diagnostics import PolicyFacts, TickStatistics, policy_status
+from ttm_policy.guards import REARM
+from ttm_policy.inputs import StampedObservation
+from ttm_policy.limits import SafetyLimits
+from ttm_policy.memory import MemoryInterface, Recovery
 from ttm_policy.parameters import LIMITS, PolicyParameters
-from ttm_policy.supervision.tick_statistics import TickStatistics
+from ttm_policy.session import Instructing
 
 CAN = "pick up the red can"
 

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from std_msgs.msg import String
 
-from ttm_policy.control.robot_description import FIRST_S, RobotDescription
+from ttm_policy.limits import FIRST_S, RobotDescription
 
 
 class Description:

@@ -9,11 +9,9 @@ import numpy as np
 from builtin_interfaces.msg import Time
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.control.control_loop import PolicyTick
-from ttm_policy.control.thought import Question, Thought
-from ttm_policy.control.tick_record import TickRecord
-from ttm_policy.inputs.stamped_observation import StampedObservation
-from ttm_policy.network.memory_report import MemoryReport
+from ttm_policy.control_loop import MemoryReport, PolicyTick, Question, Thought
+from ttm_policy.inputs import StampedObservation
+from ttm_policy.session import TickRecord
 
 
 def test_each_part_that_the_limits_changed_is_counted() -> None:

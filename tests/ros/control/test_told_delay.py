@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ttm_policy.control.tick_record import TickRecord
+from ttm_policy.session import TickRecord
 
 NOW_NS = 100_000_000_000
 

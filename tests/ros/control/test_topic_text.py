@@ -13,8 +13,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_msgs.msg import String
 
 from ttm.policy.errors import UserError
-from ttm_policy.control.instructing import Instructing
-from ttm_policy.inputs.topic_text import (
+from ttm_policy.inference import load_policy
+from ttm_policy.inputs import (
     LARGEST,
     MOST_CHARACTERS,
     MOST_PARTS,
@@ -22,21 +22,14 @@ from ttm_policy.inputs.topic_text import (
     read_json,
     read_json_texts,
 )
-from ttm_policy.network.loading import load_policy
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.recording.recorder import Recorder
-from ttm_policy.recording.scene_start import SceneStart
+from ttm_policy.recording.recorder import Recorder, SceneStart
 from ttm_policy.recording.session import RecordingSession, Timing, Topics
 from ttm_policy.sensors.camera_load import STATUS, CameraLoad
-from ttm_policy.simulator.scenes import Scenes
-from ttm_policy.teleop.recorder_calls import RecorderCalls
-from ttm_policy.web.robot_over_ros import (
-    LONGEST_NAME,
-    LONGEST_REPORT,
-    MOST_REPORTS,
-    RECORDER,
-    RobotOverRos,
-)
+from ttm_policy.session import Instructing
+from ttm_policy.simulator.episodes import Scenes
+from ttm_policy.teleop.outputs import RecorderCalls
+from ttm_policy.web.robot import LONGEST_NAME, LONGEST_REPORT, MOST_REPORTS, RECORDER, RobotOverRos
 
 GOOD = {"state": "ready", "episodes": 2, "silent": ["head"], "lost": {"head": 1}, "remaining_s": 3}
 FIELDS = {

@@ -49,14 +49,14 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.resident_memory import resident_mb
-from ttm.training.robot.ros_domain import claim_ros_domain
-from ttm_policy.contract.contract_file import default_contract, load_contract
+from ttm.training.bench.processes import resident_mb
+from ttm.training.robot.processes import claim_ros_domain
+from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.faults.campaign import REMEDIES, START_S
-from ttm_policy.faults.failing_robot import FOREIGN, made_up_observation
 from ttm_policy.faults.presses import PAUSE_S, PressedRobot
+from ttm_policy.faults.robot import FOREIGN, made_up_observation
 
 BAR_MS = 20.0
 """The longest time from a press until zero has arrived, at the 99th percentile."""

@@ -42,14 +42,11 @@ from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
-from ttm_policy.faults.failing_robot import FOREIGN, FailingRobot, made_up_observation
-from ttm_policy.faults.spinning import Spinning
-from ttm_policy.faults.table import FAULTS
+from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
+from ttm_policy.faults.robot import FAULTS, FOREIGN, FailingRobot, Spinning, made_up_observation
+from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.parameters import LIMITS
-from ttm_policy.qos import LATCHED
+from ttm_policy.programs import LATCHED
 
 RELIABLE = QoSProfile(depth=10)
 KEPT = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)

@@ -14,8 +14,8 @@ import yaml
 from node_process import NodeProcess
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.faults.failing_robot import WAIT_S, FailingRobot
+from ttm_policy.contract import load_contract
+from ttm_policy.faults.robot import WAIT_S, FailingRobot
 from ttm_policy.faults.strict_contract import strict_contract
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ttm_policy.faults import campaign
 from ttm_policy.faults.campaign import Campaign, CampaignParameters
-from ttm_policy.faults.table import Fault
+from ttm_policy.faults.robot import Fault
 
 RUNNING = "running"
 STOPPED = (

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.policy.run.runner import PolicyRunner
-from ttm_policy.faults.table import FAULTS
+from ttm.policy.runner import PolicyRunner
+from ttm_policy.faults.robot import FAULTS
 
 CAN = "pick up the red can"
 MAX_AGE_S, TICK_S = 0.6, 0.2

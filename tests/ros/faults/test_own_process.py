@@ -10,7 +10,7 @@ from lifecycle_msgs.msg import Transition
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from ttm_policy.faults.spinning import Spinning
+from ttm_policy.faults.robot import Spinning
 from ttm_policy.policy_node import PolicyNode
 
 Robot = Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import rclpy
 from rclpy.node import Node
 
-from ttm_policy.faults.spinning import Spinning
+from ttm_policy.faults.robot import Spinning
 
 
 def test_a_thread_that_is_just_about_to_wait_ends() -> None:

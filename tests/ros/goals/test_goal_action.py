@@ -11,9 +11,8 @@ import pytest
 from rclpy.action import CancelResponse, GoalResponse
 
 from ttm.policy.errors import UserError
-from ttm_policy.goals import goal_action
-from ttm_policy.goals.goal import GoalReport, GoalState
-from ttm_policy.goals.goal_action import GoalAction
+from ttm_policy import goals as goal_action
+from ttm_policy.goals import GoalAction, GoalReport, GoalState
 
 CAN = "pick up the red can"
 KIND = SimpleNamespace(Result=SimpleNamespace, Feedback=SimpleNamespace)

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.goals import goal_keeper
-from ttm_policy.goals.goal import GoalReport, Goals, GoalState
-from ttm_policy.goals.goal_keeper import GoalKeeper, GoalRules
+from ttm_policy import goals as goal_keeper
+from ttm_policy.goals import GoalKeeper, GoalReport, GoalRules, Goals, GoalState
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 

@@ -16,9 +16,9 @@ import rclpy
 from rclpy.node import Node
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from ttm_policy.guards import command_echo
-from ttm_policy.guards.command_echo import CALM_S, CommandEcho, ForeignCommand
-from ttm_policy.qos import COMMAND
+from ttm_policy import guards as command_echo
+from ttm_policy.guards import CALM_S, CommandEcho, ForeignCommand
+from ttm_policy.programs import COMMAND
 
 TOPIC = "gripper_controller/joint_trajectory"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm_policy.guards.e_stop import FIRST_STATE_S, MOST_PUBLISHERS, EStop
+from ttm_policy.guards import FIRST_STATE_S, MOST_PUBLISHERS, EStop
 
 BUTTON, OTHER = b"button", b"other"
 

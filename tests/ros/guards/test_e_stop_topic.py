@@ -11,8 +11,7 @@ from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from ttm_policy.guards.e_stop import EStop
-from ttm_policy.guards.e_stop_topic import EStopTopic
+from ttm_policy.guards import EStop, EStopTopic
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 VOLATILE, LATCHED = DurabilityPolicy.VOLATILE, DurabilityPolicy.TRANSIENT_LOCAL

@@ -7,8 +7,8 @@ import pytest
 from geometry_msgs.msg import PoseStamped
 
 from ttm.policy.errors import MalformedObservation
-from ttm_policy.contract.robot_contract import Field, ImageSource, VectorSource
-from ttm_policy.guards.plausibility import require_contrast, require_frame_id, require_plausible
+from ttm_policy.contract import Field, ImageSource, VectorSource
+from ttm_policy.guards import require_contrast, require_frame_id, require_plausible
 
 
 def _source(*fields: Field, frame_id: str = "") -> VectorSource:

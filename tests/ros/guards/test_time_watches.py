@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ttm.policy.errors import StaleObservation
-from ttm_policy.guards.arrivals import Arrivals
-from ttm_policy.guards.clock_watch import ClockSteps, ClockWatch
+from ttm_policy.guards import Arrivals, ClockSteps, ClockWatch
 
 
 def test_a_stamp_that_stays_the_same_is_no_sign_of_life() -> None:

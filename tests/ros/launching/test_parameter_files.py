@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.launching.parameter_files import require_sections, write_defaults, write_given
+from ttm_policy.launching import require_sections, write_defaults, write_given
 
 READ = """
 import sys, rclpy

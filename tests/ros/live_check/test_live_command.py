@@ -12,10 +12,8 @@ from geometry_msgs.msg import Twist
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
-from ttm_policy.live_check.finding import Finding
-from ttm_policy.live_check.live_command import command_finding
-from ttm_policy.live_check.live_e_stop import e_stop_finding
-from ttm_policy.qos import LATCHED
+from ttm_policy.live_check import Finding, command_finding, e_stop_finding
+from ttm_policy.programs import LATCHED
 
 TWIST = "geometry_msgs/Twist"
 

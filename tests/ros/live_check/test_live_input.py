@@ -16,10 +16,9 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 
 from ttm.policy.spec import CameraSpec
-from ttm_policy.contract.conversions import ns_to_stamp
-from ttm_policy.contract.robot_contract import Field, ImageSource, VectorSource
-from ttm_policy.live_check.finding import Finding, report
-from ttm_policy.live_check.live_input import LiveInput
+from ttm_policy.contract import Field, ImageSource, VectorSource
+from ttm_policy.live_check import Finding, LiveInput, report
+from ttm_policy.messages import ns_to_stamp
 
 ODOM = VectorSource("speed", "odom", "nav_msgs/Odometry", (Field("twist.twist.linear.x"),))
 JOINTS = VectorSource("joints", "joints", "sensor_msgs/JointState", (Field("a"), Field("b")))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.live_check.check_contract import _hear, _skew
+from ttm_policy.contract import load_contract
+from ttm_policy.live_check import _hear, _skew
 
 CONTRACT = replace(load_contract(), max_skew_s=0.2)
 SECOND_NS = 1_000_000_000

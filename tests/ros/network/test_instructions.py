@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ttm.policy import language
 from ttm.policy.errors import UserError
-from ttm.policy.network import language
-from ttm.policy.run.runner import PolicyRunner
-from ttm_policy.network.instructions import Instructions
+from ttm.policy.runner import PolicyRunner
+from ttm_policy.inference import Instructions
 
 CAN, UNKNOWN = "pick up the red can", "knock over the elephant"
 

@@ -17,7 +17,7 @@ from rclpy.clock_type import ClockType
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
-from ttm_policy.network.worker import Worker
+from ttm_policy.inference import Worker
 
 WAIT_S = 60.0
 

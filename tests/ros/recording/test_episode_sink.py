@@ -19,16 +19,15 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 
-from ttm.datasets.access.leftovers import remove_leftovers
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.hdf5 import remove_leftovers
+from ttm.datasets.tools.check import check_dataset
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.recording import episode_sink
-from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
-from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.tick_values import TickValues
+from ttm_policy.contract import load_contract
+from ttm_policy.recording import sink as episode_sink
+from ttm_policy.recording.matching import Tick, TickValues
+from ttm_policy.recording.sink import EpisodeSink, Failed, Written
 
 CONTRACT = """
 robot: cart

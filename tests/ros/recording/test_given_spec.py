@@ -7,8 +7,8 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.recording.spec import read_given_spec
+from ttm_policy.contract import load_contract
+from ttm_policy.recording.topics import read_given_spec
 
 SIZES = {camera.name: (camera.height, camera.width) for camera in SPEC.cameras}
 

@@ -9,15 +9,13 @@ import pytest
 from geometry_msgs.msg import PoseStamped, TwistStamped
 from sensor_msgs.msg import JointState
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.recording.episode_rows import EpisodeRows
-from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.measured_motion import MeasuredMotion
-from ttm_policy.recording.tick_values import TickValues
+from ttm_policy.contract import load_contract
+from ttm_policy.recording.matching import MeasuredMotion, Tick, TickValues
+from ttm_policy.recording.sink import EpisodeRows
 
 CONTRACT = """
 robot: arm

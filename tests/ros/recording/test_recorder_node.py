@@ -27,20 +27,18 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.sim.collection.recorder import Recorder, RecordingJob
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.tools.check import check_dataset
+from ttm.sim.collect import Recorder, RecordingJob
 from ttm.sim.environment import expert_of, make_env, reset_options
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import default_contract, load_contract
-from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract import default_contract, load_contract
+from ttm_policy.messages import CommandCodec, ResetReply, ns_to_stamp
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.qos import LATCHED
+from ttm_policy.programs import LATCHED
 from ttm_policy.recording.recorder import Recorder as RosRecorder
-from ttm_policy.reset_reply import ResetReply
 
 WAIT_S = 180.0
 KEPT = QoSProfile(

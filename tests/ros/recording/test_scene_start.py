@@ -12,7 +12,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
-from ttm_policy.recording.scene_start import SCENE, WITHIN_S, SceneStart, promise
+from ttm_policy.recording.recorder import SCENE, WITHIN_S, SceneStart, promise
 from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
 
 

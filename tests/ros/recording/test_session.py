@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttm.datasets.edit.edit import undo_edit
+from ttm.datasets.tools.edit import undo_edit
 from ttm.policy.errors import UserError
 from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.session import MOST_KEPT, RecordingSession, State, Timing, Topics

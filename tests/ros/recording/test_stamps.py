@@ -13,8 +13,7 @@ from sensor_msgs.msg import CompressedImage
 
 from ttm.datasets.frames import encode_jpeg
 from ttm.policy.errors import UserError
-from ttm_policy.recording.stamps import MOST_NOTES, Stamper, header_ns
-from ttm_policy.recording.tick_values import message_image_size
+from ttm_policy.recording.matching import MOST_NOTES, Stamper, header_ns, message_image_size
 from ttm_policy.recording.topics import RecordedTopics
 
 

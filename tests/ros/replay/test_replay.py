@@ -15,20 +15,17 @@ from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.conversions import stamp_to_ns
-from ttm_policy.control.control_loop import ControlLoop
-from ttm_policy.faults.spinning import Spinning
-from ttm_policy.inputs.stamped_observation import StampedObservation
-from ttm_policy.network.instructions import Instructions
-from ttm_policy.network.loading import load_policy
+from ttm_policy.control_loop import ControlLoop
+from ttm_policy.faults.robot import Spinning
+from ttm_policy.inference import Instructions, load_policy
+from ttm_policy.inputs import StampedObservation
+from ttm_policy.messages import stamp_to_ns
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.qos import LATCHED
-from ttm_policy.replay.play import LEAD_S
-from ttm_policy.replay.replay_episode import ReplayOptions, replay_episode
-from ttm_policy.stop_signals import StopSignals
+from ttm_policy.programs import LATCHED, StopSignals
+from ttm_policy.replay import LEAD_S, ReplayOptions, replay_episode
 
 CAN = "pick up the red can"
 TICK_NS = 200_000_000

@@ -10,12 +10,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm_policy.replay.play import Comparison
-from ttm_policy.replay.stamps import stamps_ns
+from ttm_policy.replay import Comparison, stamps_ns
 
 SPEC = PolicySpec(
     robot="arm",

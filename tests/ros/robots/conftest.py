@@ -23,12 +23,12 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm_policy.faults.spinning import Spinning
-from ttm_policy.qos import LATCHED
+from ttm_policy.faults.robot import Spinning
+from ttm_policy.programs import LATCHED
 
 HERE = Path(__file__).parent
 CONFIG = Path(__file__).parents[3] / "ros2_ws" / "src" / "ttm_policy" / "config"

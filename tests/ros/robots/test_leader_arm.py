@@ -14,13 +14,13 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
-from ttm_policy.inputs.person_command import PERIOD_S
+from ttm_policy.inputs import PERIOD_S
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop import teleop_session
-from ttm_policy.teleop.cockpit import load_cockpit
+from ttm_policy.teleop import session as teleop_session
 from ttm_policy.teleop.devices import make_source
-from ttm_policy.teleop.robot_output import RobotOutput
-from ttm_policy.teleop.teleop_session import TeleopSession
+from ttm_policy.teleop.outputs import RobotOutput
+from ttm_policy.teleop.session import TeleopSession
+from ttm_policy.teleop.source import load_cockpit
 
 ARM = "/arm_controller/joint_trajectory"
 JOINTS = ["shoulder", *(f"joint{number}" for number in range(2, 7)), "gripper_joint"]

@@ -10,8 +10,14 @@ import pytest
 
 pytest.importorskip("rclpy")
 
-from ttm_policy.sensors.camera_load import BLOCK, numbers_in
-from ttm_policy.sensors.numbered_frames import LEAST_HEIGHT, LEAST_WIDTH, picture, write_number
+from ttm_policy.sensors.camera_load import (
+    BLOCK,
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    numbers_in,
+    picture,
+    write_number,
+)
 
 
 class Episode:

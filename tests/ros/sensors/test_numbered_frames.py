@@ -10,17 +10,16 @@ import pytest
 from PIL import Image
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import image_to_frame, ns_to_stamp, read_vector
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, ImageSource
-from ttm_policy.sensors import camera_load
-from ttm_policy.sensors.numbered_frames import (
-    LEAST_WIDTH,
-    picture,
-    read_numbers,
-    write_number,
+from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
+from ttm_policy.messages import (
+    image_to_frame,
+    input_types,
+    ns_to_stamp,
+    observation_messages,
+    read_vector,
 )
-from ttm_policy.sensors.observation_messages import input_types, observation_messages
+from ttm_policy.sensors import camera_load
+from ttm_policy.sensors.camera_load import LEAST_WIDTH, picture, read_numbers, write_number
 
 
 def _as_jpeg(frame: np.ndarray, quality: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from std_srvs.srv import Trigger
 
-from ttm_policy.reset_reply import ResetReply
+from ttm_policy.messages import ResetReply
 from ttm_policy.simulator import actors
 from ttm_policy.simulator.actors import ANSWER_TIMEOUT_S, RosActor
 

@@ -15,8 +15,8 @@ from sensor_msgs.msg import CameraInfo
 from ttm.policy.spec import CameraSpec
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import ns_to_stamp
+from ttm_policy.contract import load_contract
+from ttm_policy.messages import ns_to_stamp
 from ttm_policy.simulator import display
 from ttm_policy.simulator.display import RobotDisplay, camera_info, info_topic
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.sim.evaluation.delay import DelayedActor
+from ttm.sim.rollout import DelayedActor
 from ttm_policy.simulator.episodes import Episodes
 
 SPEC = PolicySpec(

@@ -19,9 +19,8 @@ from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ttm_policy.contract.conversions import stamp_to_ns
-from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.reset_reply import ResetReply
+from ttm_policy.messages import ResetReply, stamp_to_ns
+from ttm_policy.programs import COMMAND, LATCHED
 
 WAIT_S = 180.0
 PERIOD_S = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm_policy.simulator.pace import Pace
+from ttm_policy.simulator.actors import Pace
 
 
 def _run(pace: Pace, work_s: list[float]) -> float:

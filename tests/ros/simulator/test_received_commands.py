@@ -12,9 +12,9 @@ from geometry_msgs.msg import TwistStamped
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.command_codec import CommandCodec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.simulator.received_commands import ReceivedCommands
+from ttm_policy.contract import load_contract
+from ttm_policy.messages import CommandCodec
+from ttm_policy.simulator.robot import ReceivedCommands
 
 BASE, GRIPPER = SPEC.action_slices["base"], SPEC.action_slices["gripper"]
 

@@ -23,14 +23,13 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
 from ttm.sim.environment import make_env
-from ttm_policy.contract.conversions import stamp_to_ns
+from ttm_policy.messages import ResetReply, stamp_to_ns
 from ttm_policy.parameters import SimParameters
-from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.recording.scene_start import SCENE, promise
-from ttm_policy.reset_reply import ResetReply
+from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.recording.recorder import SCENE, promise
 from ttm_policy.simulator.actors import Interrupted
-from ttm_policy.simulator.robot_node import SimNode
-from ttm_policy.simulator.scenes import Scenes
+from ttm_policy.simulator.episodes import Scenes
+from ttm_policy.simulator.robot import SimNode
 
 WAIT_S = 120.0
 

@@ -10,11 +10,10 @@ from unittest.mock import MagicMock
 import pytest
 import rclpy
 
-from ttm_policy import policy_node, recorder_node
+from ttm_policy import bond, policy_node, recorder_node
+from ttm_policy.bond import CONNECT_TIMEOUT_S, Bond, form_bond
 from ttm_policy.policy_node import PolicyNode
 from ttm_policy.recorder_node import RecorderNode
-from ttm_policy.supervision import bond
-from ttm_policy.supervision.bond import CONNECT_TIMEOUT_S, Bond, form_bond
 
 NAME, PERIOD_S = "policy_node", 0.25
 

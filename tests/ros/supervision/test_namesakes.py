@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ttm_policy.supervision.namesakes import tell_namesakes
+from ttm_policy.programs import tell_namesakes
 
 
 @pytest.mark.parametrize(

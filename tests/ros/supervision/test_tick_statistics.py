@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm_policy.supervision.thresholds import THRESHOLDS, Level, judge
-from ttm_policy.supervision.tick_statistics import FEWEST, WINDOW, TickStatistics
+from ttm_policy.diagnostics import FEWEST, THRESHOLDS, WINDOW, Level, TickStatistics, judge
 
 
 def _run(statistics: TickStatistics, begins_s: list[float], tick_s: float = 0.02) -> None:

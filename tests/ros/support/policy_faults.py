@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ttm_policy import policy_node
-from ttm_policy.control.control_loop import ControlLoop
+from ttm_policy.control_loop import ControlLoop
 
 CRASH_AT_TICK = 3
 SLOW_S = 300.0

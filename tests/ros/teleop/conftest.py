@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract import load_contract
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.controls import Goals
+from ttm_policy.teleop.source import Cockpit
 
 
 @pytest.fixture

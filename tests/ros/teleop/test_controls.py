@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.robot_contract import ActionSink, Field
-from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.contract import ActionSink, Field
 from ttm_policy.teleop.controls import ControlMap, Drive
+from ttm_policy.teleop.source import Cockpit
 
 GRIPPER = SPEC.action_slices["gripper"].start
 BASE = SPEC.action_slices["base"].start

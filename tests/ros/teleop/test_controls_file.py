@@ -12,16 +12,19 @@ from sensor_msgs.msg import Joy
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.teleop.cockpit import Cockpit
-from ttm_policy.teleop.controls import ControlMap, Drive
-from ttm_policy.teleop.controls_file import RESERVED_KEYS, print_controls, read_controls
-from ttm_policy.teleop.default_controls import (
+from ttm_policy.teleop.controls import (
     DEAD_MEN,
     KEYS,
+    RESERVED_KEYS,
+    ControlMap,
+    Drive,
     default_gamepad,
     default_keyboard,
+    print_controls,
+    read_controls,
 )
 from ttm_policy.teleop.gamepad import JoyState
+from ttm_policy.teleop.source import Cockpit
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 from sensor_msgs.msg import Joy
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.teleop.cockpit import Cockpit
 from ttm_policy.teleop.controls import ControlMap, Drive
+from ttm_policy.teleop.devices import HOLD_S, Keyboard
 from ttm_policy.teleop.gamepad import JoyState
-from ttm_policy.teleop.keyboard import HOLD_S, Keyboard
+from ttm_policy.teleop.source import Cockpit
 
 BASE = SPEC.action_slices["base"].start
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttm_policy.teleop.drivers import Drivers
+from ttm_policy.teleop.session import Drivers
 from ttm_policy.teleop.source import Wish
 
 

@@ -12,7 +12,7 @@ import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Joy
 
-from ttm_policy.joystick import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
+from ttm_policy.teleop.gamepad import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
 
 WAIT_S = 120.0
 

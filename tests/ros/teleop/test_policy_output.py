@@ -15,12 +15,11 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.inputs.person_command import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
+from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.teleop.cockpit import Cockpit
-from ttm_policy.teleop.source import Wish
-from ttm_policy.teleop.teleop_session import TeleopSession
+from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.teleop.session import TeleopSession
+from ttm_policy.teleop.source import Cockpit, Wish
 
 
 class Hand:

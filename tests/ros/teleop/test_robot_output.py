@@ -11,15 +11,13 @@ import pytest
 from rclpy.time import Time
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.robot_contract import Workspace
-from ttm_policy.inputs.person_command import PERIOD_S
-from ttm_policy.inputs.stamped_observation import StampedObservation
+from ttm_policy.contract import Workspace, load_contract
+from ttm_policy.inputs import PERIOD_S, StampedObservation
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop import robot_output
-from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.teleop import outputs as robot_output
 from ttm_policy.teleop.controls import Goals
-from ttm_policy.teleop.robot_output import RobotOutput
+from ttm_policy.teleop.outputs import RobotOutput
+from ttm_policy.teleop.source import Cockpit
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Joy
 from std_srvs.srv import Trigger
 
-from ttm_policy.contract.conversions import ns_to_stamp
-from ttm_policy.qos import COMMAND
+from ttm_policy.messages import ns_to_stamp
+from ttm_policy.programs import COMMAND
 
 FORWARD = 0.25
 """The speed of the base at full deflection: half of its limit."""

@@ -11,19 +11,17 @@ import aiohttp
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 from ttm.sim.kitchen.spec import SPEC as KITCHEN
-from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract import load_contract
 from ttm_policy.parameters import LIMITS
-from ttm_policy.teleop.default_controls import default_keyboard
-from ttm_policy.web.album import Album
-from ttm_policy.web.layout import page_layout
-from ttm_policy.web.page_socket import Surroundings
-from ttm_policy.web.robot_side import LiveFrame
-from ttm_policy.web.server import WebServer
-from ttm_policy.web.wheel import Wheel
+from ttm_policy.teleop.controls import default_keyboard
+from ttm_policy.web.access import Wheel
+from ttm_policy.web.robot import LiveFrame
+from ttm_policy.web.server import Surroundings, WebServer
+from ttm_policy.web.views import Album, page_layout
 
 TOKEN = "a-token-for-tests-only"
 TIMEOUT_S = 60.0

@@ -7,13 +7,12 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.contract_file import load_contract
+from ttm_policy.contract import load_contract
 from ttm_policy.parameters import WebParameters
-from ttm_policy.teleop.controls import Controls, Goals
-from ttm_policy.teleop.default_controls import default_keyboard
-from ttm_policy.web.layout import page_controls, page_layout
-from ttm_policy.web.web_source import WebSource
-from ttm_policy.web.wheel import Wheel
+from ttm_policy.teleop.controls import Controls, Goals, default_keyboard
+from ttm_policy.web.access import Wheel
+from ttm_policy.web.robot import WebSource
+from ttm_policy.web.views import page_controls, page_layout
 
 DEFAULT_LIMITS = WebParameters().limits
 

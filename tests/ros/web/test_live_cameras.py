@@ -14,9 +14,9 @@ from sensor_msgs.msg import CompressedImage
 
 from ttm.datasets.frames import encode_jpeg
 from ttm.policy.errors import UserError
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.web import live_cameras
-from ttm_policy.web.live_cameras import MOST_BYTES, LiveCameras
+from ttm_policy.contract import load_contract
+from ttm_policy.web import robot as live_cameras
+from ttm_policy.web.robot import MOST_BYTES, LiveCameras
 
 
 class Subscriber:

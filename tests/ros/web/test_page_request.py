@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.web.page_request import ACTIONS, read_request
+from ttm_policy.web.server import ACTIONS, read_request
 
 
 def test_a_request_has_the_values_of_its_action() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.reader import EpisodeReader
 from ttm_policy.web import access
-from ttm_policy.web.album import draw
-from ttm_policy.web.page_socket import MOST_WAITING
+from ttm_policy.web.server import MOST_WAITING
+from ttm_policy.web.views import draw
 
 WAIT_S = 30.0
 

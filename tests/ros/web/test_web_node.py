@@ -20,11 +20,11 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.faults.spinning import Spinning
-from ttm_policy.guards.e_stop import REARM
-from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.web.stop_button import StopButton
+from ttm_policy.contract import load_contract
+from ttm_policy.faults.robot import Spinning
+from ttm_policy.guards import REARM
+from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.web.robot import StopButton
 from ttm_policy.web.web_node import WebNode
 
 WAIT_S = 120.0

@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
-from ttm.sim.collection.command import CollectCommand
+from ttm.sim.collect import CollectCommand
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.tasks.memory.panel import LIT
+from ttm.sim.tasks.memory.cue import LIT
 from ttm.sim.tasks.memory.side_shown import SideShown
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_reader import EpisodeReader
-from ttm.policy.network.language import embed_instruction
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
-from ttm.sim.collection.command import CollectCommand
-from ttm.sim.collection.recorder import TAKEOVER_TICKS
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.reader import EpisodeReader
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.language import embed_instruction
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.actors import PolicyActor, untrained_policy
+from ttm.sim.collect import TAKEOVER_TICKS, CollectCommand
 from ttm.sim.environment import make_env, spec_of
-from ttm.sim.evaluation.actors import PolicyActor, untrained_policy
-from ttm.sim.evaluation.rollout import run_episode
+from ttm.sim.rollout import run_episode
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 GAP = 4

@@ -10,10 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
 from ttm.policy.errors import UserError
-from ttm.sim.collection.collect import MOST_FAILURES
-from ttm.sim.collection.command import CollectCommand
+from ttm.sim.collect import MOST_FAILURES, CollectCommand
 
 SOLVED_EVERY = 10
 

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.comparison.compare import compare_and_report, read_entries
-from ttm.sim.evaluation.condition import SAME_STATE, Condition
-from ttm.sim.evaluation.pages.comparison import Entry, pairs_of, pairs_table, rates_table
-from ttm.sim.evaluation.result import Evaluation, TaskResult
-from ttm.sim.evaluation.rollout import Choice, Outcome
+from ttm.sim.compare import (
+    Entry,
+    compare_and_report,
+    pairs_of,
+    pairs_table,
+    rates_table,
+    read_entries,
+)
+from ttm.sim.condition import SAME_STATE, Condition
+from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim.rollout import Choice, Outcome
 
 
 def skill(successes: str) -> Evaluation:

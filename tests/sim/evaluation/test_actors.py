@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttm.sim.evaluation.actors import untrained_policy
+from ttm.sim.actors import untrained_policy
 from ttm.sim.kitchen.spec import SPEC
 
 

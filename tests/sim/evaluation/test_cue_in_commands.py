@@ -11,20 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.configs import sized_like
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.cores.temporal_core import CoreState
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.engine import Engine
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.cores.baselines import LstmConfig
+from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.registry import sized_like
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.tick_module import Engine
+from ttm.sim.actors import PolicyActor
+from ttm.sim.condition import Condition, ProbeName
 from ttm.sim.environment import Env, make_env, spec_of
-from ttm.sim.evaluation.actors import PolicyActor
-from ttm.sim.evaluation.condition import Condition, ProbeName
-from ttm.sim.evaluation.probes.probe import PROBES
-from ttm.sim.evaluation.probes.trial import Trial
-from ttm.sim.evaluation.rollout import Choice, run_episode
+from ttm.sim.probes import PROBES, Trial
+from ttm.sim.rollout import Choice, run_episode
 
 STEP_M = 0.1
 SEEDS = range(6)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.sim.evaluation.condition import Condition, conditions_of
-from ttm.sim.evaluation.delay import DelayedActor
-from ttm.sim.evaluation.evaluate import evaluate
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.condition import Condition, conditions_of
+from ttm.sim.evaluation import evaluate
+from ttm.sim.results import load_evaluation
+from ttm.sim.rollout import DelayedActor
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 

@@ -10,13 +10,12 @@ import imageio
 import numpy as np
 import pytest
 
+from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.sim.evaluation.actors import untrained_policy
-from ttm.sim.evaluation.command import EvaluateCommand
-from ttm.sim.evaluation.evaluate import evaluate
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.actors import untrained_policy
+from ttm.sim.evaluation import EvaluateCommand, evaluate
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.results import load_evaluation
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.lstm import LstmConfig
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.execution.choice import NEWEST
-from ttm.policy.run.execution.execution import PLAN
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.execution import NEWEST, PLAN
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.actors import PolicyActor
+from ttm.sim.condition import Condition, conditions_of
 from ttm.sim.environment import make_env, spec_of
-from ttm.sim.evaluation.actors import PolicyActor
-from ttm.sim.evaluation.condition import Condition, conditions_of
-from ttm.sim.evaluation.evaluate import evaluate, evaluate_conditions
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.sim.evaluation import evaluate, evaluate_conditions
+from ttm.sim.results import load_evaluation
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 EXECUTIONS = (NEWEST, "receding:3", "ensemble:0.01")

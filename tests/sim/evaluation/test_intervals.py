@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.sim.evaluation.intervals import mcnemar_exact, wilson_interval
+from ttm.sim.results import mcnemar_exact, wilson_interval
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,20 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ttm.policy.cores.configs import sized_like
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.cores.registry import NAMES
+from ttm.policy.config import EngineName
+from ttm.policy.cores.baselines import LstmConfig
+from ttm.policy.cores.registry import NAMES, sized_like
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.actors import PolicyActor, load_policy
+from ttm.sim.condition import Condition, conditions_of
 from ttm.sim.environment import make_env, spec_of
-from ttm.sim.evaluation.actors import PolicyActor, load_policy
-from ttm.sim.evaluation.condition import Condition, conditions_of
-from ttm.sim.evaluation.evaluate import evaluate, evaluate_conditions
-from ttm.sim.evaluation.probes.probe import PROBES
-from ttm.sim.evaluation.probes.trial import Trial
-from ttm.sim.evaluation.result import Evaluation, load_evaluation
-from ttm.sim.evaluation.rollout import run_episode
+from ttm.sim.evaluation import evaluate, evaluate_conditions
+from ttm.sim.probes import PROBES, Trial
+from ttm.sim.results import Evaluation, load_evaluation
+from ttm.sim.rollout import run_episode
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 EPISODES = 16

@@ -8,14 +8,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.runner import PolicyRunner
-from ttm.sim.evaluation import memory_picture
-from ttm.sim.evaluation.actors import PolicyActor
-from ttm.sim.evaluation.memory_picture import EpisodeMemory
-from ttm.sim.evaluation.rollout import Outcome
-from ttm.sim.memory_picture.trace import SeenEpisode
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
+from ttm.sim import report as memory_picture
+from ttm.sim.actors import PolicyActor
+from ttm.sim.memory_picture import SeenEpisode
+from ttm.sim.report import EpisodeMemory
+from ttm.sim.rollout import Outcome
 
 
 class Drawn(Exception):

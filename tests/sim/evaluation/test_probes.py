@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
+from ttm.sim.condition import SAME_STATE, Condition, ProbeName
 from ttm.sim.environment import Env, make_env, spec_of
-from ttm.sim.evaluation.condition import SAME_STATE, Condition, ProbeName
-from ttm.sim.evaluation.delay import delayed
-from ttm.sim.evaluation.probes.donor import MOST_DONORS, find_donor
-from ttm.sim.evaluation.probes.probe import PROBES, Noise, Probe
-from ttm.sim.evaluation.probes.trial import Memory, Trial, begin
-from ttm.sim.evaluation.rollout import run_episode
+from ttm.sim.probes import MOST_DONORS, PROBES, Memory, Noise, Probe, Trial, begin, find_donor
+from ttm.sim.rollout import delayed, run_episode
 
 GAP = 3
 GO = 2 + GAP

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.result import Evaluation, TaskResult, compare, load_evaluation
-from ttm.sim.evaluation.rollout import Outcome
+from ttm.sim.results import Evaluation, TaskResult, compare, load_evaluation
+from ttm.sim.rollout import Outcome
 
 
 def result(successes: list[bool], first_seed: int = 0, instruction: str = "go") -> Evaluation:

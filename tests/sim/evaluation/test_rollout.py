@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.sim.evaluation.rollout import run_episode
+from ttm.sim.rollout import run_episode
 
 SPEC = PolicySpec(
     robot="point",

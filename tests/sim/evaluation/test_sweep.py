@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.sim.comparison.command import CompareCommand
-from ttm.sim.evaluation.command import EvaluateCommand
-from ttm.sim.evaluation.condition import LIVE, ProbeName
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.sim.compare import CompareCommand
+from ttm.sim.condition import LIVE, ProbeName
+from ttm.sim.evaluation import EvaluateCommand
+from ttm.sim.results import load_evaluation
 from ttm.training import cli
 
 Sweep = Callable[..., EvaluateCommand]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.video import CAPTION_PX, EpisodeVideo, compose_frame
+from ttm.sim.video import CAPTION_PX, EpisodeVideo, compose_frame
 
 INFO = {"instruction": "open the top drawer", "tick": 3, "time_s": 0.6, "success": False}
 SCENE = np.full((90, 121, 3), 200, np.uint8)

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from ttm.sim.kitchen import fetch
-from ttm.sim.kitchen.cameras import Cameras
-from ttm.sim.kitchen.culling import out_of_view
-from ttm.sim.kitchen.drawn import OF_DATA, OF_MODEL
+from ttm.sim.kitchen.cameras import OF_DATA, OF_MODEL, Cameras, out_of_view
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.tasks.table import MEMORY_NAMES

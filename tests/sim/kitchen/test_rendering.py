@@ -4,8 +4,8 @@ import mujoco
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.collection.command import CollectCommand
-from ttm.sim.evaluation.command import EvaluateCommand
+from ttm.sim.collect import CollectCommand
+from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.rendering import require_rendering
 
 

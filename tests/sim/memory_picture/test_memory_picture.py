@@ -9,16 +9,14 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from ttm.policy.cores.lstm import LstmConfig
+from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.memory_attention import Which, cell_centres
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.memory_attention import Which, cell_centres
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.sim.memory_picture.charts import heat_over
-from ttm.sim.memory_picture.strip import draw_strip
-from ttm.sim.memory_picture.trace import MemoryTrace, SeenEpisode, trace_memory
+from ttm.sim.memory_picture import MemoryTrace, SeenEpisode, draw_strip, heat_over, trace_memory
 
 TICKS = 7
 SPEC = PolicySpec(

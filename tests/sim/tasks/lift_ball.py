@@ -7,7 +7,7 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
-from ttm.sim.tasks.placement import base_facing, gripper_start, park_objects
+from ttm.sim.tasks.motions import base_facing, gripper_start, park_objects
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
 RADIUS_M = 0.03

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.sim.collection.command import CollectCommand
-from ttm.sim.evaluation.actors import untrained_policy
-from ttm.sim.evaluation.command import EvaluateCommand
-from ttm.sim.workers.pool import WorkerPool
+from ttm.sim.actors import untrained_policy
+from ttm.sim.collect import CollectCommand
+from ttm.sim.evaluation import EvaluateCommand
+from ttm.sim.workers import WorkerPool
 
 pytest.importorskip("ray")
 from ray.cluster_utils import Cluster as RayCluster
 
-from ttm.sim.workers import cluster
-from ttm.sim.workers.software import software
+from ttm.sim import cluster
+from ttm.sim.workers import software
 
 POINT = "point_env:test/Point-v0"
 FOLDERS = (Path(__file__).parent, Path(__file__).parents[1])

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ttm.policy.errors import UserError
-from ttm.sim.workers import pool
-from ttm.sim.workers.pool import WorkerPool
+from ttm.sim import workers as pool
+from ttm.sim.workers import WorkerPool
 
 
 @pytest.fixture

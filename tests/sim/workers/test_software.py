@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.workers import software
-from ttm.sim.workers.software import require_same_software
+from ttm.sim import workers as software
+from ttm.sim.workers import require_same_software
 
 
 def test_a_machine_is_like_itself() -> None:

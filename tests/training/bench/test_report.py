@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.training.bench.report import Report, decimals, rows_table
+from ttm.training.bench.common import Report, decimals, rows_table
 
 
 def test_a_table_has_a_column_for_each_entry_and_a_line_for_each_row(

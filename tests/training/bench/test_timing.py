@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.training.bench.timing import BLOCK, DROPPED, interleaved, median_ms
+from ttm.training.bench.common import BLOCK, DROPPED, interleaved, median_ms
 
 
 def test_contenders_take_turns_in_short_blocks() -> None:

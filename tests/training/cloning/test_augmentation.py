@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.training.cloning.augmentation import ImageChanges, augment, gathered_shift, shift_images
-from ttm.training.cloning.settings.groups import AugmentationConfig
+from ttm.training.augmentation import ImageChanges, augment, gathered_shift, shift_images
+from ttm.training.options import AugmentationConfig
 
 STILL = AugmentationConfig(shift=0, brightness=0, contrast=0, saturation=0, hue_rad=0)
 

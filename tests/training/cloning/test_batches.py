@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.datasets.windows.window_dataset import WindowDataset
-from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.memory_start import Pick
-from ttm.training.cloning.processes.group import Processes
-from ttm.training.cloning.settings.groups import AugmentationConfig
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.datasets.windows import WindowDataset
+from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.data import open_all, split
+from ttm.training.distributed import Processes
+from ttm.training.memory_start import Pick
+from ttm.training.options import AugmentationConfig
 
 
 @pytest.fixture

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.windows.window_dataset import WindowDataset
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.datasets.windows import WindowDataset
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.losses import cloning_losses
-from ttm.training.cloning.memory_start import WholeEpisodes
-from ttm.training.cloning.network_choice import with_chosen_parts
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.data import open_all, split
+from ttm.training.losses import cloning_losses
+from ttm.training.memory_start import WholeEpisodes
+from ttm.training.train import TrainCommand, with_chosen_parts
 
 Make = Callable[..., TrainCommand]
 CHUNK = 3

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.common.recorded.data_sets import paths_and_shares
+from ttm.training.data import paths_and_shares
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 

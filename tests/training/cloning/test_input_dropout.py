@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.training.cloning.input_dropout import drop_inputs
-from ttm.training.cloning.settings.groups import InputDropoutConfig
+from ttm.policy.inputs import PolicyInputs
+from ttm.training.batches import drop_inputs
+from ttm.training.options import InputDropoutConfig
 
 
 def inputs(batch: int, ticks: int = 3) -> PolicyInputs:

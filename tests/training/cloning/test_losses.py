@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.losses import part_weights
+from ttm.training.losses import part_weights
 
 
 def test_weights_of_dimensions_reach_binary_parts_alone(spec: PolicySpec) -> None:

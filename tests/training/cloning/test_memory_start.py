@@ -12,19 +12,19 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows import WindowDataset
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.run_folder import resume_path
-from ttm.training.cloning.losses import cloning_losses
-from ttm.training.cloning.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
-from ttm.training.cloning.settings.groups import AugmentationConfig, InputDropoutConfig
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.data import open_all, split
+from ttm.training.losses import cloning_losses
+from ttm.training.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
+from ttm.training.options import AugmentationConfig, InputDropoutConfig
+from ttm.training.run_log import resume_path
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 Interrupted = Callable[[TrainCommand, int], None]
@@ -222,7 +222,7 @@ def test_resumed_equals_unbroken(
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out))
     interrupted(replace(training, overwrite=True), 2)
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.load_memory", lambda path, device: None)
+    monkeypatch.setattr("ttm.training.trainer.load_memory", lambda path, device: None)
     replace(training, resume=True).run()
     assert equal(expected, weights(training.out)) == (memory == "burn-in")
 

@@ -11,23 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.cores.configs import core_name
-from ttm.policy.cores.registry import NAMES
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.registry import NAMES, core_name
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.network_choice import (
+from ttm.training.help_texts import CoreChoice
+from ttm.training.train import (
+    TrainCommand,
     chosen_network,
     require_same_core,
     with_chosen_parts,
     with_vision_kept,
 )
-from ttm.training.common.core_names import CoreChoice
 
 Make = Callable[..., TrainCommand]
 

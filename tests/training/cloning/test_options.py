@@ -11,15 +11,11 @@ import pytest
 import torch
 from rich.console import Console
 
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.config import ActionHeadConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig
-from ttm.policy.run.checkpoint import load_checkpoint
 from ttm.training.cli import parse
-from ttm.training.cloning.assembly import assembled
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.same_training import MAY_CHANGE, comparable
-from ttm.training.cloning.options import TrainOptions
-from ttm.training.cloning.settings.groups import (
+from ttm.training.options import (
     AugmentationConfig,
     InputDropoutConfig,
     KeepingConfig,
@@ -27,8 +23,11 @@ from ttm.training.cloning.settings.groups import (
     MemoryStartConfig,
     OptimizationConfig,
     OptimizerConfig,
+    TrainOptions,
 )
-from ttm.training.common.schedule import Budget
+from ttm.training.resume import MAY_CHANGE, comparable
+from ttm.training.schedule import Budget
+from ttm.training.train import TrainCommand, assembled
 
 Make = Callable[..., TrainCommand]
 STANDARD = TrainOptions(data=("d",), out=Path("o"))

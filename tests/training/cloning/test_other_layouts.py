@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.check.check import check_dataset
-from ttm.datasets.convert.convert import convert_dataset
-from ttm.datasets.convert.facts import EPISODES, SPEC
-from ttm.datasets.convert.options import ConvertOptions
+from ttm.datasets.formats.recording import EPISODES, SPEC
+from ttm.datasets.formats.table import ConvertOptions
+from ttm.datasets.tools.check import check_dataset
+from ttm.datasets.tools.convert import convert_dataset
 from ttm.policy.errors import UserError
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.runner import PolicyRunner
 
 TICKS = 6
 
@@ -78,7 +78,7 @@ def test_lerobots_data_train_to_the_same_losses_as_the_same_episodes_in_hdf5(
     """In version 3.0 without loss, with nothing beside it that LeRobot's own writer would not write."""
     pytest.importorskip("pyarrow")
     pytest.importorskip("av")
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
+    monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 1)
     lossless = ConvertOptions(video_codec="none")
     convert_dataset(robosuite_file, tmp_path / "lerobot", to="lerobot", options=lossless)
     for name in (SPEC, EPISODES):

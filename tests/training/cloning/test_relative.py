@@ -12,22 +12,20 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.show.report import show_dataset
-from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets.tools.show import show_dataset
+from ttm.datasets.windows import WindowDataset
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.training.cloning.batches import BatchSource
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.memory_start import WholeEpisodes
-from ttm.training.cloning.network_choice import require_same_form, with_chosen_parts
-from ttm.training.cloning.predicted_statistics import predicted_statistics
+from ttm.training.batches import BatchSource
+from ttm.training.losses import predicted_statistics
+from ttm.training.memory_start import WholeEpisodes
+from ttm.training.train import TrainCommand, require_same_form, with_chosen_parts
 
 Make = Callable[..., TrainCommand]
 CHUNK = 2

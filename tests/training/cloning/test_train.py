@@ -14,11 +14,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.policy.run.runner import PolicyRunner
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.run_folder import step_checkpoints
+from ttm.policy.runner import PolicyRunner
+from ttm.training.run_log import step_checkpoints
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 
@@ -64,7 +64,7 @@ def test_a_training_has_a_thread_for_each_core_that_it_may_use(
 def test_tensorboard_shows_losses_speed_errors_and_images(
     command: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
+    monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 1)
     training = command()
     training.run()
     events = EventAccumulator(str(training.out / "tensorboard"))
@@ -115,7 +115,7 @@ def test_resumed_equals_unbroken(
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, object],
 ) -> None:
-    monkeypatch.setattr("ttm.policy.layers.linear.FEWEST_PRODUCTS", 1)  # as in larger trainings
+    monkeypatch.setattr("ttm.policy.layers.FEWEST_PRODUCTS", 1)  # as in larger trainings
     options = {**options, "data": (str(uneven),), "steps": 5}
     if "freeze_vision" in options:
         first = command(steps=1, out=tmp_path / "first")

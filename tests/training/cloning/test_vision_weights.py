@@ -11,12 +11,10 @@ import torch
 from efficientnet_pytorch import EfficientNet
 from rich.console import Console
 
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning.assembly import assembled
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.network_choice import with_vision_weights
+from ttm.policy.presets import PRESETS
+from ttm.training.train import TrainCommand, assembled, with_vision_weights
 
 Make = Callable[..., TrainCommand]
 

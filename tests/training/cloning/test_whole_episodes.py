@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows import WindowDataset
 from ttm.policy.errors import UserError
+from ttm.training.batches import BatchSource
 from ttm.training.cli import parse
-from ttm.training.cloning.batches import BatchSource
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.memory_start import WholeEpisodes
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.data import open_all, split
+from ttm.training.memory_start import WholeEpisodes
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 

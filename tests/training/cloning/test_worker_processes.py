@@ -15,16 +15,15 @@ import pytest
 import torch
 import torch.utils.data._utils as data_utils
 
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows import WindowDataset
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning import worker_processes
-from ttm.training.cloning.batches import BatchSource
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.memory_start import AfterBurnIn
-from ttm.training.cloning.settings.groups import AugmentationConfig
-from ttm.training.cloning.worker_processes import default_workers, made_by_workers, require_room
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training import batches as worker_processes
+from ttm.training.batches import BatchSource, default_workers, made_by_workers, require_room
+from ttm.training.data import open_all, split
+from ttm.training.memory_start import AfterBurnIn
+from ttm.training.options import AugmentationConfig
+from ttm.training.train import TrainCommand
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.errors import UserError
-from ttm.training.common.core_sizes import study_core
-from ttm.training.common.fit import fit, repeated, within
-from ttm.training.common.sequence_model import SequenceModel
+from ttm.training.sequence_model import SequenceModel, fit, repeated, study_core, within
 
 
 def squared(model: nn.Module, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import tyro
 from tyro.conf import OmitArgPrefixes, arg
 
-from ttm.training.common.help_texts import join_help_lines
+from ttm.training.help_texts import join_help_lines
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from ttm.training.common.interruption import Interruption
+from ttm.training.runtime import Interruption
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ttm.policy.errors import UserError
-from ttm.training.common.tables import compact_table, write_figures
+from ttm.training.console import compact_table, write_figures
 
 
 def test_figures_go_where_they_are_asked_for(

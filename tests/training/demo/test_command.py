@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.sim.evaluation.result import load_evaluation
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.results import load_evaluation
 from ttm.sim.tasks.table import instructions_of
-from ttm.training.demo.command import DemoCommand
-from ttm.training.demo.memory import MemoryDemo
-from ttm.training.demo.steps import Steps
+from ttm.training.demo import DemoCommand, MemoryDemo, Steps
 
 
 @pytest.fixture

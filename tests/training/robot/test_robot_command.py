@@ -11,9 +11,8 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
-from ttm.training.robot.bags.bags import run_conversion
-from ttm.training.robot.command import RobotCommand
-from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
+from ttm.training.robot.robot import WITHOUT_OPTION, RobotCommand, option_of, read_options
+from ttm.training.robot.tools import run_conversion
 from ttm_policy.parameters import (
     NodeParameters,
     PolicyParameters,
@@ -107,19 +106,19 @@ def test_mistakes_are_found_before_anything_starts(
         pytest.fail("a process was started")
 
     monkeypatch.setattr("subprocess.Popen", refuse)
-    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: name)
+    monkeypatch.setattr("ttm.training.robot.processes.find_spec", lambda name: name)
     with pytest.raises(UserError, match=words):
         RobotCommand(**{"sim": True, **options}).run()
 
 
 def test_a_missing_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: name)
+    monkeypatch.setattr("ttm.training.robot.processes.find_spec", lambda name: name)
     with pytest.raises(UserError, match=r"nowhere.*: no such checkpoint"):
         RobotCommand(checkpoint=Path("nowhere")).run()
 
 
 def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttm.training.robot.ros_install.find_spec", lambda name: None)
+    monkeypatch.setattr("ttm.training.robot.processes.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[ros\]"'):
         RobotCommand().run()
 

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.robot import ros_domain
+from ttm.training.robot import processes as ros_domain
 
 CLAIM = (
-    "import os; os.getpid = lambda: {pid}; from ttm.training.robot.ros_domain import claim_ros_domain; "
+    "import os; os.getpid = lambda: {pid}; from ttm.training.robot.processes import claim_ros_domain; "
     "print(claim_ros_domain(), flush=True); input()"
 )
 

@@ -13,23 +13,18 @@ import pytest
 import torch
 from PIL import Image
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
+from ttm.datasets.dataset import open_dataset
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.config import ActionHeadConfig, VisionConfig
+from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import ActionHeadConfig, VisionConfig
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
-from ttm.sim.memory_picture.charts import source_colours
-from ttm.sim.memory_picture.strip import draw_strip
-from ttm.sim.memory_picture.trace import MemoryTrace
+from ttm.sim.memory_picture import MemoryTrace, draw_strip, source_colours
 from ttm.training.cli import parse
-from ttm.training.show.command import ShowCommand
-from ttm.training.show.memory import find_episode
-from ttm.training.show.replay import trace_episode
-from ttm.training.show.video import draw_frames
+from ttm.training.show_memory import ShowCommand, draw_frames, find_episode, trace_episode
 
 CORE = TokenTuringConfig(
     memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=16, bottleneck=8

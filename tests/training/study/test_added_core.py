@@ -11,12 +11,12 @@ import pytest
 from torch import Tensor, nn
 
 from ttm.policy.cores import registry
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.training import cli
-from ttm.training.study.chunks import options as chunks_options
-from ttm.training.study.copy import options as copy_options
-from ttm.training.study.listops import options as listops_options
-from ttm.training.study.minigrid.core_sizes import equal_core
+from ttm.training.study import chunks as chunks_options
+from ttm.training.study import copy as copy_options
+from ttm.training.study import listops as listops_options
+from ttm.training.study.minigrid_study import equal_core
 
 
 @dataclass(frozen=True)

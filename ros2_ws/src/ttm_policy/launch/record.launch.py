@@ -4,9 +4,9 @@ ros2 launch ttm_policy record.launch.py sim:=true folder:=demos
 ros2 launch ttm_policy record.launch.py contract:=/path/robot.yaml rate_hz:=10 web:=true folder:=demos
 """
 
-from ttm_policy.launching import record
-from ttm_policy.launching.entities import launch_description
-from ttm_policy.launching.launch_parameters import RecordLaunchParameters
+from ttm_policy import launch_files as record
+from ttm_policy.launch_files import launch_description
+from ttm_policy.launching import RecordLaunchParameters
 from ttm_policy.parameters import (
     RecorderParameters,
     SimParameters,

@@ -5,9 +5,9 @@ ros2 launch ttm_policy robot.launch.py checkpoint:=/path/policy.safetensors \
     contract:=/path/robot.yaml instruction:="open the top drawer" cmd_vel:=/base_controller/cmd_vel
 """
 
-from ttm_policy.launching import nodes
-from ttm_policy.launching.entities import launch_description
-from ttm_policy.launching.launch_parameters import RobotLaunchParameters
+from ttm_policy import launch_files as nodes
+from ttm_policy.launch_files import launch_description
+from ttm_policy.launching import RobotLaunchParameters
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
 

@@ -3,9 +3,9 @@
 ros2 launch ttm_policy sim.launch.py task:=open_drawer episodes:=20 out:=results
 """
 
-from ttm_policy.launching import nodes
-from ttm_policy.launching.entities import launch_description
-from ttm_policy.launching.launch_parameters import LaunchParameters
+from ttm_policy import launch_files as nodes
+from ttm_policy.launch_files import launch_description
+from ttm_policy.launching import LaunchParameters
 from ttm_policy.parameters import SimParameters
 
 

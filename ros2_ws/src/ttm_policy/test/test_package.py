@@ -19,7 +19,7 @@ import pytest
 import setuptools
 
 from ttm_policy.__main__ import NODES
-from ttm_policy.contract.contract_file import default_contract, load_contract
+from ttm_policy.contract import default_contract, load_contract
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CODE = sorted(PACKAGE.glob("ttm_policy/**/*.py"))

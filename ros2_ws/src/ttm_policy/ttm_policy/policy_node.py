@@ -29,16 +29,18 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
-from ttm_policy.control.diagnostics import plain_status
-from ttm_policy.control.policy_session import PolicySession
-from ttm_policy.declare import declare_parameters, read_parameters
-from ttm_policy.network.instructions import Instructions
-from ttm_policy.network.loading import load_policy
-from ttm_policy.network.worker import Worker
+from ttm_policy.bond import Bond, form_bond
+from ttm_policy.diagnostics import plain_status
+from ttm_policy.inference import Instructions, Worker, load_policy
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.stop_signals import StopSignals, end_process
-from ttm_policy.supervision.bond import Bond, form_bond
-from ttm_policy.supervision.namesakes import tell_namesakes
+from ttm_policy.programs import (
+    StopSignals,
+    declare_parameters,
+    end_process,
+    read_parameters,
+    tell_namesakes,
+)
+from ttm_policy.session import PolicySession
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,

@@ -20,16 +20,17 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from ttm.policy.errors import UserError
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.bond import Bond, form_bond
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.recording.key_calls import KeyCalls
-from ttm_policy.recording.keys import HELP, Keys
-from ttm_policy.recording.recorder import Recorder
-from ttm_policy.ros_program import run_with_ros
-from ttm_policy.stop_signals import StopSignals
-from ttm_policy.supervision.bond import Bond, form_bond
-from ttm_policy.supervision.namesakes import tell_namesakes
-from ttm_policy.terminal import raw_terminal, read_key
+from ttm_policy.programs import (
+    StopSignals,
+    declare_parameters,
+    read_parameters,
+    run_with_ros,
+    tell_namesakes,
+)
+from ttm_policy.recording.recorder import HELP, KeyCalls, Keys, Recorder
+from ttm_policy.teleop.devices import raw_terminal, read_key
 
 SUCCESS, FAILURE, ERROR = (
     TransitionCallbackReturn.SUCCESS,

@@ -17,12 +17,10 @@ from typing import Any
 import gymnasium
 
 from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks, tasks_of
-from ttm_policy.ros_program import run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
-from ttm_policy.simulator.episodes import Episodes
-from ttm_policy.simulator.robot_node import SimNode
-from ttm_policy.simulator.scenes import Scenes
-from ttm_policy.stop_signals import StopSignals
+from ttm_policy.simulator.episodes import Episodes, Scenes
+from ttm_policy.simulator.robot import SimNode
 
 
 class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):

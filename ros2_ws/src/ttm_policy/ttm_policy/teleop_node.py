@@ -14,18 +14,15 @@ from contextlib import ExitStack
 
 from rclpy.executors import SingleThreadedExecutor
 
-from ttm_policy.declare import read_parameters
-from ttm_policy.joystick import JoyPublisher
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.recording.keys import HELP, Keys
-from ttm_policy.ros_program import run_with_ros
-from ttm_policy.stop_signals import StopSignals
-from ttm_policy.teleop.cockpit import load_cockpit
-from ttm_policy.teleop.devices import make_source
-from ttm_policy.teleop.driving_node import END_WITHIN_S, DrivingNode
-from ttm_policy.teleop.hands.hand_source import JOY
-from ttm_policy.teleop.recorder_calls import RecorderCalls
-from ttm_policy.terminal import raw_terminal
+from ttm_policy.programs import StopSignals, read_parameters, run_with_ros
+from ttm_policy.recording.recorder import HELP, Keys
+from ttm_policy.teleop.devices import make_source, raw_terminal
+from ttm_policy.teleop.gamepad import JoyPublisher
+from ttm_policy.teleop.hands import JOY
+from ttm_policy.teleop.outputs import RecorderCalls
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
+from ttm_policy.teleop.source import load_cockpit
 
 
 class TeleopNode(DrivingNode):

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.sequence_core import SequenceCore
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState
-from ttm.policy.layers.mlp import Mlp
-from ttm.policy.layers.norms import layer_norm
+from ttm.policy.cores.core import CoreConfig, CoreState, SequenceCore
+from ttm.policy.layers import Mlp, layer_norm
 
 
 @dataclass(frozen=True)

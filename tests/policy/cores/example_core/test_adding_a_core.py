@@ -17,14 +17,14 @@ import pytest
 import torch
 
 import ttm.policy.cores
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores import registry
-from ttm.policy.cores.configs import core_name, sized_like, with_options
-from ttm.policy.cores.temporal_core import TemporalCore
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.cores.core import TemporalCore
+from ttm.policy.cores.registry import core_name, sized_like, with_options
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 NAME = "running-mean"

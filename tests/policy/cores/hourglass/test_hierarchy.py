@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from ttm.policy.cores.hourglass.hierarchy import Hierarchy, Stage, parse_hierarchy
-from ttm.policy.cores.hourglass.hourglass import HourglassConfig
+from ttm.policy.cores.hourglass import Hierarchy, HourglassConfig, Stage, parse_hierarchy
 from ttm.policy.errors import UserError
 
 COSTS = {

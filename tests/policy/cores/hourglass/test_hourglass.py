@@ -11,11 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.cores.hourglass.hourglass import Hourglass, HourglassConfig, Scale, Valley
-from ttm.policy.cores.hourglass.positioned_attention import CarriedAttention, RelativePosition
-from ttm.policy.cores.temporal_core import TemporalCore
+from ttm.policy.cores.core import TemporalCore
+from ttm.policy.cores.hourglass import (
+    CarriedAttention,
+    Hourglass,
+    HourglassConfig,
+    RelativePosition,
+    Scale,
+    Valley,
+)
 from ttm.policy.errors import UserError
-from ttm.policy.run.openvino_module import CompiledModule
+from ttm.policy.openvino_engine import CompiledModule
 
 WIDTH, NUM_INPUTS = 8, 2
 SMALL = HourglassConfig(process_size=2, bottleneck=4, window=3, num_heads=2, mlp_size=8)

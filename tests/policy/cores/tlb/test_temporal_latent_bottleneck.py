@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.temporal_core import CoreState, TemporalCore
-from ttm.policy.cores.tlb.temporal_latent_bottleneck import (
+from ttm.policy.attention import AttentionBlock
+from ttm.policy.cores.core import CoreState, TemporalCore
+from ttm.policy.cores.tlb import (
     TemporalLatentBottleneck,
     TemporalLatentBottleneckConfig,
+    WindowPieces,
 )
-from ttm.policy.cores.tlb.window_pieces import WindowPieces
 from ttm.policy.errors import UserError
-from ttm.policy.layers.attention import AttentionBlock
-from ttm.policy.layers.gather import pick
-from ttm.policy.run.openvino_module import CompiledModule
+from ttm.policy.layers import pick
+from ttm.policy.openvino_engine import CompiledModule
 
 WIDTH, NUM_INPUTS, CHUNK, TICKS = 8, 5, 5, 23
 SMALL: dict[str, Any] = {

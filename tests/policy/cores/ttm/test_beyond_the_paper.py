@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.policy.cores.configs import core_from_dict, core_to_dict
-from ttm.policy.cores.temporal_core import TemporalCore
-from ttm.policy.cores.ttm.attending_read import AttendingRead
-from ttm.policy.cores.ttm.machine import TokenTuringConfig, TokenTuringMachine
+from ttm.policy.cores.core import TemporalCore
+from ttm.policy.cores.registry import core_from_dict, core_to_dict
+from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachine
+from ttm.policy.cores.ttm_variants import AttendingRead
 from ttm.policy.errors import UserError
-from ttm.policy.run.openvino_module import CompiledModule
-from ttm.policy.run.tick_module import CoreTickModule
+from ttm.policy.openvino_engine import CompiledModule
+from ttm.policy.tick_module import CoreTickModule
 
 CONFIG = TokenTuringConfig(
     memory_size=4, process_size=3, num_layers=1, num_heads=2, mlp_size=16, bottleneck=8

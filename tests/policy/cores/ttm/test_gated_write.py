@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.ttm.gated_write import GatedWrite, chrono_bias
-from ttm.policy.cores.ttm.unit import build_unit
-from ttm.policy.cores.ttm.unit_config import UnitConfig
+from ttm.policy.cores.ttm import UnitConfig, build_unit
+from ttm.policy.cores.ttm_variants import GatedWrite, chrono_bias
 from ttm.policy.errors import UserError
 
 WIDTH, M, R, N = 8, 5, 3, 4

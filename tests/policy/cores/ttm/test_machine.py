@@ -12,13 +12,19 @@ import pytest
 import torch
 from rounding import assert_same_but_rounding
 
-from ttm.policy.cores.configs import with_options
-from ttm.policy.cores.ttm.machine import TokenTuringConfig, TokenTuringMachine
-from ttm.policy.cores.ttm.mlp_processor import MlpProcessor
-from ttm.policy.cores.ttm.scenic_weights import load_scenic
-from ttm.policy.cores.ttm.unit import PROCESSORS, READS, SUMMARIZERS, WRITES
+from ttm.policy.cores.registry import with_options
+from ttm.policy.cores.scenic import load_scenic
+from ttm.policy.cores.ttm import (
+    PROCESSORS,
+    READS,
+    SUMMARIZERS,
+    WRITES,
+    TokenTuringConfig,
+    TokenTuringMachine,
+)
+from ttm.policy.cores.ttm_variants import MlpProcessor
 from ttm.policy.errors import UserError
-from ttm.policy.layers.mixer import MlpMixer
+from ttm.policy.layers import MlpMixer
 
 GOLDENS = Path(__file__).parents[5] / "shared" / "goldens"
 CONFIG = TokenTuringConfig(

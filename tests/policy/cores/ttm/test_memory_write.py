@@ -6,7 +6,7 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
-from ttm.policy.cores.ttm.memory_write import ConcatenationWrite, EraseAddWrite
+from ttm.policy.cores.ttm_variants import ConcatenationWrite, EraseAddWrite
 
 WIDTH, M, R, N = 8, 5, 3, 4
 

@@ -9,11 +9,9 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
-from ttm.policy.cores.temporal_core import TemporalCore
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
-from ttm.policy.cores.ttm.ring_write import RingWrite
-from ttm.policy.cores.ttm.unit import build_unit
-from ttm.policy.cores.ttm.unit_config import UnitConfig
+from ttm.policy.cores.core import TemporalCore
+from ttm.policy.cores.ttm import TokenTuringConfig, UnitConfig, build_unit
+from ttm.policy.cores.ttm_variants import RingWrite
 
 WIDTH, M, R, N = 8, 5, 3, 4
 CONFIG = UnitConfig(

@@ -11,8 +11,8 @@ import pytest
 import torch
 from rounding import assert_same_but_rounding
 
-from ttm.policy.cores.ttm.scenic_weights import load_scenic
-from ttm.policy.cores.ttm.unit import TokenTuringUnit
+from ttm.policy.cores.scenic import load_scenic
+from ttm.policy.cores.ttm import TokenTuringUnit
 from ttm.policy.errors import UserError
 
 Arrays = dict[str, np.ndarray]

@@ -11,17 +11,16 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy.config import EngineName
 from ttm.policy.errors import UserError
-from ttm.policy.network.inputs import PolicyInputs
-from ttm.policy.network.normalizer import ABSOLUTE_FLOOR
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.relative.reference import Reference, Source
-from ttm.policy.network.relative.relative_actions import RelativeActions
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import PolicyRunner
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.inputs import ABSOLUTE_FLOOR, PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.references import Reference, Source
+from ttm.policy.relative import RelativeActions
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import ActionPart, Observation, PolicySpec, ProprioceptionSpec
 
 Make = Callable[[int, int], PolicyInputs]

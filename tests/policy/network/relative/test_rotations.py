@@ -10,15 +10,14 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
+from ttm.policy.config import EngineName
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.network.relative.forms import ROTATION_SIZES
-from ttm.policy.network.relative.relative_actions import RelativeActions
-from ttm.policy.network.relative.rotations import deviation, matrices, nearest, written
-from ttm.policy.run.engine_options import EngineName
-from ttm.policy.run.runner import PolicyRunner
-from ttm.policy.run.snapshot import snapshot_from_bytes, snapshot_to_bytes
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.references import ROTATION_SIZES
+from ttm.policy.relative import RelativeActions, deviation, matrices, nearest, written
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.snapshot import snapshot_from_bytes, snapshot_to_bytes
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 
 FORMS = tuple(ROTATION_SIZES)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.execution.choice import NEWEST, make_execution
-from ttm.policy.run.execution.execution import EXECUTION, PLAN, Execution
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.execution import EXECUTION, NEWEST, PLAN, Execution, make_execution
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Observation, PolicySpec
 
 Observe = Callable[[int], Observation]

@@ -10,9 +10,8 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.teleop.cockpit import Cockpit
-from ttm_policy.teleop.hands.hand_map import HandMap, print_hand, read_hand
-from ttm_policy.teleop.hands.pose_hand import default_pose
+from ttm_policy.teleop.hands import HandMap, default_pose, print_hand, read_hand
+from ttm_policy.teleop.source import Cockpit
 
 
 def test_what_is_printed_is_read_as_it_is(cockpit: Cockpit, tmp_path: Path) -> None:

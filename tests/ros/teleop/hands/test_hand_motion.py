@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm_policy.teleop.hands.hand_motion import LONGEST_LAG_S, OwedMotion, Pose, is_jump
+from ttm_policy.teleop.hands import LONGEST_LAG_S, OwedMotion, Pose, is_jump
 
 HALF = np.sqrt(0.5)
 

@@ -13,12 +13,10 @@ from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract.robot_contract import ActionSink, Field
-from ttm_policy.teleop.cockpit import Cockpit
+from ttm_policy.contract import ActionSink, Field
 from ttm_policy.teleop.controls import ControlMap
-from ttm_policy.teleop.hands.hand_source import HandSource
-from ttm_policy.teleop.hands.leader_arm import LeaderArm, default_leader
-from ttm_policy.teleop.hands.pose_hand import PoseHand, default_pose
+from ttm_policy.teleop.hands import HandSource, LeaderArm, PoseHand, default_leader, default_pose
+from ttm_policy.teleop.source import Cockpit
 
 MOVED = SPEC.action_slices["arm_translation"]
 TURNED = SPEC.action_slices["arm_rotation"]

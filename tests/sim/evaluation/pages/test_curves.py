@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from ttm.sim.evaluation.pages.curves import LONGEST_NAME, Point, draw_rates
-from ttm.sim.evaluation.result import Rate
+from ttm.sim.pages import LONGEST_NAME, Point, draw_rates
+from ttm.sim.results import Rate
 
 
 def texts(svg: str) -> list[str]:

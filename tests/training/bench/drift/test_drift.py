@@ -12,20 +12,18 @@ import pytest
 import torch
 from PIL import Image
 
-from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.dataset import dataset_statistics
+from ttm.datasets.windows import WindowDataset
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.training import cli
-from ttm.training.bench.drift.chains import Stretch, lay_chains
-from ttm.training.bench.drift.measure import ChainRun, DriftRuns, measure
-from ttm.training.bench.drift.summary import summarize
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.common.recorded.action_errors import ErrorSum, squared_errors
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.bench.drift import ChainRun, DriftRuns, Stretch, lay_chains, measure, summarize
+from ttm.training.data import open_all, split
+from ttm.training.train import TrainCommand
+from ttm.training.validation import ErrorSum, squared_errors
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.e_stop.command import BenchEStopCommand
-from ttm.training.bench.e_stop.verdict import lines
+from ttm.training.bench.e_stop import BenchEStopCommand, lines
 
 GOOD: dict[str, Any] = {
     "driving_s": [0.003, 0.050],

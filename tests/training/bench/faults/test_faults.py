@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.faults.command import BenchFaultsCommand
-from ttm.training.bench.faults.verdict import lines
+from ttm.training.bench.faults import BenchFaultsCommand, lines
 
 GOOD: dict[str, Any] = {
     "fault": "the clock stops",

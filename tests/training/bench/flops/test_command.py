@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.cores import registry
+from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.cores.registry import CORES, CoreEntry
-from ttm.policy.cores.temporal_core import CoreConfig, CoreState, TemporalCore
-from ttm.training.bench.flops.command import BenchFlopsCommand
-from ttm.training.bench.flops.hierarchy_costs import HIERARCHIES
+from ttm.training.bench.flops import BenchFlopsCommand
+from ttm.training.bench.flops_counts import HIERARCHIES
 
 
 def test_command_prints_all_tables_and_writes_json(

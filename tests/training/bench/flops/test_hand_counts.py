@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.cores.configs import config_class, sized_like
-from ttm.policy.cores.registry import CORES
-from ttm.policy.cores.temporal_core import CoreConfig
-from ttm.policy.cores.ttm.machine import TokenTuringConfig
-from ttm.training.bench.flops import layer_counts as layers
-from ttm.training.bench.flops.hand_counts import COUNTS, step_by_hand
-from ttm.training.bench.flops.paper_tables import FEW, MANY, MIXER, UNIT, WIDTH
-from ttm.training.bench.torch_counter import counted_step
+from ttm.policy.cores.core import CoreConfig
+from ttm.policy.cores.registry import CORES, config_class, sized_like
+from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.training.bench import flops_counts as layers
+from ttm.training.bench.common import counted_step
+from ttm.training.bench.flops import FEW, MANY, MIXER, UNIT, WIDTH
+from ttm.training.bench.flops_counts import COUNTS, step_by_hand
 
 SMALL = TokenTuringConfig(
     memory_size=5,

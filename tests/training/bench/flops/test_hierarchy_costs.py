@@ -11,8 +11,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ttm.policy.cores.hourglass.hourglass import HourglassConfig
-from ttm.training.bench.flops.hierarchy_costs import element_by_hand, measure_hierarchies
+from ttm.policy.cores.hourglass import HourglassConfig
+from ttm.training.bench.flops_counts import element_by_hand, measure_hierarchies
 
 
 def test_every_hierarchy_of_the_paper_has_its_cost() -> None:

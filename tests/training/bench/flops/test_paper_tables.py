@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.policy.cores.recurrent_transformer import RecurrentTransformerConfig
-from ttm.training.bench.flops.measure import Measured, measure_tables
-from ttm.training.bench.flops.tables import explanation
+from ttm.policy.cores.transformers import RecurrentTransformerConfig
+from ttm.training.bench.flops import Measured, explanation, measure_tables
 
 
 @pytest.fixture(scope="module")

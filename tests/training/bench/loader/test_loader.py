@@ -9,12 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.episode_dataset import open_dataset
+from ttm.datasets.dataset import open_dataset
 from ttm.policy.errors import UserError
-from ttm.training.bench.loader import beside_robomimic, material
-from ttm.training.bench.loader.command import BenchLoaderCommand
-from ttm.training.bench.loader.material import write_data
-from ttm.training.bench.loader.options import FrameSize
+from ttm.training.bench import loader as beside_robomimic
+from ttm.training.bench import loader as material
+from ttm.training.bench.loader import BenchLoaderCommand, FrameSize, write_data
 
 
 @pytest.fixture(autouse=True)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.duplicates import same_episodes
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.index import opening
+from ttm.datasets import index as opening
+from ttm.datasets.dataset import open_dataset, same_episodes
 from ttm.policy.errors import UserError
-from ttm.training.bench.opening import bench, material, opened
-from ttm.training.bench.opening.command import BenchOpeningCommand
-from ttm.training.bench.opening.material import write_files
+from ttm.training.bench import opening as bench
+from ttm.training.bench import opening as material
+from ttm.training.bench import opening as opened
+from ttm.training.bench.opening import BenchOpeningCommand, write_files
 
 GOOD = opened.Opened(20_000, clock_s=4.0, processor_s=4.0, peak_mb=400.0, growth_mb=1.0)
 

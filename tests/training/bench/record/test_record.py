@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.processor_time import processor_s, used_between
-from ttm.training.bench.record.bench import cost, frames_per_core_second
-from ttm.training.bench.record.command import BenchRecordCommand
-from ttm.training.bench.record.crashes import Run
-from ttm.training.bench.record.measure import CameraFigures, RecordRun
-from ttm.training.bench.record.options import LEAST_HEIGHT, LEAST_WIDTH
-from ttm_policy.sensors import numbered_frames
+from ttm.training.bench.processes import processor_s, used_between
+from ttm.training.bench.record import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    BenchRecordCommand,
+    CameraFigures,
+    RecordRun,
+    Run,
+    cost,
+    frames_per_core_second,
+)
+from ttm_policy.sensors import camera_load as numbered_frames
 
 
 def test_what_never_arrived_is_not_lost_by_the_recorder() -> None:

@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.memory_growth import growth_mb
-from ttm.training.bench.resident_memory import resident_mb
-from ttm.training.bench.ros.command import BenchRosCommand
-from ttm.training.bench.ros.regularity import regularity
-from ttm.training.bench.ros.tables import lines
+from ttm.training.bench.processes import growth_mb, resident_mb
+from ttm.training.bench.ros import BenchRosCommand, lines, regularity
 
 
 def test_periods_that_are_late_and_close_are_told() -> None:

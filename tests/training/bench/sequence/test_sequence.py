@@ -11,27 +11,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.cores.tlb.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
+from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.errors import UserError
-from ttm.training.bench.sequence.command import BenchSequenceCommand
-from ttm.training.bench.sequence.cost import (
+from ttm.training.bench.sequence import (
+    PLAIN,
+    SYMBOLS,
+    BenchSequenceCommand,
+    Choices,
     CostSizes,
+    PlainTransformerConfig,
+    all_windows,
+    bits_per_byte,
+    bytes_for_backward,
+    contenders,
+    help_text,
     kept_bytes,
     kept_with_scores,
     late_state,
     measure_cost,
-)
-from ttm.training.bench.sequence.models import PLAIN, Choices, contenders
-from ttm.training.bench.sequence.plain_transformer import PlainTransformerConfig
-from ttm.training.bench.sequence.python_help import (
-    SYMBOLS,
-    all_windows,
-    help_text,
     random_windows,
+    single_byte_bits,
     split_text,
 )
-from ttm.training.bench.sequence.quality import bits_per_byte, single_byte_bits
-from ttm.training.bench.sequence.saved_for_backward import bytes_for_backward
 from ttm.training.cli import main
 
 CHOICES = Choices(

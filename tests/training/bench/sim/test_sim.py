@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.bench.sim import stopwatch
-from ttm.training.bench.sim.command import BenchSimCommand
-from ttm.training.bench.sim.episode import TimedTick
-from ttm.training.bench.sim.measure import ALWAYS, SHIPPED, rows_of
-from ttm.training.bench.sim.one_core import one_core
-from ttm.training.bench.sim.parts import HEAD, PARTS, PHYSICS
-from ttm.training.bench.sim.stopwatch import Stopwatch
+from ttm.training.bench import sim as stopwatch
+from ttm.training.bench.sim import (
+    ALWAYS,
+    HEAD,
+    PARTS,
+    PHYSICS,
+    SHIPPED,
+    BenchSimCommand,
+    Stopwatch,
+    TimedTick,
+    one_core,
+    rows_of,
+)
 
 QUICK = BenchSimCommand(tasks=("open_drawer", "count"), episodes=1, gap=3)
 FRAME = np.zeros((2, 2, 3), np.uint8)

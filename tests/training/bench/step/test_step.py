@@ -13,18 +13,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import save_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, PolicySpec
-from ttm.training.bench.step import parts
-from ttm.training.bench.step.command import BenchStepCommand
-from ttm.training.bench.step.contenders import TOLERANCE, contender, equal_lstm, parsed
-from ttm.training.bench.step.material import made_up_action, trainer_of
-from ttm.training.bench.step.options import OURS
-from ttm.training.bench.step.parts import Seconds, timed_step
-from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache
+from ttm.training.bench import step as parts
+from ttm.training.bench.step import (
+    OURS,
+    TOLERANCE,
+    BenchStepCommand,
+    Seconds,
+    contender,
+    equal_lstm,
+    made_up_action,
+    parsed,
+    timed_step,
+    trainer_of,
+)
+from ttm.training.frozen_vision import FeatureCache
 
 PARTS = {"batch", "cameras", "inputs", "core", "head", "recall", "weights"}
 

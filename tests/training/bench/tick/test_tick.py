@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from ttm.policy.cores import registry
-from ttm.policy.cores.ttm.unit import build_unit
+from ttm.policy.cores.ttm import build_unit
 from ttm.policy.errors import UserError
-from ttm.policy.run.openvino_module import supported_precisions
-from ttm.training.bench import timing
-from ttm.training.bench.tick import flat, periodic_ticks, unit
-from ttm.training.bench.tick.command import BenchTickCommand
-from ttm.training.bench.tick.periodic_ticks import PERIODIC
-from ttm.training.bench.tick.plain_unit import PlainUnit
-from ttm.training.bench.tick.unit import EAGER, NUM_INPUTS, UNIT, WIDTH
+from ttm.policy.openvino_engine import supported_precisions
+from ttm.training.bench import common as timing
+from ttm.training.bench import tick as flat
+from ttm.training.bench import tick as periodic_ticks
+from ttm.training.bench import tick as unit
+from ttm.training.bench.tick import EAGER, NUM_INPUTS, PERIODIC, UNIT, BenchTickCommand, PlainUnit
+from ttm.training.bench.tick import UNIT_WIDTH as WIDTH
 
 KINDS = ("ttm", "transformer")
 QUICK = BenchTickCommand(

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.windows import WindowDataset
+from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.network.sight import SightMemory
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.frozen_vision import feature_cache, map_store
-from ttm.training.cloning.frozen_vision.feature_cache import FeatureCache, freeze_vision
-from ttm.training.cloning.settings.groups import AugmentationConfig
-from ttm.training.common.recorded.window_inputs import policy_inputs
+from ttm.training import frozen_vision as feature_cache
+from ttm.training import frozen_vision as map_store
+from ttm.training.data import policy_inputs
+from ttm.training.frozen_vision import FeatureCache, freeze_vision
+from ttm.training.options import AugmentationConfig
 
 SCENES = (0, 0, 1, 1, 1, 0)
 """Which of two frames each tick of an episode shows."""

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning import assembly
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
+from ttm.training import train as assembly
+from ttm.training.train import TrainCommand
+from ttm.training.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 
@@ -75,7 +75,7 @@ def test_losses_equal_those_of_a_vision_that_does_not_learn(
     expected = losses_of(command(**same, out=tmp_path / "expected"), monkeypatch)
     assert frozen == pytest.approx(expected, rel=1e-3)
     assert len(set(expected)) == 6
-    monkeypatch.setattr("ttm.training.cloning.frozen_vision.map_store.DTYPE", torch.float32)
+    monkeypatch.setattr("ttm.training.frozen_vision.DTYPE", torch.float32)
     exact = command(**same, freeze_vision=True, out=tmp_path / "exact")
     assert losses_of(exact, monkeypatch) == pytest.approx(expected, rel=1e-5)
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.dataset import open_dataset
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop import compiled
+from ttm.training import trainer as compiled
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from ttm.training.cloning.assembly import assembled
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop import dry_run
-from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.common.schedule import Budget
+from ttm.training import train as dry_run
+from ttm.training.schedule import Budget
+from ttm.training.train import TrainCommand, assembled
+from ttm.training.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 

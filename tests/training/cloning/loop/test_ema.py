@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ttm.training.cloning.loop.ema import WeightAverage, calibrate_batch_norm
+from ttm.training.trainer import WeightAverage, calibrate_batch_norm
 
 
 def test_the_average_follows_at_a_decay_that_warms_up() -> None:

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from ttm.policy.errors import UserError
-from ttm.training.cloning.loop.ema import WeightAverage
-from ttm.training.cloning.loop.optimizer import build_optimizer, set_learning_rate
-from ttm.training.cloning.loop.resume import TrainingProgress, load_resume, read_header, save_resume
+from ttm.training.resume import TrainingProgress, load_resume, read_header, save_resume
+from ttm.training.trainer import WeightAverage, build_optimizer, set_learning_rate
 
 
 def network() -> nn.Module:

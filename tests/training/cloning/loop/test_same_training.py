@@ -13,12 +13,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from ttm.datasets.windows import frame_store
+from ttm.datasets import windows as frame_store
 from ttm.policy.errors import UserError
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.resume import read_header
-from ttm.training.cloning.loop.run_folder import resume_path
-from ttm.training.cloning.source import SECTIONS_APART
+from ttm.training.batches import SECTIONS_APART
+from ttm.training.resume import read_header
+from ttm.training.run_log import resume_path
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 

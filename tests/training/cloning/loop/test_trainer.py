@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.training.cloning import options
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.common.schedule import Budget
+from ttm.training import options
+from ttm.training.schedule import Budget
+from ttm.training.train import TrainCommand
+from ttm.training.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 
@@ -104,8 +104,8 @@ def test_checkpoints_of_steps_are_kept_beside_best_and_last(command: Make) -> No
 def test_a_csv_file_holds_what_tensorboard_shows_and_the_terminal_the_time_left(
     command: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 1)
-    monkeypatch.setattr("ttm.training.cloning.loop.run_log.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 1)
+    monkeypatch.setattr("ttm.training.run_log.LINE_EVERY_S", 0.0)
     training = command(logger=("csv",))
     training.run()
     assert re.search(r"^ 50%  step 1  loss .* ETA \d:\d\d:\d\d$", capsys.readouterr().err, re.M)
@@ -147,7 +147,7 @@ def saved(training: TrainCommand) -> dict[str, bytes]:
 def test_a_loss_that_is_not_finite_ends_the_training_before_anything_is_written(
     command: Make, monkeypatch: pytest.MonkeyPatch, log_every: int
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", log_every)
+    monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", log_every)
     training = command(steps=1)
     training.run()
     before = saved(training)

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode_dataset import open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.statistics import dataset_statistics
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
+from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.loop import validation
-from ttm.training.cloning.loop.validation import EpisodeErrors
-from ttm.training.common.recorded.window_inputs import policy_inputs
+from ttm.training import validation
+from ttm.training.data import policy_inputs
+from ttm.training.validation import EpisodeErrors
 
 ACTIONS = {
     "train": [[(0.0, 0.0, 0), (0.4, 0.2, 1)]],

@@ -11,7 +11,7 @@ from multiprocessing.queues import SimpleQueue
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.cloning.command import TrainCommand
+from ttm.training.train import TrainCommand
 
 Told = list[str]
 FORK = multiprocessing.get_context("fork")

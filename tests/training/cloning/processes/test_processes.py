@@ -15,14 +15,14 @@ import torch
 from lightning.fabric.strategies.launchers import subprocess_script
 from safetensors.torch import load_file
 
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.run.checkpoint import load_checkpoint, save_checkpoint
-from ttm.training.cloning.batches import TrainingBatch
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.cloning.processes.launch import ENDED, OBSERVER, launched, tell_only_losses
-from ttm.training.cloning.settings.groups import OptimizerConfig
+from ttm.policy.policy import Policy
+from ttm.training.batches import TrainingBatch
+from ttm.training.distributed import ENDED, OBSERVER, launched, tell_only_losses
+from ttm.training.options import OptimizerConfig
+from ttm.training.train import TrainCommand
+from ttm.training.trainer import Trainer
 
 Make = Callable[..., TrainCommand]
 Start = Callable[[TrainCommand], tuple[list[int | None], list[str]]]

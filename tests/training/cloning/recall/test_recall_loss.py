@@ -10,17 +10,16 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ttm.datasets.episode_dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_writer import EpisodeWriter
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.policy.spec import PolicySpec
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.frozen_vision.feature_cache import EpisodeFeatures, FeatureCache
-from ttm.training.cloning.recall.codes import tick_codes
-from ttm.training.cloning.recall.recall_loss import RecallLoss
+from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache
+from ttm.training.recall import RecallLoss, tick_codes
+from ttm.training.train import TrainCommand
 
 TICKS = 6
 
@@ -95,7 +94,7 @@ def test_the_ratio_falls_where_there_is_a_memory(
     core: str,
     remembers: bool,
 ) -> None:
-    monkeypatch.setattr("ttm.training.cloning.loop.trainer.LOG_EVERY", 5)
+    monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 5)
     first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
     first.run()
     training = command(

@@ -9,8 +9,8 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import main, parse
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.settings.groups import AugmentationConfig, OptimizerConfig
+from ttm.training.options import AugmentationConfig, OptimizerConfig
+from ttm.training.train import TrainCommand
 
 FILE = """
 data: [a.hdf5, b.hdf5]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.spec import ActionPart, PolicySpec
-from ttm.training.common.recorded.action_errors import ErrorSum
+from ttm.training.validation import ErrorSum
 
 
 def test_errors_by_hand(spec: PolicySpec) -> None:

@@ -11,23 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.episode_writer import EpisodeWriter
-from ttm.datasets.statistics import dataset_statistics
-from ttm.datasets.windows.window_dataset import Chunks, WindowDataset
-from ttm.policy.cores.configs import sized_like, with_options
+from ttm.datasets.dataset import dataset_statistics
+from ttm.datasets.windows import Chunks, WindowDataset
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PRESETS
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.training.cloning.batches import BatchSource, TrainingBatch
-from ttm.training.cloning.command import TrainCommand
-from ttm.training.cloning.losses import cloning_losses
-from ttm.training.cloning.memory_start import WholeEpisodes
-from ttm.training.cloning.network_choice import with_chosen_parts
-from ttm.training.common.recorded.delays import Delays
-from ttm.training.common.recorded.episodes import open_all, split
-from ttm.training.common.recorded.window_inputs import policy_inputs
+from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.data import open_all, policy_inputs, split
+from ttm.training.losses import cloning_losses
+from ttm.training.memory_start import WholeEpisodes
+from ttm.training.train import TrainCommand, with_chosen_parts
+from ttm.training.validation import Delays
 
 SPEC = PolicySpec(
     "point",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.training.common.recorded.episodes import open_all, split
+from ttm.training.data import open_all, split
 
 
 def test_several_data_sets_are_one(episodes: Path) -> None:

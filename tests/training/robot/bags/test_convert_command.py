@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ttm.training import cli
-from ttm.training.robot.bags import bags
+from ttm.training.robot import tools as bags
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
-from ttm.training.robot.options import WITHOUT_OPTION, option_of, read_options
-from ttm.training.robot.record import record
-from ttm.training.robot.record.command import RecordCommand
-from ttm.training.robot.record.record import with_policy
-from ttm.training.robot.ros_domain import claim_ros_domain
+from ttm.training.robot import record
+from ttm.training.robot.processes import claim_ros_domain
+from ttm.training.robot.record import RecordCommand, with_policy
+from ttm.training.robot.robot import WITHOUT_OPTION, option_of, read_options
 from ttm_policy.parameters import (
     NodeParameters,
     RecorderParameters,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ttm.training import cli
-from ttm.training.robot.replay import replay
+from ttm.training.robot import tools as replay
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_the_program_gets_all_options(tmp_path: Path, monkeypatch: pytest.Monkey
     words = ["e.hdf5", "--demo", "demo_1", "--topics", "--contract", str(contract), "--lockstep"]
     assert cli.main(["data", "play", *words]) == 7
     options = {"episode": "e.hdf5", "demo": "demo_1", "contract": str(contract), "lockstep": True}
-    assert started == [("replay.replay_episode", options)]
+    assert started == [("replay", options)]

@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.policy.run.snapshot import snapshot_to_bytes
-from ttm.sim.evaluation.result import Evaluation, TaskResult
-from ttm.sim.evaluation.rollout import Outcome
+from ttm.policy.snapshot import snapshot_to_bytes
+from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim.rollout import Outcome
 from ttm.training.robot import processes
+from ttm.training.robot import respawn as bench
 from ttm.training.robot.processes import start_after_crash, wait_for_episodes
-from ttm.training.robot.respawn import bench
-from ttm.training.robot.respawn.command import BenchRespawnCommand
-from ttm.training.robot.respawn.killer import Killer
-from ttm.training.robot.respawn.options import RespawnOptions
+from ttm.training.robot.respawn import BenchRespawnCommand, Killer, RespawnOptions
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
 

@@ -13,14 +13,12 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import options as babyai_options
-from ttm.training.study.babyai.level import environment_id
-from ttm.training.study.babyai.report import result_table
-from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
-from ttm.training.study.minigrid import options as minigrid_options
-from ttm.training.study.minigrid import train_and_evaluate as minigrid_train_and_evaluate
-from ttm.training.study.minigrid.results import ActingResult, CoreResult
-from ttm.training.study.minigrid.rollout import EpisodeResult
+from ttm.training.study import babyai as babyai_options
+from ttm.training.study import minigrid as minigrid_demonstrations
+from ttm.training.study import minigrid_study as minigrid_options
+from ttm.training.study import minigrid_study as minigrid_train_and_evaluate
+from ttm.training.study.babyai import environment_id, result_table
+from ttm.training.study.minigrid import ActingResult, CoreResult, EpisodeResult
 
 LEVEL = "GoToObjS4"
 """The smallest level: a room of four tiles and one object."""

@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai.bot import BoundedPlan, PlanningTooLong
-from ttm.training.study.babyai.level import BabyaiLevel
-from ttm.training.study.minigrid.level import demonstrate
+from ttm.training.study.babyai import BabyaiLevel, BoundedPlan, PlanningTooLong
+from ttm.training.study.minigrid import demonstrate
 
 
 @pytest.mark.parametrize(

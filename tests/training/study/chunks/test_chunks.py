@@ -10,21 +10,21 @@ import pytest
 import torch
 
 from ttm.training import cli
-from ttm.training.common.sequence_model import SequenceModel
-from ttm.training.study.chunks.models import chunk_models
-from ttm.training.study.chunks.options import ChunksOptions
-from ttm.training.study.chunks.task import (
+from ttm.training.sequence_model import SequenceModel
+from ttm.training.study.chunks import (
     CHUNK,
     NUM_CHUNKS,
+    ChunksOptions,
     best_with_one_tick,
     best_with_two_ticks,
     best_without_vanilla_layers,
+    chunk_models,
     fresh_batches,
     num_symbols,
     right_by_place,
     sequences,
+    train_chunks,
 )
-from ttm.training.study.chunks.training import train_chunks
 
 QUICK = ["--width", "16", "--batch-size", "4", "--steps", "2"]
 VANILLA, NO_VANILLA = "1@1 1@3 1@1", "0@1 1@3 0@1"

@@ -14,23 +14,24 @@ from torch.nn import functional
 
 from ttm.policy.cores.registry import NAMES
 from ttm.training import cli
-from ttm.training.common.core_names import CoreName
-from ttm.training.common.fit import fit
-from ttm.training.common.sequence_model import SequenceModel, ticks_seen
-from ttm.training.study.copy import training
-from ttm.training.study.copy.core_sizes import copy_core
-from ttm.training.study.copy.options import CopyOptions
-from ttm.training.study.copy.report import copy_table
-from ttm.training.study.copy.task import (
+from ttm.training.help_texts import CoreName
+from ttm.training.sequence_model import SequenceModel, fit, ticks_seen
+from ttm.training.study import copy as training
+from ttm.training.study.copy import (
     NUM_DIGITS,
     NUM_SYMBOLS,
+    CopyOptions,
+    CopyResult,
     copy_accuracy,
+    copy_core,
     copy_loss,
+    copy_table,
     fresh_batches,
+    held_out_lengths,
     lag,
     sequences,
+    train_copy,
 )
-from ttm.training.study.copy.training import CopyResult, held_out_lengths, train_copy
 
 QUICK = ["--width", "16", "--batch-size", "4", "--minutes", "0.0001"]
 

@@ -14,15 +14,17 @@ import torch
 
 from ttm.policy.errors import UserError
 from ttm.training import cli
-from ttm.training.common.core_names import CoreName
-from ttm.training.common.sequence_model import SequenceModel
-from ttm.training.study.listops.core_sizes import listops_core
-from ttm.training.study.listops.options import ListopsOptions
-from ttm.training.study.listops.task import Expression, ListopsTask, evaluate
-from ttm.training.study.listops.training import (
+from ttm.training.help_texts import CoreName
+from ttm.training.sequence_model import SequenceModel
+from ttm.training.study.listops import (
     NUM_SYMBOLS,
+    Expression,
+    ListopsOptions,
+    ListopsTask,
+    evaluate,
     guessed_values,
     last_scores,
+    listops_core,
     listops_loss,
     predicted_values,
     tally,

@@ -12,10 +12,8 @@ pytest.importorskip("minigrid")
 
 from minigrid.core.world_object import Ball, Key
 
-from ttm.training.study.memory.expert import FORWARD, LEFT, OBJECTS, RIGHT, cue_position
-from ttm.training.study.memory.level import MemoryLevel
-from ttm.training.study.minigrid.environment import MinigridEnvironment
-from ttm.training.study.minigrid.level import Demonstration, demonstrate
+from ttm.training.study.memory import FORWARD, LEFT, OBJECTS, RIGHT, MemoryLevel, cue_position
+from ttm.training.study.minigrid import Demonstration, MinigridEnvironment, demonstrate
 
 NAMES = ("MemoryS7", "MemoryS9", "MemoryS11", "MemoryS13", "MemoryS17", "MemoryS17Random")
 SEEDS = range(24)

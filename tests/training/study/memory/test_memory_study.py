@@ -14,16 +14,16 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.memory.choices import Choices
-from ttm.training.study.memory.level import MemoryLevel
-from ttm.training.study.memory.recalling_policy import RecallingPolicy, recall_and_cloning_loss
-from ttm.training.study.memory.report import result_table
-from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
-from ttm.training.study.minigrid.cloning import EpisodeSampler, cloning_loss
-from ttm.training.study.minigrid.core_sizes import equal_core
-from ttm.training.study.minigrid.demonstrations import record
-from ttm.training.study.minigrid.policy import Vocabulary
-from ttm.training.study.minigrid.results import ActingResult, CoreResult
+from ttm.training.study import minigrid as minigrid_demonstrations
+from ttm.training.study.memory import (
+    Choices,
+    MemoryLevel,
+    RecallingPolicy,
+    recall_and_cloning_loss,
+    result_table,
+)
+from ttm.training.study.minigrid import ActingResult, CoreResult, Vocabulary, record
+from ttm.training.study.minigrid_study import EpisodeSampler, cloning_loss, equal_core
 
 WIDTH = 16
 SMALL = [

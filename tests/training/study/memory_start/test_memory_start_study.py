@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.windows.window_dataset import WindowDataset
+from ttm.datasets.windows import WindowDataset
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
 from ttm.training import cli
-from ttm.training.common.recorded.episodes import open_all, split
-from ttm.training.common.recorded.window_inputs import policy_inputs
-from ttm.training.study.memory_start.command import StudyMemoryStartCommand
-from ttm.training.study.memory_start.material import Material, lengthen
-from ttm.training.study.memory_start.options import MemoryStartOptions
-from ttm.training.study.memory_start.training import TRAINED, fresh_policy
+from ttm.training.data import open_all, policy_inputs, split
+from ttm.training.study.memory_start import (
+    TRAINED,
+    Material,
+    MemoryStartOptions,
+    StudyMemoryStartCommand,
+    fresh_policy,
+    lengthen,
+)
 
 
 @pytest.fixture

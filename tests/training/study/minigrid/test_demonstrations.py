@@ -11,14 +11,9 @@ from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai.level import BabyaiLevel
-from ttm.training.study.minigrid import demonstrations as minigrid_demonstrations
-from ttm.training.study.minigrid.demonstrations import (
-    Demonstrations,
-    load_or_record,
-    read,
-    record,
-)
+from ttm.training.study import minigrid as minigrid_demonstrations
+from ttm.training.study.babyai import BabyaiLevel
+from ttm.training.study.minigrid import Demonstrations, load_or_record, read, record
 
 LEVEL = BabyaiLevel("GoToObjS4")
 """The smallest level: a room of four tiles and one object."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.intervals import wilson_interval
+from ttm.sim.results import wilson_interval
 from ttm.training import cli
-from ttm.training.study.minigrid.plot import Panel, panels_of, read_panels, write_plot
-from ttm.training.study.minigrid.results import ActingResult, CoreResult
+from ttm.training.study.minigrid import ActingResult, CoreResult
+from ttm.training.study.minigrid_study import Panel, panels_of, read_panels, write_plot
 
 STUDY = Path(__file__).resolve().parents[4] / "training" / "study"
 PANELS = [Panel("best", 8, {"tlb": 7, "none": 2}), Panel("drawn", 8, {"tlb": 8, "none": 0})]

@@ -15,20 +15,29 @@ from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
-from ttm.training.common.core_sizes import num_parameters
-from ttm.training.study.babyai.level import BabyaiLevel
-from ttm.training.study.minigrid.cloning import NO_LOSS, EpisodeSampler, clone, cloning_loss
-from ttm.training.study.minigrid.comparison import is_of
-from ttm.training.study.minigrid.core_sizes import equal_core
-from ttm.training.study.minigrid.demonstrations import Demonstrations, record
-from ttm.training.study.minigrid.policy import NUM_TILES, UNKNOWN, MinigridPolicy, Vocabulary
-from ttm.training.study.minigrid.results import (
+from ttm.training.sequence_model import num_parameters
+from ttm.training.study.babyai import BabyaiLevel
+from ttm.training.study.minigrid import (
+    NUM_TILES,
+    UNKNOWN,
     ActingResult,
     CoreResult,
+    Demonstrations,
+    MinigridPolicy,
     ResultFolder,
     StudySettings,
+    Vocabulary,
+    record,
+    roll_out,
 )
-from ttm.training.study.minigrid.rollout import roll_out
+from ttm.training.study.minigrid_study import (
+    NO_LOSS,
+    EpisodeSampler,
+    clone,
+    cloning_loss,
+    equal_core,
+    is_of,
+)
 
 SMALL = BabyaiLevel("GoToLocalS5N2")
 WIDTH = 16

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.policy.cores.lstm import LstmConfig
-from ttm.policy.network.config import VisionConfig
-from ttm.policy.network.policy import Policy
-from ttm.policy.network.presets import PolicyConfig
-from ttm.policy.run.checkpoint import save_checkpoint
-from ttm.policy.run.runner import PolicyRunner
-from ttm.sim.collection.collect import collect
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.config import VisionConfig
+from ttm.policy.cores.baselines import LstmConfig
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.runner import PolicyRunner
+from ttm.sim import actors
+from ttm.sim.collect import collect
 from ttm.sim.environment import inspect_env
-from ttm.sim.evaluation import actors
-from ttm.training.study.suite.options import SuiteOptions
-from ttm.training.study.suite.study import run
+from ttm.training.study.suite import run
+from ttm.training.study.suite_runs import SuiteOptions
 
 SIM_TESTS = Path(__file__).parents[3] / "sim"
 ENV = "memory_point_env:test/MemoryPoint-v0"

@@ -7,21 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import NAMES
 from ttm.policy.errors import UserError
-from ttm.policy.network.policy import Policy
-from ttm.policy.run.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.common.core_sizes import num_parameters
-from ttm.training.common.sight_option import SightSize
-from ttm.training.study.suite.core_sizes import (
+from ttm.training.sequence_model import SightSize, num_parameters
+from ttm.training.study.suite import first_policy
+from ttm.training.study.suite_runs import (
+    OURS,
+    OURS_OPTIONS,
     TOLERANCE,
+    parse_variant,
     source_cores,
     suite_cores,
     variant_parameters,
 )
-from ttm.training.study.suite.first_weights import first_policy
-from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
 
 Weights = dict[str, torch.Tensor]
 VARIANTS = [parse_variant(text, OURS_OPTIONS) for text in (OURS, *NAMES)]

@@ -10,16 +10,24 @@ from statistics import fmean
 
 import pytest
 
-from ttm.policy.cores.configs import core_to_dict
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.sim.evaluation.condition import LIVE
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.registry import core_to_dict
+from ttm.sim.condition import LIVE
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
-from ttm.training.study.suite.core_sizes import suite_cores, variant_parameters
-from ttm.training.study.suite.figures import merged_figures, read_figures
-from ttm.training.study.suite.plot import draw_choices
-from ttm.training.study.suite.report import Report
-from ttm.training.study.suite.statistics import right_choices
-from ttm.training.study.suite.variants import OURS, OURS_OPTIONS, parse_variant
+from ttm.training.study.suite_report import (
+    Report,
+    draw_choices,
+    merged_figures,
+    read_figures,
+    right_choices,
+)
+from ttm.training.study.suite_runs import (
+    OURS,
+    OURS_OPTIONS,
+    parse_variant,
+    suite_cores,
+    variant_parameters,
+)
 
 PAGE = Path(__file__).resolve().parents[4] / "training" / "study" / "suite" / "README.md"
 RESULTS = PAGE.parent / "results"

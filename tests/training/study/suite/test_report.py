@@ -11,19 +11,20 @@ import pytest
 from rich.console import Console
 
 from ttm.policy.errors import UserError
-from ttm.sim.evaluation.intervals import wilson_interval
-from ttm.training.study.suite.figures import (
+from ttm.sim.results import wilson_interval
+from ttm.training.study.suite import run
+from ttm.training.study.suite_report import (
     Choices,
     Figures,
+    Grid,
+    Report,
     Training,
+    draw_choices,
     merged_figures,
+    paired_difference,
     read_figures,
 )
-from ttm.training.study.suite.options import SuiteOptions
-from ttm.training.study.suite.plot import draw_choices
-from ttm.training.study.suite.report import Grid, Report
-from ttm.training.study.suite.statistics import paired_difference
-from ttm.training.study.suite.study import run
+from ttm.training.study.suite_runs import SuiteOptions
 
 
 def choices(variant: str, seed: int, task: str, gap: int, each: str) -> Choices:

@@ -14,20 +14,18 @@ import pytest
 import torch
 import yaml
 
+from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.run.checkpoint import load_checkpoint
-from ttm.sim.evaluation.condition import Condition
-from ttm.sim.evaluation.result import Evaluation
-from ttm.training.cloning.frozen_vision.map_store import MapStore
-from ttm.training.cloning.loop.run_folder import CONFIG
-from ttm.training.cloning.loop.trainer import Trainer
-from ttm.training.cloning.settings.groups import LossConfig
-from ttm.training.study.suite import pieces
-from ttm.training.study.suite.command import StudySuiteCommand
-from ttm.training.study.suite.figures import Figures, collect_figures
-from ttm.training.study.suite.options import SuiteOptions
-from ttm.training.study.suite.run_folder import RunFolder, run_folders
-from ttm.training.study.suite.study import run
+from ttm.sim.condition import Condition
+from ttm.sim.results import Evaluation
+from ttm.training.frozen_vision import MapStore
+from ttm.training.options import LossConfig
+from ttm.training.run_log import CONFIG
+from ttm.training.study import suite as pieces
+from ttm.training.study.suite import StudySuiteCommand, run
+from ttm.training.study.suite_report import Figures, collect_figures
+from ttm.training.study.suite_runs import RunFolder, SuiteOptions, run_folders
+from ttm.training.trainer import Trainer
 
 Make = Callable[..., SuiteOptions]
 

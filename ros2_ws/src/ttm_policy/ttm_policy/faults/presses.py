@@ -33,14 +33,11 @@ from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.robot_contract import RobotContract
-from ttm_policy.control.control_loop import LoopState
-from ttm_policy.declare import given_parameters
-from ttm_policy.faults.failing_robot import FailingRobot, made_up_observation
+from ttm_policy.contract import RobotContract, load_contract
+from ttm_policy.control_loop import LoopState
+from ttm_policy.faults.robot import FailingRobot, made_up_observation
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.qos import LATCHED
-from ttm_policy.ros_program import run_with_ros
+from ttm_policy.programs import LATCHED, given_parameters, run_with_ros
 
 PAUSE_S = (0.02, 0.15)
 """The time before a press, at least and at most."""

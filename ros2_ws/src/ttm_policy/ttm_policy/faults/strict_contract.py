@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from ttm_policy.contract.contract_file import default_contract
+from ttm_policy.contract import default_contract
 
 MAX_SKEW_S = 0.3
 MIN_CONTRAST = 5.0

@@ -3,37 +3,152 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.node import Node
+from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.datasets.access.leftovers import remove_leftovers
-from ttm.policy.checks import require_instruction
-from ttm.policy.errors import UserError
+from ttm.datasets.hdf5 import remove_leftovers
+from ttm.policy.errors import UserError, require_instruction
 from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import check_fields
-from ttm_policy.guards.clock_watch import ClockSteps
-from ttm_policy.inputs.person_command import DRIVER_TOPIC
-from ttm_policy.inputs.topic_text import read_instruction
+from ttm_policy.contract import load_contract
+from ttm_policy.guards import ClockSteps
+from ttm_policy.inputs import DRIVER_TOPIC, read_instruction, read_json
+from ttm_policy.messages import check_fields
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.qos import LATCHED, listen
-from ttm_policy.recording.episode_sink import EpisodeSink, Failed, Written
-from ttm_policy.recording.scene_start import SceneStart
+from ttm_policy.programs import LATCHED, listen
+from ttm_policy.recording.matching import JointTopics, Stamper, TickValues, message_image_size
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State, Timing, Topics
-from ttm_policy.recording.spec import read_given_spec
-from ttm_policy.recording.stamps import Stamper
-from ttm_policy.recording.tick_values import JointTopics, TickValues, message_image_size
-from ttm_policy.recording.topics import RecordedTopics
+from ttm_policy.recording.sink import EpisodeSink, Failed, Written
+from ttm_policy.recording.topics import RecordedTopics, read_given_spec
+
+# Keys of the terminal that start and stop episodes.
+
+HELP = "space: start, or stop as a success; f: stop as a failure; d: discard; u: undo the last; q: quit"
+
+
+class EpisodeCalls(Protocol):
+    """What keys ask of a recorder. Each returns what happens, in words."""
+
+    def start_or_stop(self) -> str: ...
+    def stop_as_failure(self) -> str: ...
+    def discard(self) -> str: ...
+    def undo(self) -> str: ...
+
+
+class Keys:
+    """Does what keys say, and prints what happens. `quit` becomes True when `q` was pressed."""
+
+    def __init__(self) -> None:
+        self.quit = False
+
+    def handle(self, key: str, calls: EpisodeCalls | None) -> None:
+        """Take a key that was pressed. calls: the recorder, or None while there is none."""
+        if key == "q":
+            self.quit = True
+        elif calls is None:
+            print("the recorder is not configured", flush=True)
+        elif key in _CALLS:
+            print(_CALLS[key](calls), flush=True)
+        else:
+            print(HELP, flush=True)
+
+
+_CALLS: Mapping[str, Callable[[EpisodeCalls], str]] = {
+    " ": lambda calls: calls.start_or_stop(),
+    "f": lambda calls: calls.stop_as_failure(),
+    "d": lambda calls: calls.discard(),
+    "u": lambda calls: calls.undo(),
+}
+
+
+# Lets a simulated robot begin its scene anew, so that an episode is recorded from the start of one.
+
+WITHIN_S = 30.0
+"""The longest wait for a scene to begin, in wall time."""
+SCENE = "scene"
+"""The number of the scene in the state of an episode, counted from the start of the simulator."""
+
+
+def promise(scene: int, seed: int) -> str:
+    """Return what the simulator answers who asks for a scene: which one begins, in words."""
+    return f"scene {scene}, initial state {seed}"
+
+
+class SceneStart:
+    """Asks a simulated robot for the same scene again, and says when it has begun.
+
+    It is told by the number that the robot promises: another scene may have been about to begin.
+    """
+
+    def __init__(self, node: Node, simulator: str, on_begun: Callable[[], None]) -> None:
+        """simulator: the name of its node. on_begun: called once for each `ask`."""
+        self._node, self._simulator, self._on_begun = node, simulator, on_begun
+        self._client = node.create_client(Trigger, f"{simulator}/same_scene")
+        self._subscription = node.create_subscription(
+            String, f"{simulator}/episode", self._on_episode, LATCHED
+        )
+        self._until_s: float | None = None
+        self._asked: Future | None = None
+        self._awaited: int | None = None
+        self._newest = -1
+
+    def ask(self, now_s: float) -> None:
+        """Ask for the scene. Raises `UserError` if there is no simulated robot."""
+        if not self._client.service_is_ready():
+            raise UserError(
+                f"{self._simulator} is not there; start it, or set simulator to its name"
+            )
+        self._until_s, self._awaited = now_s + WITHIN_S, None
+        self._asked = self._client.call_async(Trigger.Request())
+        self._asked.add_done_callback(self._on_answer)
+
+    def forget(self) -> None:
+        """Let the episode go whose scene is awaited."""
+        self._until_s = None
+
+    def problem(self, now_s: float) -> str:
+        """Return why the scene that is awaited will not begin any more, or an empty text."""
+        if self._until_s is None or now_s < self._until_s:
+            return ""
+        return f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
+
+    def close(self) -> None:
+        """Destroy topic and client."""
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_client(self._client)
+
+    def _on_answer(self, answer: Future) -> None:
+        if (
+            self._asked is None or answer is not self._asked
+        ):  # that of an episode that was discarded
+            return
+        reply: Any = answer.result()
+        found = re.match(r"scene (\d{1,18})\b", reply.message)
+        self._awaited = int(found[1]) if found else None
+        self._look()
+
+    def _on_episode(self, message: String) -> None:
+        if state := read_json(self._node, f"{self._simulator}/episode", message, {SCENE: -1}):
+            self._newest = state[SCENE]
+            self._look()
+
+    def _look(self) -> None:
+        if self._until_s is None or self._awaited is None or self._newest < self._awaited:
+            return
+        self._until_s = None
+        self._on_begun()
+
 
 UPDATE_S = 0.02
 """Wall time between two updates of the session and its status."""
@@ -286,3 +401,32 @@ def _answering(
         return response
 
     return serve
+
+
+# What the keys of the terminal ask of a recorder in this process.
+
+
+class KeyCalls:
+    """The `ttm_policy.recording.recorder.EpisodeCalls` of a `Recorder`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def start_or_stop(self) -> str:
+        """Begin an episode, or end it as a success."""
+        recorder = self._recorder
+        if recorder.session.state is State.RECORDING:
+            return attempt(lambda: recorder.stop(success=True))[1]
+        return attempt(recorder.start)[1]
+
+    def stop_as_failure(self) -> str:
+        """End the episode as a failure."""
+        return attempt(lambda: self._recorder.stop(success=False))[1]
+
+    def discard(self) -> str:
+        """Drop the episode in hand."""
+        return attempt(self._recorder.session.discard)[1]
+
+    def undo(self) -> str:
+        """Delete the last episode."""
+        return attempt(self._recorder.session.undo)[1]

@@ -28,25 +28,53 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.datasets.episode_reader import EpisodeReader
+from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import ns_to_stamp
-from ttm_policy.contract.robot_contract import MOTION_TYPES
-from ttm_policy.declare import declare_parameters, read_parameters
-from ttm_policy.inputs.topic_text import read_json
+from ttm_policy.contract import MOTION_TYPES, load_contract
+from ttm_policy.inputs import read_json
+from ttm_policy.messages import input_types, ns_to_stamp, observation_messages
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.qos import LATCHED
-from ttm_policy.ros_program import run_with_ros
-from ttm_policy.sensors.numbered_frames import (
-    LEAST_HEIGHT,
-    LEAST_WIDTH,
-    picture,
-    read_numbers,
-    write_number,
+from ttm_policy.programs import (
+    LATCHED,
+    StopSignals,
+    declare_parameters,
+    read_parameters,
+    run_with_ros,
 )
-from ttm_policy.sensors.observation_messages import input_types, observation_messages
-from ttm_policy.stop_signals import StopSignals
+
+# Frames that carry a number, which survives their compression as JPEGs.
+
+Frame = npt.NDArray[np.uint8]
+
+BITS = 20
+"""A camera of 30 Hz counts so far in 9 hours."""
+BLOCK = 16
+"""Each bit is a block of so many pixels squared, in the upper left corner: white is 1."""
+LEAST_WIDTH, LEAST_HEIGHT = BITS * BLOCK, BLOCK
+"""Smaller frames have no room for their number."""
+
+
+def picture(height: int, width: int, seed: int) -> Frame:
+    """Return a frame (H, W, 3) that compresses about as a camera's: coarse patches with some noise."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(0, 256, (height // BLOCK + 1, width // BLOCK + 1, 3))
+    patches = coarse.repeat(BLOCK, axis=0).repeat(BLOCK, axis=1)[:height, :width]
+    noisy = patches + random.normal(0, 4, (height, width, 3))
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def write_number(frame: Frame, number: int) -> None:
+    """Write a number below 2**`BITS` into a frame (H, W, 3) with room for it."""
+    bits = (number >> np.arange(BITS)) & 1
+    frame[:BLOCK, :LEAST_WIDTH] = (255 * bits).astype(np.uint8).repeat(BLOCK)[None, :, None]
+
+
+def read_numbers(frames: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Return the number of each frame. frames: (n, H, W, 3) -> (n,)."""
+    middles = BLOCK // 2 + BLOCK * np.arange(BITS)
+    bits = frames[:, BLOCK // 2, middles, 0] > 127  # (n, BITS)
+    return (bits.astype(np.int64) << np.arange(BITS)).sum(axis=1)
+
 
 STATUS = {
     "state": str,
@@ -67,8 +95,6 @@ MOST_UNSEEN = 6
 """So many frames may be on their way. Each publisher keeps more, should some have to be sent again."""
 SLOWEST = 20
 """The run is given up if the cameras need so many times as long as they would on a quick machine."""
-BLOCK = 16
-"""So many frames are read from the episode at a time."""
 
 
 @dataclass(frozen=True)

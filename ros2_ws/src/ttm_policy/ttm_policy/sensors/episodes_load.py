@@ -20,9 +20,8 @@ from rclpy.task import Future
 from std_srvs.srv import SetBool, Trigger
 
 from ttm_policy.parameters import Parameter
-from ttm_policy.ros_program import run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.sensors.camera_load import CameraLoad, CameraLoadParameters
-from ttm_policy.stop_signals import StopSignals
 
 ASK_AGAIN_S = 1.0
 """A call that a killed recorder has not answered is made again after so long."""

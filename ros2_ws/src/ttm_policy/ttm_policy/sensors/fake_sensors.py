@@ -23,15 +23,16 @@ from rclpy.node import Node
 from std_msgs.msg import Float32MultiArray
 
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract.contract_file import load_contract
-from ttm_policy.contract.conversions import check_fields, ns_to_stamp
-from ttm_policy.contract.robot_contract import EXECUTED_ACTION, RobotContract
-from ttm_policy.declare import declare_parameters, read_parameters
+from ttm_policy.contract import EXECUTED_ACTION, RobotContract, load_contract
+from ttm_policy.messages import check_fields, input_types, ns_to_stamp, observation_messages
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.qos import SENSOR
-from ttm_policy.ros_program import run_with_ros
-from ttm_policy.sensors.observation_messages import input_types, observation_messages
-from ttm_policy.stop_signals import StopSignals
+from ttm_policy.programs import (
+    SENSOR,
+    StopSignals,
+    declare_parameters,
+    read_parameters,
+    run_with_ros,
+)
 
 VALUE = 0.1
 """Every value of proprioception."""

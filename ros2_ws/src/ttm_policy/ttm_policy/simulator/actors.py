@@ -15,12 +15,51 @@ from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from ttm.policy.checks import require_instruction
-from ttm_policy.qos import listen
-from ttm_policy.reset_reply import ResetReply, read_reset_reply
-from ttm_policy.simulator.pace import Pace
-from ttm_policy.simulator.robot_topics import RobotTopics
-from ttm_policy.stop_signals import StopSignals
+from ttm.policy.errors import require_instruction
+from ttm_policy.messages import ResetReply, read_reset_reply
+from ttm_policy.programs import StopSignals, listen
+from ttm_policy.simulator.robot import RobotTopics
+
+# Keeps a simulation in step with the wall clock.
+
+LEAST_WAIT = 0.25
+"""The portion of a period that is always left for messages."""
+
+
+class Pace:
+    """Gives the ends of control periods on the wall clock, in seconds.
+
+    The periods follow one another without gaps, so that what simulating and rendering take comes off
+    the waiting time. A simulation that takes longer falls behind: in each period at least a quarter is
+    left for the commands to arrive, and what is lost is not made up for.
+    """
+
+    def __init__(self, period_s: float):
+        """period_s: the wall time of one control tick."""
+        self._period_s = period_s
+        self._began_s: float | None = None
+        self._end_s = 0.0
+        self._ticks = 0
+
+    def next_end(self, now_s: float) -> float:
+        """Begin the next period, and return when it ends. now_s: the wall time."""
+        if self._began_s is None:
+            self._began_s = self._end_s = now_s
+        self._end_s += self._period_s
+        self._ticks += 1
+        self._end_s = max(self._end_s, now_s + LEAST_WAIT * self._period_s)
+        return self._end_s
+
+    def achieved(self) -> float:
+        """Return the speed of the periods since the last restart, 1.0 if none was late."""
+        if self._began_s is None:
+            return 1.0
+        return self._ticks * self._period_s / (self._end_s - self._began_s)
+
+    def restart(self) -> None:
+        """Begin anew with the next period."""
+        self._began_s, self._ticks = None, 0
+
 
 CLOCK_PERIOD_S = 0.02
 """Wall time between two clock messages while time runs on, in seconds."""
@@ -74,7 +113,7 @@ class RosActor:
         self._wait(lambda: self._call(self._reset) == wanted, limit_s, problem)
 
     def executed(self, action: np.ndarray) -> None:
-        """See `ttm.sim.evaluation.rollout.Actor`. It is published with the next observation."""
+        """See `ttm.sim.rollout.Actor`. It is published with the next observation."""
         self._executed = action
 
     def erase_memory(self) -> None:
@@ -125,7 +164,7 @@ class LockstepActor(RosActor):
     """Waits for the command that answers each observation."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.evaluation.rollout.Actor`."""
+        """See `ttm.sim.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
         stamp_ns = self.node.next_time_ns()
         commands.expect(stamp_ns)
@@ -168,7 +207,7 @@ class FreeRunningActor(RosActor):
         self._pace.restart()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `ttm.sim.evaluation.rollout.Actor`."""
+        """See `ttm.sim.rollout.Actor`."""
         begin_s = last_clock_s = time.monotonic()
         begin_ns = self._begin_ns()
         end_s = self._pace.next_end(begin_s)

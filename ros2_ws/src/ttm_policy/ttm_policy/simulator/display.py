@@ -17,10 +17,9 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import String
 
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.sim.environment import Env
-from ttm.sim.robot_view import ODOMETRY_FRAME, Pose, RobotView, camera_frame, robot_view_of
-from ttm_policy.contract.robot_contract import ImageSource, RobotContract, VectorSource
-from ttm_policy.qos import LATCHED, TRANSFORMS
+from ttm.sim.environment import ODOMETRY_FRAME, Env, Pose, RobotView, camera_frame, robot_view_of
+from ttm_policy.contract import ImageSource, RobotContract, VectorSource
+from ttm_policy.programs import LATCHED, TRANSFORMS
 
 TF2_MSGS = "tf2_msgs"
 """The package of the messages on `/tf`, a part of every ROS 2 install, but not of its wheels."""

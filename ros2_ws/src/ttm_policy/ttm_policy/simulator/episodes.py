@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rclpy.clock import Clock
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
 
-from ttm.sim.environment import Env, resting_action_of
-from ttm.sim.evaluation.delay import delayed, forget_commands
-from ttm.sim.evaluation.result import Evaluation, TaskResult
-from ttm.sim.evaluation.rollout import Actor, Outcome, run_episode
-from ttm.sim.evaluation.video import EpisodeVideo
-from ttm_policy.simulator.actors import FreeRunningActor, LockstepActor
-from ttm_policy.simulator.robot_node import SimNode
-from ttm_policy.stop_signals import StopSignals
+from ttm.sim.environment import Env, reset_options, resting_action_of, tasks_of
+from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim.rollout import Actor, Outcome, delayed, forget_commands, run_episode, step
+from ttm.sim.video import EpisodeVideo
+from ttm_policy.contract import ImageSource
+from ttm_policy.inputs import read_json
+from ttm_policy.messages import frame_to_image
+from ttm_policy.programs import COMMAND, LATCHED, StopSignals
+from ttm_policy.recording.recorder import SCENE, promise
+from ttm_policy.recording.session import State
+from ttm_policy.simulator.actors import FreeRunningActor, LockstepActor, PolicyIsSilent
+from ttm_policy.simulator.robot import SimNode
 
 
 class Episodes:
@@ -137,3 +147,118 @@ class _RecordingActor:
 
     def executed(self, action: np.ndarray) -> None:
         self._actor.executed(action)
+
+
+# Scenes of a simulated robot that a person drives, one after the other, until the process ends.
+
+OVERVIEW = ImageSource("overview", "~/overview", "sensor_msgs/Image")
+"""The scene from outside, for people. No policy sees it."""
+
+
+class PersonActor(FreeRunningActor):
+    """Carries out the newest commands, whoever sends them, and needs no policy.
+
+    Stamps and `/clock` are simulated time at every rate, so that what is recorded has an even cadence
+    even where simulating takes longer than a tick.
+    """
+
+    def __init__(self, node: SimNode, signals: StopSignals):
+        super().__init__(node, signals)
+        self._simulated = True
+
+    def reset(self, instruction: str) -> None:
+        """Begin a scene. A policy that is there begins it with an empty memory."""
+        if self._reset.service_is_ready():
+            try:
+                super().reset(instruction)
+                return
+            except PolicyIsSilent as error:
+                self.node.say(str(error))
+        self._executed = np.zeros(self.node.spec.action_size, np.float32)
+        self.node.publish_instruction(instruction)
+        self._pace.restart()
+
+
+class Scenes:
+    """Goes on with a scene until an episode is recorded, or a service begins another one.
+
+    After an episode that was kept comes the next scene, and after another the same one from its start;
+    the services are `~/next_scene` and `~/same_scene`. A text on the topic `~/scene` begins a scene that
+    asks for it. `~/instructions` lists the texts.
+    """
+
+    def __init__(self, node: SimNode, env: Env, signals: StopSignals):
+        self._node, self._env = node, env
+        parameters = node.parameters
+        self._actor = delayed(PersonActor(node, signals), env, parameters.command_delay_s)
+        self._seed, self._tasks = parameters.first_seed, tasks_of(env)
+        self._task, self._wanted = parameters.task, parameters.instruction
+        self._over, self._scene = False, -1
+        self._recorder: tuple[str, int] | None = None
+        self._clock = Clock()
+        self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
+        known = [text for texts in self._tasks.values() for text in texts]
+        self._known = node.create_publisher(String, "~/instructions", LATCHED)
+        self._known.publish(String(data=json.dumps(list(dict.fromkeys(known)))))
+        node.create_service(Trigger, "~/next_scene", self._serve_next)
+        node.create_service(Trigger, "~/same_scene", self._serve_same)
+        node.create_subscription(String, "~/scene", self._on_scene, COMMAND)
+        status = f"{parameters.recorder}/status"
+        node.create_subscription(String, status, self._on_recorder, LATCHED)
+
+    def run(self) -> None:
+        """Run scenes until a signal, which raises `Interrupted`."""
+        while True:
+            self._run_one()
+
+    def _run_one(self) -> None:
+        options = reset_options(self._task)
+        if self._wanted:
+            options["instruction"] = self._wanted
+        observation, info = self._env.reset(seed=self._seed, options=options)
+        self._over, self._node.commands.resting = False, resting_action_of(self._env)
+        self._scene += 1
+        self._node.say(f"initial state {self._seed}: {info['instruction']}")
+        self._actor.reset(info["instruction"])
+        for tick in count():
+            self._show({"tick": tick, **info, "seed": self._seed, SCENE: self._scene})
+            action = self._actor.act(observation)
+            if self._over:
+                return
+            observation, info, _ = step(self._env, self._actor, action)
+
+    def _show(self, info: Mapping[str, Any]) -> None:
+        self._node.publish_episode(info)
+        if self._overview.get_subscription_count():
+            stamp = self._clock.now().to_msg()
+            frame = np.asarray(self._env.render())
+            self._overview.publish(frame_to_image(frame, OVERVIEW, stamp))
+
+    def _on_scene(self, message: String) -> None:
+        task = next((name for name, texts in self._tasks.items() if message.data in texts), None)
+        if task is not None:
+            self._task, self._wanted, self._over = task, message.data, True
+
+    def _on_recorder(self, message: String) -> None:
+        """Begin another scene after an episode. States may be missed, but no change of the count."""
+        topic = f"{self._node.parameters.recorder}/status"
+        status = read_json(self._node, topic, message, {"state": str, "episodes": int})
+        if status is None:
+            return
+        state, kept = status["state"], status["episodes"]
+        before, self._recorder = self._recorder, (state, kept)
+        if before is None:
+            return
+        if kept > before[1]:
+            self._seed, self._over = self._seed + 1, True
+        elif state == State.READY.value != before[0]:
+            self._over = True
+
+    def _serve_next(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._seed += 1
+        return self._serve_same(_, response)
+
+    def _serve_same(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._over = response.success = True
+        response.message = promise(self._scene + 1, self._seed)
+        return response

@@ -3,18 +3,334 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import resources
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 from aiohttp.http import HttpProcessingError
 
-from ttm.policy.errors import UserError
-from ttm_policy.web.access import HEADERS, Access, Strangers, guard
-from ttm_policy.web.page_socket import PageSocket, Surroundings
+from ttm.policy.errors import UserError, require_instruction
+from ttm_policy.web.access import HEADERS, Access, Strangers, Wheel, guard
+from ttm_policy.web.robot import RobotSide
+from ttm_policy.web.views import Album
+
+# What a page asks for through its web socket, checked before anything is done.
+#
+# A request is a JSON object with the name of an action under `do`, a number under `id` that its answer
+# carries again, and the action's own values:
+#
+# =========  ==============================  =====================================================
+# take       -                               let this page drive
+# release    back bool                       let go of the controls, and let a policy drive again if `back`;
+#                                            never answered
+# steer      axes {name: -1 to 1}            positions of the controls; answered only if refused
+# seen       -                               a frame was shown; never answered
+# start      -                               begin an episode
+# stop       success bool                    end it and keep it
+# discard    -                               end it and drop it
+# instruct   text                            what the robot is told
+# scene      same bool                       in simulation: begin the same scene again, or the next
+# e_stop     -                               stop the robot, whoever drives, until `rearm`
+# rearm      -                               go on after an emergency stop
+# label      episode, success, instruction   write into a recorded episode; either value may be null
+# delete     episode                         delete a recorded episode
+# undo       -                               take back the newest change of recorded episodes
+# =========  ==============================  =====================================================
+
+MOST_BYTES = 8192
+"""The largest request."""
+MOST_AXES = 64
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request with all the values of its action, and no others."""
+
+    do: str
+    number: int = 0
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_request(text: str) -> PageRequest:
+    """Return the request. Raises `UserError` if it is none."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError("the request is no JSON") from error
+    if not isinstance(data, dict) or not isinstance(data.get("do"), str):
+        raise UserError("a request is an object with the name of an action under 'do'")
+    do, number = data.pop("do"), data.pop("id", 0)
+    checks = ACTIONS.get(do)
+    if checks is None:
+        raise UserError(f"there is no such action; there are: {', '.join(ACTIONS)}")
+    if type(number) is not int or not 0 <= number < 2**53:
+        raise UserError("'id' must be a whole number")
+    if data.keys() != checks.keys():
+        raise UserError(f"'{do}' takes {', '.join(checks) or 'no values'}")
+    return PageRequest(do, number, {name: check(data[name]) for name, check in checks.items()})
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not (text := require_instruction(value, "the text")):
+        raise UserError("a text must not be empty")
+    return text
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UserError("a value must be true or false")
+    return value
+
+
+def _bool_or_none(value: Any) -> bool | None:
+    return None if value is None else _bool(value)
+
+
+def _axes(value: Any) -> dict[str, float]:
+    if not isinstance(value, dict) or len(value) > MOST_AXES:
+        raise UserError(f"'axes' must be an object of at most {MOST_AXES} numbers")
+    for number in value.values():
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not (is_number and math.isfinite(number) and -1 <= number <= 1):
+            raise UserError("an axis must be a number from -1 to 1")
+    return {name: float(number) for name, number in value.items()}
+
+
+Check = Callable[[Any], Any]
+
+ACTIONS: Mapping[str, Mapping[str, Check]] = {
+    "take": {},
+    "release": {"back": _bool},
+    "steer": {"axes": _axes},
+    "seen": {},
+    "start": {},
+    "stop": {"success": _bool},
+    "discard": {},
+    "instruct": {"text": _text},
+    "scene": {"same": _bool},
+    "e_stop": {},
+    "rearm": {},
+    "label": {"episode": _text, "success": _bool_or_none, "instruction": _text_or_none},
+    "delete": {"episode": _text},
+    "undo": {},
+}
+"""Action -> its values, and what checks each of them."""
+
+
+# One page that is connected: it gets frames and states, and asks for things.
+
+SEND_S = 0.03
+"""The time between two looks for new frames and states."""
+HEARTBEAT_S = 5.0
+"""A page that does not answer a ping for half of that is closed."""
+MOST_UNSEEN = 2
+"""So many frames of each camera may be on their way: a slow network shows fewer frames, not late ones."""
+MOST_REFUSED = 50
+"""A page is closed after so many requests that were none."""
+AT_ONCE = ("take", "release", "steer", "seen", "e_stop")
+"""The actions that wait for nothing, and never for the others: a page drives on while these are done."""
+MOST_WAITING = 16
+"""So many requests of a page may wait for the robot or for a file."""
+LIST_S = 1.0
+"""The time between two looks for new episodes."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all pages share."""
+
+    robot: RobotSide
+    album: Album
+    wheel: Wheel
+
+
+class PageSocket:
+    """Talks to one page until it goes away; then it lets go of the controls."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self._name = name
+        self._robot, self._album = surroundings.robot, surroundings.album
+        self._wheel = surroundings.wheel
+        # JPEGs get no smaller by compression.
+        self._socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_S, max_msg_size=MOST_BYTES, compress=False
+        )
+        self._unseen, self._refused = 0, 0
+        self._shown: dict[str, Any] = {}
+        self._calls = self._actions()
+        self._turn, self._waiting = asyncio.Lock(), set[asyncio.Task[None]]()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Serve the page."""
+        with suppress(ConnectionError):  # the page went away
+            await self._socket.prepare(request)
+            await self._talk()
+        return self._socket if self._socket.prepared else web.Response(status=400)
+
+    async def _talk(self) -> None:
+        senders = [asyncio.create_task(s()) for s in (self._keep_sending, self._keep_listing)]
+        try:
+            async for message in self._socket:
+                if message.type is not WSMsgType.TEXT or self._refused > MOST_REFUSED:
+                    break
+                await self._take(message.data)
+        finally:
+            self.let_go()
+            for sender in senders:
+                sender.cancel()
+            await self._socket.close()
+            await asyncio.gather(*self._waiting)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self.let_go()
+        await self._socket.close()
+
+    def let_go(self) -> None:
+        """Take the controls from this page, so that the robot stops."""
+        self._wheel.release(self._name)
+
+    async def _take(self, text: str) -> None:
+        number = 0
+        try:
+            request = read_request(text)
+            number = request.number
+        except UserError as error:
+            self._refused += 1
+            await self._send("answer", {"id": number, "ok": False, "text": str(error)})
+            return
+        if request.do in AT_ONCE:
+            await self._do(request)
+        elif len(self._waiting) < MOST_WAITING:
+            waiting = asyncio.create_task(self._do_in_turn(request))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+        else:
+            text = f"{MOST_WAITING} requests wait for their answers; wait, too"
+            await self._send("answer", {"id": number, "ok": False, "text": text})
+
+    async def _do_in_turn(self, request: PageRequest) -> None:
+        """Do what may take its time after all before it, while the page steers on."""
+        async with self._turn:
+            with suppress(ConnectionError):  # the page went away
+                await self._do(request)
+
+    async def _do(self, request: PageRequest) -> None:
+        try:
+            said, ok = await self._calls[request.do](request), True
+        except (UserError, OSError) as error:
+            said, ok = " ".join(str(error).split()), False
+        if said or not ok:
+            await self._send("answer", {"id": request.number, "ok": ok, "text": said})
+
+    def _actions(self) -> Mapping[str, Callable[[PageRequest], Awaitable[str]]]:
+        robot, album = self._robot, self._album
+        return {
+            "take": self._take_wheel,
+            "release": self._release,
+            "steer": self._steer,
+            "seen": self._seen,
+            "start": lambda _: robot.start(),
+            "stop": lambda request: robot.stop(**request.values),
+            "discard": lambda _: robot.discard(),
+            "instruct": lambda request: robot.instruct(**request.values),
+            "scene": lambda request: robot.scene(**request.values),
+            "e_stop": self._e_stop,
+            "rearm": lambda _: robot.rearm(),
+            "label": lambda request: self._edit(
+                album.label,
+                request.values["episode"],
+                request.values["success"],
+                request.values["instruction"],
+            ),
+            "delete": lambda request: self._edit(album.delete, request.values["episode"]),
+            "undo": lambda _: self._edit(album.undo),
+        }
+
+    async def _take_wheel(self, request: PageRequest) -> str:
+        self._wheel.take(self._name, time.monotonic())
+        return "you drive"
+
+    async def _release(self, request: PageRequest) -> str:
+        self._wheel.release(self._name, back=request.values["back"])
+        return ""
+
+    async def _e_stop(self, request: PageRequest) -> str:
+        self._wheel.stop()  # at once, and even if no message of the emergency stop got through
+        return await self._robot.e_stop()
+
+    async def _steer(self, request: PageRequest) -> str:
+        self._wheel.steer(self._name, request.values["axes"], time.monotonic())
+        return ""
+
+    async def _seen(self, request: PageRequest) -> str:
+        self._unseen = max(self._unseen - 1, 0)
+        return ""
+
+    async def _edit(self, edit: Callable[..., str], *values: Any) -> str:
+        said = await asyncio.to_thread(edit, *values)
+        await self._send_episodes()
+        return said
+
+    async def _keep_sending(self) -> None:
+        numbers: dict[str, int] = {}
+        with suppress(ConnectionError):
+            while not self._socket.closed:
+                facts = {**self._robot.facts(), "cameras": list(self._robot.cameras)}
+                await self._send_new("facts", facts)
+                await self._send_frames(numbers)
+                await self._send_new("state", self._state())
+                await asyncio.sleep(SEND_S)
+
+    async def _keep_listing(self) -> None:
+        with suppress(ConnectionError):
+            while not self._socket.closed:
+                await self._send_episodes()
+                await asyncio.sleep(LIST_S)
+
+    async def _send_episodes(self) -> None:
+        episodes = await asyncio.to_thread(self._album.episodes)
+        await self._send_new("episodes", {"list": episodes})
+
+    def _state(self) -> dict[str, Any]:
+        driver = self._wheel.driver(time.monotonic())
+        driving = "nobody" if driver is None else "me" if driver == self._name else "other"
+        return {**self._robot.state(), "driver": driving}
+
+    async def _send_frames(self, numbers: dict[str, int]) -> None:
+        """Send each camera's newest frame as a byte with the camera's place, and the JPEG."""
+        for place, camera in enumerate(self._robot.cameras):
+            frame = self._robot.frame(camera)
+            most = MOST_UNSEEN * len(self._robot.cameras)
+            if frame is None or frame.number == numbers.get(camera) or self._unseen >= most:
+                continue
+            numbers[camera] = frame.number
+            self._unseen += 1
+            await self._socket.send_bytes(bytes([place]) + frame.jpeg)
+
+    async def _send_new(self, kind: str, data: dict[str, Any]) -> None:
+        """Send a state if it is not the one that the page has."""
+        if self._shown.get(kind) != data:
+            self._shown[kind] = data
+            await self._send(kind, data)
+
+    async def _send(self, kind: str, data: Mapping[str, Any]) -> None:
+        await self._socket.send_str(json.dumps({"kind": kind, **data}, ensure_ascii=False))
+
 
 PAGE: dict[str, tuple[str, str]] = {
     "": ("page.html", "text/html"),

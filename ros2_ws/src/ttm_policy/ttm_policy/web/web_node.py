@@ -14,21 +14,15 @@ from pathlib import Path
 
 from rclpy.executors import SingleThreadedExecutor
 
-from ttm_policy.declare import read_parameters
 from ttm_policy.parameters import WebParameters
-from ttm_policy.ros_program import run_with_ros
-from ttm_policy.stop_signals import StopSignals
-from ttm_policy.teleop.cockpit import Cockpit, load_cockpit
-from ttm_policy.teleop.default_controls import default_keyboard
-from ttm_policy.teleop.driving_node import END_WITHIN_S, DrivingNode
-from ttm_policy.web.access import is_loopback, new_token, require_token
-from ttm_policy.web.album import Album
-from ttm_policy.web.layout import page_controls, page_layout
-from ttm_policy.web.page_socket import Surroundings
-from ttm_policy.web.robot_over_ros import RobotOverRos
-from ttm_policy.web.server import WebServer
-from ttm_policy.web.web_source import WebSource
-from ttm_policy.web.wheel import Wheel
+from ttm_policy.programs import StopSignals, read_parameters, run_with_ros
+from ttm_policy.teleop.controls import default_keyboard
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
+from ttm_policy.teleop.source import Cockpit, load_cockpit
+from ttm_policy.web.access import Wheel, is_loopback, new_token, require_token
+from ttm_policy.web.robot import RobotOverRos, WebSource
+from ttm_policy.web.server import Surroundings, WebServer
+from ttm_policy.web.views import Album, page_controls, page_layout
 
 
 class WebNode(DrivingNode):

@@ -1,1 +1,0 @@
-"""`ttm data merge`, `split` and `filter`: the same episodes in other files."""

@@ -1,1 +1,0 @@
-"""`ttm data convert`: episodes of other projects' formats to ours, and ours to theirs."""

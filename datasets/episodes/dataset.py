@@ -1,0 +1,366 @@
+"""Many episodes as one data set: a file, a folder of files, or a glob."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from ttm.datasets.description import Choices
+from ttm.datasets.episode_file import HELD_OUT, damaged
+from ttm.datasets.files import find_files
+from ttm.datasets.index import Opening
+from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.datasets.reader import EpisodeReader, Floats
+from ttm.datasets.spec_inference import Member
+from ttm.policy.errors import UserError
+from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL, embed_instruction
+from ttm.policy.spec import PolicySpec
+
+SPLIT_EVERY = 10
+"""Without `mask/valid`, every tenth episode is held out for validation."""
+
+
+class EpisodeDataset(Sequence[EpisodeReader]):
+    """A sequence of episodes of one spec, as `open_dataset` gives it.
+
+    `source` is where they come from. `note` says in words what was assumed about them, such as an
+    inferred spec, and is empty if nothing was. `members` are all members of `obs`, used or not.
+    """
+
+    def __init__(
+        self,
+        episodes: Sequence[EpisodeReader],
+        spec: PolicySpec,
+        *,
+        source: str,
+        note: str = "",
+        members: Sequence[Member] = (),
+    ) -> None:
+        self.spec = spec
+        self.source = source
+        self.note = note
+        self.members = tuple(members)
+        self._episodes = list(episodes)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def __iter__(self) -> Iterator[EpisodeReader]:
+        return iter(self._episodes)
+
+    @overload
+    def __getitem__(self, index: int) -> EpisodeReader: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EpisodeDataset: ...
+
+    def __getitem__(self, index: int | slice) -> EpisodeReader | EpisodeDataset:
+        if isinstance(index, slice):
+            return self._subset(self._episodes[index], self.note)
+        return self._episodes[index]
+
+    @property
+    def num_ticks(self) -> int:
+        """The number of ticks of all episodes together."""
+        return sum(episode.num_samples for episode in self._episodes)
+
+    @property
+    def mask_keys(self) -> list[str]:
+        """The filter keys of the masks that name any of the episodes, sorted."""
+        return sorted(set().union(*(episode.masks for episode in self._episodes)))
+
+    def filter(self, key: str) -> EpisodeDataset:
+        """Return the episodes that `mask/<key>` names.
+
+        "train" and "valid" can be asked for even if no mask of that key names an episode. Episodes
+        are then "train" unless a mask of `HELD_OUT` names them, and every tenth of them (or the
+        last one of fewer than ten) is "valid" instead, and the result's `note` says so. This split
+        depends only on the order of the episodes, so that it is the same every time.
+
+        Raises `UserError` if there is no other mask of that key.
+        """
+        keys = self.mask_keys
+        if key in keys and (key != "train" or "valid" in keys):
+            return self._subset([each for each in self._episodes if key in each.masks], self.note)
+        if key in ("train", "valid"):
+            return self._split(key)
+        known = ", ".join(keys) or "none"
+        raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
+
+    def _split(self, key: str) -> EpisodeDataset:
+        """Return the episodes of "train" or "valid" where at least one of these masks names none."""
+        keys = self.mask_keys
+        train = [
+            episode
+            for episode in self._episodes
+            if ("train" in episode.masks if "train" in keys else episode.masks.isdisjoint(HELD_OUT))
+        ]
+        count, others = len(train), len(self._episodes) - len(train)
+        if "valid" in keys:
+            note = f"no mask/train: all {count} episodes that no mask holds out are trained on"
+            return self._subset(train, _joined(self.note, note))
+        held_out = set(range(SPLIT_EVERY - 1, count, SPLIT_EVERY)) or (
+            {count - 1} if count > 1 else set()
+        )
+        chosen = [episode for i, episode in enumerate(train) if (i in held_out) == (key == "valid")]
+        missing = "mask/valid" if "train" in keys else "mask/train and mask/valid"
+        note = f"no {missing}: {len(held_out)} of {count} episodes (every tenth) are held out"
+        if others:
+            note += f", and {others} that the masks leave out are not used"
+        return self._subset(chosen, _joined(self.note, note))
+
+    def _subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
+        return EpisodeDataset(
+            episodes, self.spec, source=self.source, note=note, members=self.members
+        )
+
+
+def open_dataset(
+    path: str | Path,
+    *,
+    spec: PolicySpec | None = None,
+    choices: Choices | None = None,
+    like: PolicySpec | None = None,
+) -> EpisodeDataset:
+    """Open a data set: an HDF5 file, a folder (with all folders in it), or a glob.
+
+    Only shapes and attributes are read. The spec is the one that the files carry, which must be
+    the same in all of them. If none carries one, it is `spec`, or else what `infer_spec` infers
+    from all files together. `choices` select from it and change it. `like` is the spec of a
+    checkpoint that is to be trained or run on the episodes; see `describe_bare`.
+
+    Data sets of `INDEX_FROM` episodes or more are kept in the index of the user (`index/`), from
+    which they open quickly while their files stay the same.
+
+    Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
+    are in a layout that is not read as it is.
+    """
+    choices = choices or Choices()
+    files = find_files(path, allow_external=choices.allow_external)
+    opening = Opening(files, choices, spec, like)
+    episodes = opening.episodes()
+    if not episodes:
+        raise UserError(
+            f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
+            "or check the path"
+        )
+    described = opening.described
+    return EpisodeDataset(
+        episodes,
+        described.spec,
+        source=str(path),
+        note=_joined(described.note, *_instruction_notes(episodes)),
+        members=described.members,
+    )
+
+
+def _instruction_notes(episodes: Sequence[EpisodeReader]) -> Iterator[str]:
+    if without := sum(not episode.instruction for episode in episodes):
+        yield f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
+    if odd := sum("\ufffd" in episode.instruction for episode in episodes):
+        yield f"{odd} episodes have instructions that are not UTF-8 text"
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
+    """Return the first difference between two specs in words, or None if there is none."""
+    try:
+        ours.require_compatible(theirs, theirs="this one", ours="the first file")
+    except UserError as error:
+        return str(error)
+    return None
+
+
+# Episodes that occur more than once: copies, hard links, or the same file named twice.
+#
+# They are found by what they hold. Names and places of files do not count.
+
+FRAMES = 4
+"""So many frames of each camera are compared, evenly spread, where all actions are equal."""
+
+
+def same_episodes(episodes: Sequence[EpisodeReader]) -> list[list[int]]:
+    """Return the groups of two or more episodes that hold the same, as indices in rising order.
+
+    The same are episodes with the same actions, proprioception and frames. Frames and
+    proprioception are read only where all actions are equal.
+    """
+    alike = _groups(range(len(episodes)), lambda index: _digest([episodes[index].actions]))
+    found = []
+    for group in alike:
+        found += _groups(group, lambda index: _digest(_observations(episodes[index])))
+    return sorted(found)
+
+
+def held_apart(training: EpisodeDataset, validation: EpisodeDataset) -> EpisodeDataset:
+    """Return the training episodes without those that are, or equal, one for validation.
+
+    The note says how many were left out, and how many occur more than once. Raises `UserError` if
+    none is left.
+    """
+    everything = [*training, *validation]
+    groups = same_episodes(everything)
+    count = len(training)
+    shared = {index for group in groups if group[-1] >= count for index in group if index < count}
+    kept = [episode for index, episode in enumerate(training) if index not in shared]
+    if count and not kept:
+        raise UserError(
+            f"{training.source}: every episode to train on is also held out for validation; give "
+            "other masks with --filter and --validation-filter, or more episodes"
+        )
+    repeated = sum(len(group) - 1 for group in groups if group[-1] < count)
+    notes = [training.note]
+    if shared:
+        notes.append(
+            f"{len(shared)} episodes are not trained on, because they or copies of them are held out"
+        )
+    if repeated:
+        notes.append(f"{repeated} episodes are copies of others, and count twice in the training")
+    return EpisodeDataset(
+        kept,
+        training.spec,
+        source=training.source,
+        note="; ".join(filter(None, notes)),
+        members=training.members,
+    )
+
+
+def _groups(indices: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
+    """Return the groups of two or more indices with the same key."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for index in indices:
+        found[key(index)].append(index)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _observations(episode: EpisodeReader) -> Iterable[Any]:
+    for vector in episode.spec.proprioception:
+        yield episode.proprioception(vector.name)
+    ticks = np.unique(np.linspace(0, episode.num_samples - 1, FRAMES).astype(int)).tolist()
+    for camera in episode.spec.cameras:
+        for tick in ticks:
+            yield episode.frames(camera.name, tick, tick + 1)
+
+
+def _digest(arrays: Iterable[Any]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        found.update(repr(array.shape).encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.digest()
+
+
+# Statistics of a data set: the spread of each dimension of its actions and proprioception.
+
+LEAST_DEVIATION = 1e-8
+"""A dimension of the action whose standard deviation is not above this never moved."""
+
+
+@dataclass(frozen=True)
+class VectorStatistics:
+    """Statistics of a vector of K values over all ticks, each (K,) float32, in its own units."""
+
+    mean: Floats
+    std: Floats
+    min: Floats
+    max: Floats
+
+
+@dataclass(frozen=True)
+class DatasetStatistics:
+    """Statistics of the actions, and of each proprioception vector by its name."""
+
+    actions: VectorStatistics
+    proprioception: dict[str, VectorStatistics]
+
+
+def dataset_statistics(episodes: Iterable[EpisodeReader]) -> DatasetStatistics:
+    """Return the statistics over every tick of `episodes`, which must have the same spec.
+
+    Raises `UserError` if there is no episode.
+    """
+    episodes = list(episodes)
+    if not episodes:
+        raise UserError("there is no episode to take statistics of; give at least one")
+    return DatasetStatistics(
+        actions=vector_statistics(np.concatenate([episode.actions for episode in episodes])),
+        proprioception={
+            vector.name: vector_statistics(
+                np.concatenate([episode.proprioception(vector.name) for episode in episodes])
+            )
+            for vector in episodes[0].spec.proprioception
+        },
+    )
+
+
+def vector_statistics(values: Floats) -> VectorStatistics:
+    """Return the statistics of values (n, K).
+
+    Sums are taken in float64, because float32 would lose digits over long recordings.
+    """
+    wide = values.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinite values, which checks name
+        found = (wide.mean(axis=0), wide.std(axis=0), wide.min(axis=0), wide.max(axis=0))
+    return VectorStatistics(*(item.astype(np.float32) for item in found))
+
+
+def require_motion(actions: VectorStatistics, where: str) -> None:
+    """Raise `UserError` if no dimension of the actions of a training moves. where: their source."""
+    if not (actions.std > LEAST_DEVIATION).any():
+        raise UserError(
+            f"{where}: the action is the same at every tick to train on, so there is nothing to "
+            "learn; record more, or look at the actions with `ttm data show`"
+        )
+
+
+# The sentence embeddings of the instructions of a data set, each computed once.
+
+MOST_EMBEDDED = 1e3
+"""Values of an embedding beyond this are refused; the language model's are up to 1."""
+
+
+def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
+    """Return the embedding of each episode's instruction, (E, L) float32.
+
+    An embedding that the file stores is taken if the default language model made it. Otherwise the
+    language model, which takes seconds to load, embeds each distinct instruction once.
+    """
+    embeddings: dict[str, Floats] = {}
+    for episode in episodes:
+        if episode.instruction not in embeddings:
+            embeddings[episode.instruction] = _embedding(episode)
+    return np.stack([embeddings[episode.instruction] for episode in episodes])
+
+
+def stored_embedding(episode: EpisodeReader) -> Floats | None:
+    """Return the embedding that the file stores, (L,); None if none, or one of another model.
+
+    Raises `UserError` if the default language model cannot have made it.
+    """
+    stored = episode.language_embedding
+    if stored is None or episode.language_model not in (None, LANGUAGE_MODEL):
+        return None
+    if stored.shape != (EMBEDDING_SIZE,) or not (np.abs(stored) <= MOST_EMBEDDED).all():
+        raise damaged(
+            episode.path,
+            f"data/{episode.name}/language_embedding has shape {stored.shape}, or is not finite or "
+            f"large, and {LANGUAGE_MODEL} gives {EMBEDDING_SIZE} values from -1 to 1",
+            "name its model by the attribute language_model, or take it out of the file",
+        )
+    return stored
+
+
+def _embedding(episode: EpisodeReader) -> Floats:
+    stored = stored_embedding(episode)
+    if stored is not None:
+        return stored
+    return embed_instruction(episode.instruction or DEFAULT_INSTRUCTION)

@@ -1,1 +1,0 @@
-"""`ttm data trim`, `label`, `delete` and `undo`: changes of recorded episodes that can be taken back."""

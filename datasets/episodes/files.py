@@ -1,0 +1,334 @@
+"""The HDF5 files that a path means: a file, a folder of files, or a glob."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import h5py
+
+from ttm.datasets.hdf5 import find_member, no_file, one_line, require_inside
+from ttm.datasets.layout import SUFFIXES, natural_key
+from ttm.policy.errors import UserError
+
+# The known layouts of episodes, each described once: its name, and the command that comes next.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a project stores its episodes."""
+
+    name: str
+    """Its name in messages, such as "LeRobot 3.0"."""
+    next_step: str = ""
+    """What to run first, in words with commands; {path} and {out} stand for the data and a new
+    folder. Empty for layouts that are read as they are."""
+    way_there: str = ""
+    """How episodes at {path} get into this layout at {out}, in words with commands. Empty for layouts that
+    `ttm data convert` writes."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether `open_dataset` reads this layout as it is."""
+        return not self.next_step
+
+    def refusal(self, path: Path) -> str:
+        """Return in one line what lies at `path` and what to run next."""
+        out = path.name.split(".")[0] or "data"
+        step = self.next_step.format(path=path, out=f"{out}_episodes")
+        return f"{path} is in the layout of {self.name}, which is not read as it is; {step}"
+
+    def not_written(self, path: Path, out: Path) -> str:
+        """Return in one line how episodes at `path` get into this layout."""
+        step = self.way_there.format(path=path, out=out.with_suffix(""))
+        return f"`ttm data convert` does not write {self.name}; {step}"
+
+
+AS_ROBOMIMIC = (
+    "its training programs read robomimic's layout; run `ttm data convert {path} {out}.hdf5 "
+    "--to robomimic`"
+)
+CONVERT = "run `ttm data convert {path} {out}`, then use {out}"
+
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {
+        "ours": Layout("this project"),
+        "robomimic": Layout("robomimic"),
+        "mimicgen": Layout("MimicGen", way_there=AS_ROBOMIMIC),
+        "libero": Layout("LIBERO", way_there=AS_ROBOMIMIC),
+        "robocasa": Layout("RoboCasa", way_there=AS_ROBOMIMIC),
+        "isaaclab": Layout("Isaac Lab", way_there=AS_ROBOMIMIC),
+        "robosuite": Layout(
+            "robosuite's demo.hdf5, which has states and no observations",
+            "run `python -m robomimic.scripts.conversion.convert_robosuite --dataset {path}`, then "
+            "`python -m robomimic.scripts.dataset_states_to_obs --dataset {path} --output_name "
+            "image.hdf5 --done_mode 2 --camera_names agentview robot0_eye_in_hand "
+            "--camera_height 84 --camera_width 84`, and use image.hdf5",
+            "only robosuite knows the states; for episodes with observations run `ttm data convert {path} "
+            "{out}.hdf5 --to robomimic`",
+        ),
+        "droid": Layout(
+            "DROID (trajectory.h5), whose frames lie in other files",
+            "fetch DROID's episodes in LeRobot's format by `hf download cadene/droid_1.0.1 --repo-type "
+            "dataset --local-dir {out}_lerobot` (399 GB; lerobot/droid_100 has 100 of them), then run `ttm "
+            "data convert {out}_lerobot {out}`; episodes of your own robot are written with EpisodeWriter",
+            "its training programs read LeRobot's and RLDS; run `ttm data convert {path} {out} --to lerobot`",
+        ),
+        "maniskill": Layout(
+            "ManiSkill (trajectory.h5)",
+            "if it has no images, run `python -m mani_skill.trajectory.replay_trajectory --traj-path {path} "
+            "-o rgb --save-traj`; of the file with images run `python -m "
+            "mani_skill.trajectory.convert_to_lerobot --traj-path FILE --output-dir {out}_lerobot`, then "
+            "`ttm data convert {out}_lerobot {out}`",
+            "it replays what it has simulated itself; for training programs run `ttm data convert {path} "
+            "{out} --to lerobot`",
+        ),
+        "aloha": Layout(
+            "ALOHA / ACT",
+            "run `ttm data convert {path} {out} --colour-order rgb` (or bgr: look at the colours with "
+            "`ttm data show {out} --sheet sheet.png`), then use {out}",
+        ),
+        "diffusion_policy": Layout("diffusion_policy (zarr)", CONVERT),
+        "lerobot_v2": Layout("LeRobot 2.1", CONVERT),
+        "lerobot_v3": Layout("LeRobot 3.0", CONVERT),
+        "rosbag2": Layout(
+            "rosbag2",
+            "run `ttm data bags {path} {out} --contract robot.yaml --rate-hz 5 --instruction TEXT` with "
+            "the contract of your robot, then use {out}",
+            "run `ttm data bags {path} {out} --contract robot.yaml --to mcap` (or sqlite3) with the contract "
+            "of your robot",
+        ),
+        "rlds": Layout(
+            "RLDS (TensorFlow Datasets)",
+            "convert it to LeRobot with the port of https://github.com/Tavish9/any4lerobot, `python "
+            "any4lerobot/openx2lerobot/openx_rlds.py --raw-dir {path} --local-dir {out}_lerobot`, then "
+            "run `ttm data convert {out}_lerobot {out}`",
+            "run `ttm data convert {path} {out}_lerobot --to lerobot-v2.1`, then with the port of "
+            "https://github.com/Tavish9/any4lerobot `python any4lerobot/lerobot2rlds/lerobot2rlds.py "
+            "--src-dir {out}_lerobot --output-dir {out} --task-name my_task`",
+        ),
+    }
+)
+"""Key -> layout. The first six are read as they are."""
+
+
+# Recognises the layout of episodes from an open HDF5 file, or from the names of a folder's files.
+#
+# The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
+# robosuite's `collect_human_demonstrations.py`, MimicGen's `datagen_info`, LIBERO's
+# `create_dataset.py`, RoboCasa's `ep_meta`, Isaac Lab's `HDF5DatasetFileHandler`, ACT's
+# `record_sim_episodes.py`, diffusion_policy's `ReplayBuffer`, DROID's `TrajectoryWriter`, ManiSkill's
+# `RecordEpisode`, LeRobot's `meta/info.json`, TensorFlow Datasets' `dataset_info.json`, and rosbag2's
+# `metadata.yaml`.
+
+TRAJECTORY = re.compile(r"traj_\d+")
+"""How ManiSkill names an episode."""
+
+
+def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
+    """Return the layout of an open `h5py.File`, or None if it is none of those that are known.
+
+    Raises `OutsideLink` if an external link is in the way and not allowed.
+    """
+    key = _key_of_file(file, allow_external)
+    return LAYOUTS[key] if key else None
+
+
+def layout_of_path(path: Path) -> Layout | None:
+    """Return the layout of a folder, or of a file that is not HDF5, by names; None if unknown."""
+    key = _key_of_folder(path) if path.is_dir() else _key_of_name(path)
+    return LAYOUTS[key] if key else None
+
+
+def _key_of_file(file: Any, allow_external: bool) -> str | None:
+    action = find_member(file, "action", allow_external=allow_external)
+    if isinstance(action, h5py.Dataset):
+        observations = find_member(file, "observations", allow_external=allow_external)
+        if isinstance(observations, h5py.Group):
+            return "aloha"
+    if isinstance(action, h5py.Group):
+        state = find_member(file, "observation/robot_state", allow_external=allow_external)
+        if isinstance(state, h5py.Group):
+            return "droid"
+    if any(TRAJECTORY.fullmatch(name) for name in file):
+        return "maniskill"
+    data = find_member(file, "data", allow_external=allow_external)
+    if not isinstance(data, h5py.Group):
+        return None
+    if "ttm_spec" in data.attrs:
+        return "ours"
+    demo = _first_demo(data, allow_external)
+    if "problem_info" in data.attrs or "bddl_file_name" in data.attrs:
+        return "libero" if demo is not None and "obs" in demo else "robosuite"
+    return _key_of_demo(demo)
+
+
+def _key_of_demo(demo: Any | None) -> str | None:
+    """Return the layout that a robomimic-like file with this first demo has."""
+    if demo is None:
+        return None
+    if "obs" not in demo:
+        return "robosuite" if "states" in demo and "actions" in demo else None
+    if "ep_meta" in demo.attrs:
+        return "robocasa"
+    if "datagen_info" in demo:
+        return "mimicgen"
+    return "isaaclab" if "initial_state" in demo else "robomimic"
+
+
+def _first_demo(data: Any, allow_external: bool) -> Any | None:
+    name = next(iter(data), None)
+    demo = None if name is None else find_member(data, name, allow_external=allow_external)
+    return demo if isinstance(demo, h5py.Group) else None
+
+
+def _key_of_folder(folder: Path) -> str | None:
+    info = folder / "meta" / "info.json"
+    if info.is_file():
+        return "lerobot_v3" if _lerobot_version(info).startswith("v3") else "lerobot_v2"
+    if (folder / "data").is_dir() and (folder / "meta" / "episode_ends").is_dir():
+        return "diffusion_policy"
+    if (folder / "metadata.yaml").is_file():
+        return "rosbag2"
+    # TensorFlow Datasets puts a folder of the version in between.
+    versions = (folder, *(item for item in folder.iterdir() if item.is_dir()))
+    if any((version / "dataset_info.json").is_file() for version in versions):
+        return "rlds"
+    keys = (_key_of_name(item) for item in sorted(folder.iterdir()))
+    return next(filter(None, keys), None)
+
+
+def _key_of_name(path: Path) -> str | None:
+    if path.suffix in (".db3", ".mcap"):
+        return "rosbag2"
+    if ".tfrecord" in path.name:
+        return "rlds"
+    if path.name.endswith((".zarr", ".zarr.zip")):
+        return "diffusion_policy"
+    return "lerobot_v2" if path.suffix == ".parquet" else None
+
+
+def _lerobot_version(info: Path) -> str:
+    try:
+        return str(json.loads(info.read_text(encoding="utf-8")).get("codebase_version", ""))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What a terminal may take for a command."""
+
+
+def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
+    """Return the HDF5 files that a file, folder or glob means, demo_2 before demo_10.
+
+    Hidden files are left out, because episodes in progress are such. Raises `UserError` if there
+    is no file, if a symbolic link leads out of the folder and this is not allowed, or if the data
+    are in a layout that is not HDF5.
+    """
+    place = Path(path).expanduser()
+    _require_printable(place)
+    kind = _kind(place)
+    if kind == "file":
+        return [_known(place)]
+    root = place
+    if kind == "folder":
+        found = list(_below(place, allow_external))
+    elif glob.has_magic(str(place)):
+        found = [Path(item) for item in glob.glob(str(place), recursive=True)]
+        root = _fixed_part(place)
+    else:
+        raise UserError(_no_such_place(path, place))
+    files = [item for item in found if not item.name.startswith(".") and not item.is_dir()]
+    if not files:
+        _refuse_other_layout(place)
+        what = "folder has no *.hdf5 or *.h5 in it" if kind == "folder" else "glob matches no file"
+        raise UserError(
+            f"{path}: this {what}; record episodes there with `ttm collect`, or check the name"
+        )
+    if not allow_external:
+        require_inside(files, root)
+    return sorted(files, key=natural_key)
+
+
+def _kind(place: Path) -> str:
+    try:
+        return "folder" if place.is_dir() else "file" if place.is_file() else "other"
+    except OSError:  # such as a name that is too long
+        return "other"
+
+
+def _known(file: Path) -> Path:
+    if file.suffix not in SUFFIXES:
+        _refuse_other_layout(file)
+    return file
+
+
+def _refuse_other_layout(place: Path) -> None:
+    layout = layout_of_path(place) if os.path.exists(place) else None
+    if layout is not None:
+        raise UserError(layout.refusal(place))
+
+
+def _no_such_place(path: str | Path, place: Path) -> str:
+    what = no_file(place)
+    if what is None or what == "not there":
+        return f"{path} does not exist; give an HDF5 file, a folder of them, or a glob in quotes"
+    return f"{path} is {what}; give an HDF5 file, a folder of them, or a glob in quotes"
+
+
+def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
+    """Yield the files with a suffix of HDF5 in a folder and all folders in it.
+
+    A folder that is a symbolic link is entered if it leads to a place within `folder`, or if this
+    is allowed; otherwise it is refused, because its episodes would be missing without a word.
+    """
+    seen = set()
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_refuse_unreadable):
+        real = os.path.realpath(here)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        hidden = [name for name in folders if name.startswith(".")]
+        folders[:] = sorted(set(folders) - set(hidden))
+        if not allow_external:
+            links = [Path(here, name) for name in folders if Path(here, name).is_symlink()]
+            require_inside(links, folder)
+        for name in names:
+            _require_printable(Path(here, name))
+            if Path(name).suffix in SUFFIXES:
+                yield Path(here, name)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise UserError(
+        f"{error.filename}: the folder cannot be read ({error.strerror}); change its permissions, "
+        "or name the files that you may read"
+    )
+
+
+def _fixed_part(place: Path) -> Path:
+    """Return the folder in which a glob looks: what stands before the first wildcard."""
+    fixed = []
+    for part in place.parts:
+        if glob.has_magic(part):
+            break
+        fixed.append(part)
+    return Path(*fixed)
+
+
+def _require_printable(place: Path) -> None:
+    name = str(place)
+    if name != name.encode("utf-8", "replace").decode() or CONTROL.search(name):
+        raise UserError(
+            f"{one_line(place)}: the name is not UTF-8 or has control characters, and cannot be printed; "
+            "rename it"
+        )

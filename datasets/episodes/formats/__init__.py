@@ -1,0 +1,1 @@
+"""Formats of episodes, a file each, and the table that lists them."""

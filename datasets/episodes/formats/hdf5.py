@@ -1,0 +1,387 @@
+"""HDF5 files in robomimic's layout (robomimic, robosuite, MimicGen, LIBERO, RoboCasa, ours): read.
+
+What is read is what `open_dataset` gives. Ours are written: a folder with one file for each episode,
+or one file with all of them if its name ends in `.hdf5`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.episode_file import open_file, read_stored_spec
+from ttm.datasets.formats.recording import FrameStream, Recording, Source, survey_actions
+from ttm.datasets.formats.table import ConvertOptions
+from ttm.datasets.frames import Frames, decode_image, encode_jpeg
+from ttm.datasets.hdf5 import new_file, read_rows, reserve
+from ttm.datasets.layout import FORMAT_VERSION, JPEG, SUFFIXES
+from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.writer import GZIP_PIXELS, ROBOMIMIC_GYM_TYPE, outside_limits
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+
+# Writes recordings as demos of HDF5 files in robomimic's layout, which is ours.
+
+Compression = Literal["by size", "gzip", "none"]
+"""How frames are stored without loss: small ones by gzip and others by LZF, all by gzip, or as they are."""
+
+ROOM_A_FRAME = 2**8
+"""Bytes that HDF5 may take beside the values of a frame."""
+
+
+def write_demo_file(
+    path: Path,
+    spec: PolicySpec,
+    recordings: Iterable[tuple[int, Recording]],
+    *,
+    with_spec: bool = True,
+    jpeg_quality: int | None = None,
+    compression: Compression = "by size",
+) -> None:
+    """Write a new file with the demos `demo_<number>`, their masks and the environment's facts.
+
+    recordings: each after its number. with_spec: whether the file carries the spec. For the other
+    arguments see `write_demo`.
+    """
+    masks: dict[str, list[str]] = defaultdict(list)
+    with new_file(path) as file:
+        write_file_attributes(file, spec, with_spec=with_spec)
+        for number, recording in recordings:
+            name = f"demo_{number}"
+            write_demo(file, name, recording, jpeg_quality=jpeg_quality, compression=compression)
+            for key in sorted(recording.masks):
+                masks[key].append(name)
+        write_masks(file, masks)
+
+
+def write_file_attributes(file: h5py.File, spec: PolicySpec, *, with_spec: bool) -> None:
+    """Give an empty file its group `data` with the environment's facts, and with the spec if asked."""
+    env_args = {
+        "env_name": spec.robot,
+        "type": ROBOMIMIC_GYM_TYPE,
+        "env_kwargs": {"control_freq": spec.rate_hz},
+    }
+    data = file.require_group("data")
+    data.attrs.update(total=0, env_args=json.dumps(env_args), ttm_format=FORMAT_VERSION)
+    if with_spec:
+        data.attrs["ttm_spec"] = spec.to_json()
+
+
+def write_demo(
+    file: h5py.File,
+    name: str,
+    recording: Recording,
+    *,
+    jpeg_quality: int | None = None,
+    keep_jpegs: bool = True,
+    compression: Compression = "by size",
+) -> h5py.Group:
+    """Write a recording as `data/<name>`, frame by frame, and return the group.
+
+    keep_jpegs: frames that were recorded as JPEGs stay the same bytes; False decodes them.
+    jpeg_quality: other frames become JPEGs of this quality; None stores them losslessly.
+    compression: how frames without loss are stored; "none" is one after another, as they are.
+    """
+    columns = _columns(recording)
+    reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
+    demo = file.create_group(f"data/{name}")
+    for key, values in columns.items():
+        demo.create_dataset(key, data=values)
+    for camera, stream in recording.cameras.items():
+        key = f"obs/{camera}"
+        if stream.jpegs is not None and keep_jpegs:
+            _write_jpegs(demo, key, recording.each_jpeg(camera), len(recording.actions))
+        elif jpeg_quality is not None:
+            jpegs = (encode_jpeg(frame, jpeg_quality) for frame in recording.each_frame(camera))
+            _write_jpegs(demo, key, jpegs, len(recording.actions))
+        else:
+            frames = recording.each_frame(camera)
+            write_frames(demo, key, frames, len(recording.actions), compression)
+    _write_facts(demo, recording)
+    file["data"].attrs["total"] = int(file["data"].attrs["total"]) + len(recording.actions)
+    return demo
+
+
+def write_frames(
+    demo: h5py.Group,
+    key: str,
+    frames: Iterator[Frames],
+    count: int,
+    compression: Compression = "by size",
+) -> None:
+    """Write `count` frames (H, W, 3): one chunk each, with lossless compression, or as they are."""
+    first = next(frames)
+    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
+    options: dict[str, Any] = {}
+    if compression != "none":
+        small = first.shape[0] * first.shape[1] <= GZIP_PIXELS
+        gzip = {"compression": "gzip", "compression_opts": 1}
+        options = gzip if small or compression == "gzip" else {"compression": "lzf"}
+        options["chunks"] = (1, *first.shape)
+    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
+    for tick, frame in enumerate(chain([first], frames)):
+        stored[tick] = frame
+
+
+def write_masks(file: h5py.File, masks: dict[str, list[str]]) -> None:
+    """Write `mask/<key>` for each key -> names of demos."""
+    for key, names in masks.items():
+        file.create_dataset(f"mask/{key}", data=np.array([name.encode() for name in names]))
+
+
+def fits_spec(source: Source) -> bool:
+    """Return whether a file of the source's recordings can carry its spec.
+
+    It can if the source has a spec of its own, or if all actions lie within the inferred one. A
+    gripper that is binary in nearly all ticks does not; such files are read with an inferred spec.
+    """
+    return source.has_own_spec or all(
+        not outside_limits(part, recording.actions[:, source.spec.action_slices[part.name]]).any()
+        for recording in source.recordings()
+        for part in source.spec.actions
+    )
+
+
+def _columns(recording: Recording) -> dict[str, Any]:
+    count = len(recording.actions)
+    last = np.arange(count) == count - 1
+    columns: dict[str, Any] = {
+        "actions": recording.actions,
+        "rewards": np.zeros(count, np.float32) if recording.rewards is None else recording.rewards,
+        "dones": last.astype(np.int64) if recording.dones is None else recording.dones,
+    }
+    columns |= {f"obs/{name}": values for name, values in recording.vectors.items()}
+    optional = {
+        "timestamps": recording.timestamps,
+        "executed_actions": recording.executed_actions,
+        "interventions": recording.interventions,
+        "loss_weights": recording.loss_weights,
+    }
+    return columns | {key: values for key, values in optional.items() if values is not None}
+
+
+def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int) -> None:
+    stored = demo.create_dataset(key, (count,), h5py.vlen_dtype(np.uint8))
+    stored.attrs["encoding"] = JPEG
+    left = 0
+    for tick, data in enumerate(jpegs):
+        if left < data.nbytes + ROOM_A_FRAME:
+            left = 2 * (count - tick) * (data.nbytes + ROOM_A_FRAME)
+            reserve(demo.file, left)
+        left -= data.nbytes + ROOM_A_FRAME
+        stored[tick] = data
+
+
+def _write_facts(demo: h5py.Group, recording: Recording) -> None:
+    demo.attrs.update(num_samples=len(recording.actions), task=recording.task)
+    if recording.instruction:
+        demo.attrs["language_instruction"] = recording.instruction
+    if recording.success is not None:
+        demo.attrs["success"] = recording.success
+    if recording.seed is not None:
+        demo.attrs["seed"] = recording.seed
+    if recording.language_embedding is not None:
+        stored = demo.create_dataset("language_embedding", data=recording.language_embedding)
+        stored.attrs["language_model"] = recording.language_model or ""
+
+
+FRAMES_A_READ = 16
+"""How many frames are in memory at a time."""
+
+
+def read_source(path: Path, options: ConvertOptions) -> Source:
+    """Open a file, a folder of files, or a glob, as `open_dataset` does."""
+    episodes = open_dataset(path, choices=options.choices)
+    return source_of(episodes, str(path), has_spec=options.choices.changes_spec)
+
+
+def source_of(episodes: EpisodeDataset, where: str, *, has_spec: bool = False) -> Source:
+    """Return opened episodes as what is converted.
+
+    where: their path, for messages. has_spec: whether their spec was given, and not inferred.
+    """
+    rounding = survey_actions((_stored_actions(episode) for episode in episodes), where)[1]
+    return Source(
+        spec=episodes.spec,
+        num_episodes=len(episodes),
+        recordings=lambda: (recording_of(episode) for episode in episodes),
+        has_own_spec=has_spec or has_own_spec(episodes),
+        notes=tuple(filter(None, [episodes.note, *rounding, _left_out(episodes)])),
+    )
+
+
+def write(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write ours to `target`: one file if it is named `*.hdf5` or `*.h5`, or else a folder."""
+    write_file = partial(
+        write_demo_file, with_spec=fits_spec(source), jpeg_quality=options.jpeg_quality
+    )
+    numbered = enumerate(source.recordings())
+    if target.name.removesuffix(".partial").endswith(SUFFIXES):
+        write_file(target, source.spec, numbered)
+    else:
+        target.mkdir()
+        for number, recording in numbered:
+            file = target / f"episode_{number:05d}.hdf5"
+            write_file(file, source.spec, [(0, recording)])
+
+
+def recording_of(episode: EpisodeReader) -> Recording:
+    """Return an episode that can be written in another format; its frames are read one by one."""
+    with open_file(episode.path) as file:
+        demo = file["data"][episode.name]
+        columns = {
+            name: _column(demo[name], dtype, episode)
+            for name, dtype in (("rewards", np.float32), ("dones", np.int64))
+            if name in demo
+        }
+        jpegs = {
+            camera.name: demo[f"obs/{camera.name}"].attrs.get("encoding") == JPEG
+            and _is_read_as_stored(episode, camera.name, demo[f"obs/{camera.name}"][0])
+            for camera in episode.spec.cameras
+        }
+        has_executed, has_weights = (key in demo for key in ("executed_actions", "loss_weights"))
+    return Recording(
+        name=f"{episode.path}: {episode.name}",
+        actions=episode.actions,
+        vectors={v.name: episode.proprioception(v.name) for v in episode.spec.proprioception},
+        cameras={
+            name: FrameStream(
+                partial(_frames, episode, name), partial(_jpegs, episode, name) if kept else None
+            )
+            for name, kept in jpegs.items()
+        },
+        instruction=episode.instruction,
+        task=episode.task,
+        success=episode.success,
+        seed=episode.seed,
+        masks=episode.masks,
+        timestamps=episode.timestamps,
+        rewards=columns.get("rewards"),
+        dones=columns.get("dones"),
+        executed_actions=episode.executed_actions if has_executed else None,
+        interventions=None
+        if (driven := episode.interventions) is None
+        else driven.astype(np.uint8),
+        loss_weights=episode.loss_weights if has_weights else None,
+        language_embedding=episode.language_embedding,
+        language_model=episode.language_model,
+    )
+
+
+def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bool:
+    """Return whether a JPEG holds the frame that the reader gives, rather than it upside down."""
+    return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
+
+
+def _column(stored: Any, dtype: Any, episode: EpisodeReader) -> Any:
+    """Return a dataset of one number a tick; nothing of it is read if its shape is another."""
+    shape, kind = getattr(stored, "shape", None), getattr(stored, "dtype", np.dtype(object)).kind
+    if shape != (episode.num_samples,) or kind not in "fiub":
+        raise UserError(
+            f"{stored.name} has shape {shape}, or no numbers, and the demo has {episode.num_samples} ticks; "
+            "take it out of the file"
+        )
+    return np.asarray(stored[()], dtype)
+
+
+def _frames(episode: EpisodeReader, camera: str) -> Iterator[Frames]:
+    for start in range(0, episode.num_samples, FRAMES_A_READ):
+        yield from episode.frames(camera, start, start + FRAMES_A_READ)
+
+
+def _jpegs(episode: EpisodeReader, camera: str) -> Iterator[Frames]:
+    with open_file(episode.path) as file:
+        stored = file["data"][episode.name][f"obs/{camera}"]
+        for tick in range(len(stored)):
+            yield read_rows(stored, tick, tick + 1)[0]
+
+
+def has_own_spec(episodes: EpisodeDataset) -> bool:
+    """Return whether the files of a data set carry a spec."""
+    with open_file(episodes[0].path) as file:
+        return read_stored_spec(file) is not None
+
+
+def _stored_actions(episode: EpisodeReader) -> Any:
+    with open_file(episode.path) as file:
+        return file["data"][episode.name]["actions"][()]
+
+
+def _left_out(episodes: EpisodeDataset) -> str:
+    """Return a note on what the first demo holds beside the members that are converted."""
+    spec = episodes.spec
+    used = {camera.name for camera in spec.cameras} | {v.name for v in spec.proprioception}
+    with open_file(episodes[0].path) as file:
+        demo = file["data"][episodes[0].name]
+        skipped = [f"obs/{name}" for name in demo["obs"] if name not in used]
+        skipped += [name for name in demo if name not in CONVERTED]
+    return f"not converted: {', '.join(skipped)}" if skipped else ""
+
+
+CONVERTED = (
+    "obs",
+    "actions",
+    "rewards",
+    "dones",
+    "timestamps",
+    "executed_actions",
+    "interventions",
+    "loss_weights",
+    "language_embedding",
+)
+"""The members of a demo that are converted; of `obs` those that the spec names."""
+
+
+# One HDF5 file as robomimic's `SequenceDataset` reads it, with `hdf5_load_next_obs` on or off.
+#
+# Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
+# twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
+# RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
+
+
+def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write all episodes to the file `target`."""
+    masks: dict[str, list[str]] = defaultdict(list)
+    instructions = set()
+    with_spec = fits_spec(source)
+    with new_file(target) as file:
+        write_file_attributes(file, source.spec, with_spec=with_spec)
+        for number, recording in enumerate(source.recordings()):
+            name = f"demo_{number}"
+            demo = write_demo(file, name, recording, keep_jpegs=False)
+            demo.attrs["ep_meta"] = json.dumps({"lang": recording.instruction})
+            _write_next_observations(demo, recording)
+            instructions.add(recording.instruction)
+            for key in sorted(recording.masks):
+                masks[key].append(name)
+        if len(instructions) == 1:
+            problem = {"language_instruction": instructions.pop()}
+            file["data"].attrs["problem_info"] = json.dumps(problem)
+        write_masks(file, masks)
+
+
+def _write_next_observations(demo: h5py.Group, recording: Recording) -> None:
+    count = len(recording.actions)
+    for name, values in recording.vectors.items():
+        demo[f"next_obs/{name}"] = np.concatenate([values[1:], values[-1:]])
+    for camera in recording.cameras:
+        frames = _one_later(recording.each_frame(camera))
+        write_frames(demo, f"next_obs/{camera}", frames, count)
+
+
+def _one_later(frames: Iterable[Frames]) -> Iterator[Frames]:
+    """Yield all frames but the first, and the last one twice."""
+    iterator = iter(frames)
+    last = next(iterator)
+    for last in iterator:
+        yield last
+    yield last

@@ -1,0 +1,157 @@
+"""Videos of camera frames, by PyAV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import av.error
+import numpy as np
+
+from ttm.datasets.frames import Frames
+from ttm.policy.errors import UserError
+
+# Keeps an encoder from taking the processor from everything else on the machine.
+
+THREADS = Path("/proc/self/task")
+"""Holds a folder for each thread of this process, on Linux."""
+
+
+@contextmanager
+def ordinary_priority() -> Iterator[None]:
+    """Give this thread and those that start meanwhile the priority that this thread has now.
+
+    SVT-AV1 4.1 moves the thread that opens it, and its own, to the highest real-time priority where it
+    may, as root may, and leaves them there: they would then starve all other processes of the
+    machine, among them the nodes of a robot.
+    """
+    if not hasattr(os, "sched_getscheduler"):
+        yield
+        return
+    policy, parameters, older = os.sched_getscheduler(0), os.sched_getparam(0), _threads()
+    try:
+        yield
+    finally:
+        for thread in (0, *(_threads() - older)):
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                if os.sched_getscheduler(thread) in (os.SCHED_FIFO, os.SCHED_RR):
+                    os.sched_setscheduler(thread, policy, parameters)
+
+
+def _threads() -> set[int]:
+    """Return the threads of this process; none where the system does not tell."""
+    return {int(each.name) for each in THREADS.iterdir()} if THREADS.exists() else set()
+
+
+ENCODERS = {"av1": "libsvtav1", "h264": "libx264"}
+"""Codec -> encoder."""
+
+SETTINGS = {
+    "av1": {"g": "2", "crf": "30", "svtav1-params": "lp=1"},
+    "h264": {"g": "2", "crf": "23"},
+}
+"""Codec -> options of the encoder. Every second frame is a key frame, as LeRobot has it, so that
+single frames are found quickly."""
+
+
+class VideoWriter:
+    """Writes frames to an MP4 file with colour at half the resolution (yuv420p), which is lossy."""
+
+    def __init__(self, path: Path, codec: str, rate_hz: float) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.num_frames = 0
+        self._rate = Fraction(rate_hz).limit_denominator(1000)
+        self._codec = codec
+        self._container: Any = av.open(str(path), "w")
+        self._stream: Any = None
+
+    def time_of(self, number: int) -> float:
+        """Return the time of the frame of this number in the video, in seconds."""
+        return float(number / self._rate)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are in the file so far; the encoder holds some frames back."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def append(self, frame: Frames) -> None:
+        """Write one frame (H, W, 3). Raises `UserError` if the codec does not take its size."""
+        if self._stream is None:
+            self._stream = self._open(*frame.shape[:2])
+        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+        picture.pts, picture.time_base = self.num_frames, 1 / self._rate
+        self._mux(picture)
+        self.num_frames += 1
+
+    def close(self) -> None:
+        """Write what the encoder still holds back, and close the file."""
+        if self._stream is not None:
+            self._mux(None)
+        self._container.close()
+
+    def _open(self, height: int, width: int) -> Any:
+        if height % 2 or width % 2:
+            raise self._refusal(height, width)
+        encoder = ENCODERS[self._codec]
+        os.environ.setdefault("SVT_LOG", "0")  # the AV1 encoder prints a page for each file
+        stream = self._container.add_stream(encoder, self._rate, options=SETTINGS[self._codec])
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        try:
+            with ordinary_priority():
+                stream.codec_context.open()
+        except av.error.FFmpegError as error:
+            raise self._refusal(height, width) from error
+        return stream
+
+    def _mux(self, picture: Any) -> None:
+        self._container.mux(self._stream.encode(picture))
+
+    def _refusal(self, height: int, width: int) -> UserError:
+        return UserError(
+            f"{ENCODERS[self._codec]} encodes no frames of {width}x{height}; give "
+            "--video-codec none, which writes PNGs, or the other codec"
+        )
+
+
+def read_video(path: Path, start_s: float, count: int, rate_hz: float) -> Iterator[Frames]:
+    """Yield up to `count` frames (H, W, 3) uint8 RGB from the one at `start_s` seconds on.
+
+    Raises `UserError` if the file is missing or damaged, or if a frame is further than half a tick
+    from its tick at `rate_hz`.
+    """
+    try:
+        # Left to guess, FFmpeg renders a text file as frames, and opens the files that a playlist names.
+        with av.open(str(path), format="mp4") as container:
+            stream = container.streams.video[0]
+            half_s = 0.5 / rate_hz
+            stream.thread_type = "AUTO"
+            container.seek(max(round((start_s - half_s) / stream.time_base), 0), stream=stream)
+            found = 0
+            for frame in container.decode(stream):
+                if frame.time is not None:
+                    late_s = frame.time - start_s - found / rate_hz
+                    if late_s < -half_s and not found:
+                        continue
+                    if abs(late_s) > half_s:
+                        raise _misfit(path, found, frame.time, rate_hz)
+                yield frame.to_ndarray(format="rgb24")
+                found += 1
+                if found == count:
+                    return
+    except (av.error.FFmpegError, IndexError, OSError) as error:
+        raise UserError(
+            f"{path}: this video cannot be read ({error}); fetch the data set again"
+        ) from error
+
+
+def _misfit(path: Path, number: int, time_s: float, rate_hz: float) -> UserError:
+    return UserError(
+        f"{path}: frame {number} of an episode is at {time_s:.3f} s, which is not its tick at "
+        f"{rate_hz:g} Hz; the video has another rate, or frames are missing"
+    )

@@ -1,0 +1,230 @@
+"""The table of formats. A new format is one new file and one line in `FORMATS`.
+
+Nothing here imports a format's file, so that optional packages are needed only by whom they serve.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tyro.conf import OmitArgPrefixes
+
+from ttm.datasets.description import Choices
+from ttm.datasets.episode_file import open_file
+from ttm.datasets.files import LAYOUTS, Layout, find_files, layout_of_file, layout_of_path
+from ttm.datasets.formats.recording import Source
+from ttm.datasets.layout import require_jpeg_quality
+from ttm.policy.errors import UserError, require_above_0, require_choice
+
+# The choices that a conversion offers. A choice that neither of its formats heeds is an error.
+
+ColourOrder = Literal["rgb", "bgr"]
+VideoCodec = Literal["av1", "h264", "none"]
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Choices for one conversion. None is the format's own default."""
+
+    rate_hz: float | None = None
+    """The control rate of data that carry none."""
+    instruction: str | None = None
+    """The instruction of episodes that carry none."""
+    colour_order: ColourOrder | None = None
+    """The order of the channels that an ordinary image decoder gives for the files."""
+    jpeg_quality: int | None = None
+    """1 to 95 writes JPEGs; None writes frames as they are, and JPEGs as they were recorded."""
+    video_codec: VideoCodec | None = None
+    """How LeRobot's frames are written; "none" writes PNGs, which are lossless."""
+    robot: str | None = None
+    """The name of the robot of data that carry none."""
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
+
+    def validate(self) -> None:
+        """Raise `UserError` for a number that makes no sense."""
+        require_above_0({"--rate-hz": self.rate_hz})
+        require_jpeg_quality("--jpeg-quality", self.jpeg_quality)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One entry of the table."""
+
+    description: str
+    layouts: tuple[str, ...] = ()
+    """The layouts that are read as this format, by their keys in `LAYOUTS`."""
+    reader: str | None = None
+    """"module:function" of `read_source(path, options) -> Source`; None if the format is only written."""
+    read_choices: tuple[str, ...] = ()
+    """The fields of `ConvertOptions` that reading heeds."""
+    writer: str | None = None
+    """"module:function" of `write(source, target, options)`; None if the format is only read."""
+    write_choices: tuple[str, ...] = ()
+    """The fields of `ConvertOptions` that writing heeds."""
+    packages: tuple[str, ...] = ()
+    """Packages of the extra `[convert]` that it needs, by the names that are imported."""
+    is_file: bool = False
+    """Whether it is written as one file rather than as a folder."""
+    contents: tuple[str, ...] = ()
+    """Glob patterns of all that a folder of this format has at its top. `--overwrite` replaces no
+    folder that holds anything else."""
+
+
+_FORMATS = "ttm.datasets.formats"
+_OUR_FILES = ("ttm_spec.json", "ttm_episodes.jsonl")
+_LEROBOT = ("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache")
+
+
+def _lerobot(description: str, layout: str, writer: str) -> Format:
+    """Return one version of LeRobot's format; one reader serves all."""
+    return Format(
+        description,
+        layouts=(layout,),
+        reader=f"{_FORMATS}.lerobot_read:read_source",
+        read_choices=("robot",),
+        writer=f"{_FORMATS}.lerobot_write:{writer}",
+        write_choices=("video_codec",),
+        packages=("pyarrow", "av"),
+        contents=_LEROBOT,
+    )
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "ttm": Format(
+            "ours: a folder with one HDF5 file for each episode, or one file *.hdf5 with all",
+            layouts=("ours",),
+            reader=f"{_FORMATS}.hdf5:read_source",
+            read_choices=("choices",),
+            writer=f"{_FORMATS}.hdf5:write",
+            write_choices=("jpeg_quality",),
+            contents=("episode_*.hdf5",),
+        ),
+        "robomimic": Format(
+            "one HDF5 file as robomimic, robosuite, MimicGen, LIBERO and RoboCasa have it",
+            layouts=("robomimic", "mimicgen", "libero", "robocasa", "isaaclab"),
+            reader=f"{_FORMATS}.hdf5:read_source",
+            read_choices=("choices",),
+            writer=f"{_FORMATS}.hdf5:write_robomimic",
+            is_file=True,
+        ),
+        "lerobot": _lerobot("LeRobot's data set, version 3.0", "lerobot_v3", "write_v30"),
+        "lerobot-v2.1": _lerobot(
+            "LeRobot's data set, version 2.0 or 2.1", "lerobot_v2", "write_v21"
+        ),
+        "aloha": Format(
+            "a folder of ALOHA's and ACT's HDF5 files, one for each episode",
+            layouts=("aloha",),
+            reader=f"{_FORMATS}.aloha:read_source",
+            read_choices=("colour_order", "rate_hz", "robot"),
+            writer=f"{_FORMATS}.aloha:write",
+            write_choices=("colour_order", "jpeg_quality"),
+            contents=("episode_*.hdf5",),
+        ),
+        "diffusion-policy": Format(
+            "a replay buffer of diffusion_policy in zarr",
+            layouts=("diffusion_policy",),
+            reader=f"{_FORMATS}.diffusion_policy:read_source",
+            read_choices=("rate_hz", "robot"),
+            writer=f"{_FORMATS}.diffusion_policy:write",
+            packages=("zarr",),
+            contents=("data", "meta", ".z*", "zarr.json", *_OUR_FILES),
+        ),
+    }
+)
+"""Name -> format. `recognise.py` says which one a path is."""
+
+
+def reader_of(name: str) -> Callable[[Path, ConvertOptions], Source]:
+    """Return the function that reads a format. Raises `UserError` if a package is missing."""
+    return _load(name, FORMATS[name].reader)
+
+
+def writer_of(name: str) -> Callable[[Source, Path, ConvertOptions], None]:
+    """Return the function that writes a format. Raises `UserError` if there is none, or no package."""
+    if FORMATS[name].writer is None:
+        raise UserError(f"{name} is read but not written; take one of {', '.join(writable())}")
+    return _load(name, FORMATS[name].writer)
+
+
+def require_format(name: str, source: Path, target: Path) -> None:
+    """Raise `UserError` if no format has this name; for a layout that is not written, with the way there."""
+    layout = LAYOUTS.get(name)
+    if name not in FORMATS and layout is not None and layout.way_there:
+        raise UserError(layout.not_written(source, target))
+    require_choice("--to", name, FORMATS)
+
+
+def writable() -> list[str]:
+    """Return the names of the formats that can be written."""
+    return [name for name, entry in FORMATS.items() if entry.writer]
+
+
+def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
+    """Raise `UserError` if a choice was made that neither format heeds."""
+    heeded = {
+        "instruction",
+        "allow_external",
+        *FORMATS[source].read_choices,
+        *FORMATS[target].write_choices,
+    }
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    choices = given.pop("choices")
+    if "choices" not in FORMATS[source].read_choices:
+        given |= {f.name: getattr(choices, f.name) or None for f in fields(choices)}
+    for name, value in given.items():
+        if value is not None and name not in heeded:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} has no effect from {source} to {target}; leave it out")
+
+
+def _load(name: str, where: str | None) -> Callable[..., Any]:
+    assert where is not None
+    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
+    if missing:
+        raise UserError(
+            f"{name} needs {' and '.join(missing)}, which is not installed; "
+            'run: pip install "ttm-policy-stack[convert]"'
+        )
+    module, _, function = where.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+# Which format a file or folder has.
+
+
+def recognise(path: Path, *, allow_external: bool = False) -> str:
+    """Return the name of the format in `FORMATS`.
+
+    Raises `UserError` for layouts that are known but not converted, with the next command to run,
+    and for a path that has nothing of any known layout.
+    """
+    layout = layout_of_path(path) if os.path.exists(path) else None
+    if layout is None:
+        layout = _layout_of_files(path, allow_external)
+    key = next(key for key, known in LAYOUTS.items() if known is layout)
+    for name, entry in FORMATS.items():
+        if key in entry.layouts:
+            return name
+    raise UserError(layout.refusal(path))
+
+
+def _layout_of_files(path: Path, allow_external: bool) -> Layout:
+    first = find_files(path, allow_external=allow_external)[0]
+    with open_file(first) as file:
+        layout = layout_of_file(file, allow_external=allow_external)
+        members = ", ".join(sorted(file)) or "nothing"
+    if layout is None:
+        raise UserError(
+            f"{first} has {members} at its top, which is none of the known layouts; they are listed "
+            "in datasets/README.md"
+        )
+    return layout

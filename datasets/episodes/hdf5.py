@@ -1,0 +1,573 @@
+"""How a dataset is stored: whether its values are in the file at all, and can be read."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from ttm.datasets.layout import RECORDED
+from ttm.policy.errors import UserError, printable
+from ttm.policy.files import PARTIAL_SUFFIX
+
+# Reading a few rows of a dataset whose chunks hold many: each chunk is unpacked once, not for each read.
+
+KEPT_BYTES = 2**29
+"""Unpacked rows of so many bytes are kept by each process; larger chunks are unpacked for each read."""
+
+_kept: Mapping[Any, npt.NDArray[Any]] = {}
+"""Rows that were read last, the newest first. It is replaced and never changed, so that it needs no lock."""
+
+
+def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return `dataset[start:stop]` of an open dataset.
+
+    Of compressed chunks with more rows than these, all rows are unpacked and kept for the next reads,
+    also after the file was closed.
+    """
+    global _kept
+    stop = min(stop, len(dataset))
+    first, last = _span(dataset, start, stop)
+    row_bytes = dataset.nbytes // max(len(dataset), 1)
+    if last - first <= stop - start or (last - first) * row_bytes > KEPT_BYTES:
+        return _values(dataset, start, stop)
+    try:
+        file = os.stat(dataset.file.filename)
+    except OSError:  # a file that has been deleted or renamed meanwhile
+        return _values(dataset, start, stop)
+    state = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
+    key = (state, dataset.name, first, last)
+    rows = _kept.get(key)
+    if rows is None:
+        rows = _values(dataset, first, last)
+    room, kept = KEPT_BYTES - rows.nbytes, {key: rows}
+    for other, values in _kept.items():
+        if other != key and (room := room - values.nbytes) >= 0:
+            kept[other] = values
+    _kept = kept
+    asked: npt.NDArray[Any] = rows[start - first : stop - first].copy()
+    return asked
+
+
+def _span(dataset: Any, start: int, stop: int) -> tuple[int, int]:
+    """Return which rows are unpacked where the rows `start` to `stop` - 1 are read."""
+    is_packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
+    if not is_packed or dataset.dtype.kind == "O" or start >= stop:
+        return start, stop
+    rows = dataset.chunks[0]
+    return start // rows * rows, min(-(-stop // rows) * rows, len(dataset))
+
+
+def _values(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = dataset[start:stop]
+    return values
+
+
+# Why a path cannot be opened as an HDF5 file, in words, and what to do about it.
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+KINDS: Mapping[bytes, tuple[str, str]] = MappingProxyType(
+    {
+        b"version https://git-lfs": ("a Git LFS pointer", "fetch the file with `git lfs pull`"),
+        b"PK\x03\x04": ("a zip archive", "unpack it"),
+        b"\x1f\x8b": ("a gzip archive", "unpack it"),
+        b"<!DOCTYPE": ("a web page", "download the file itself"),
+        b"<html": ("a web page", "download the file itself"),
+        b"CDF": ("a NetCDF file", "give a file in robomimic's layout"),
+        b"SQLite format 3": ("an SQLite database", "see `ttm data bags --help` for rosbag2"),
+        b"\x89MCAP": ("an MCAP file", "see `ttm data bags --help` for rosbag2"),
+        b"MATLAB 5.0": ("a MATLAB file", "write the episodes with EpisodeWriter"),
+    }
+)
+"""First bytes -> what such a file is, and what to do about it."""
+
+BEING_WRITTEN = (
+    "it is being written by another program, or its writer was killed",
+    "wait until it is complete, or run `h5clear -s` on it if no program writes",
+)
+SPECIAL = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def no_file(path: Path) -> str | None:
+    """Return why `path` is no plain file, or None if it is one. It is not opened."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "a symbolic link to a file that is not there" if path.is_symlink() else "not there"
+    except PermissionError:
+        return "in a folder that you may not read"
+    except OSError as error:  # a loop of symbolic links, or a name that is too long
+        return f"no place that can be read ({error.strerror})"
+    if stat.S_ISDIR(mode):
+        return "a folder; use open_dataset for it"
+    return next((f"{what}, not a file" for is_it, what in SPECIAL if is_it(mode)), None)
+
+
+def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
+    """Return why HDF5 refused to open the plain file `path`, and what to do."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(32)
+    except PermissionError:
+        return "you may not read it", f"run `chmod u+r {path}`, or ask its owner"
+    except OSError as reason:
+        return f"it cannot be read ({reason.strerror})", "check the disk, or copy the file again"
+    if not head:
+        return "it is empty (0 bytes)", "copy it again, or record it again"
+    for magic, (what, remedy) in KINDS.items():
+        if head.startswith(magic):
+            return f"it is {what}, not an HDF5 file", remedy
+    text = str(error)
+    if any(word in text for word in ("unable to lock file", "already open for")):
+        return BEING_WRITTEN
+    if "truncated file" in text:
+        return "it is cut short: HDF5 expects more bytes", "copy it again, or record it again"
+    if not head.startswith(HDF5_MAGIC):
+        return "it is not an HDF5 file", "give a file in robomimic's layout, or convert it"
+    return f"HDF5 cannot open it ({one_line(text)})", "copy it again, or record it again"
+
+
+def one_line(text: object) -> str:
+    """Return an error's text in one line of printable characters, cut off after 200."""
+    return printable(text, 200)
+
+
+# Members of HDF5 files and files of folders, found without following links that lead out of them.
+
+MOST_LINKS = 16
+"""So many soft links in a row are taken for a loop."""
+
+ALLOW = "--allow-external"
+"""The option that allows data from outside of the named files."""
+
+
+class OutsideLink(UserError):
+    """A link that leads to another file."""
+
+
+def find_member(group: Any, path: str, *, allow_external: bool = False) -> Any | None:
+    """Return the group or dataset at `path` in an open group, or None if it is not there.
+
+    Soft links are followed within the file. Raises `OutsideLink` for external links, which could
+    show any file of this machine, unless they are allowed.
+    """
+    if allow_external:
+        return group.get(path)
+    return _find(group, path, MOST_LINKS)
+
+
+def _find(group: Any, path: str, links_left: int) -> Any | None:
+    current = group.file if path.startswith("/") else group
+    for name in filter(lambda part: part not in ("", "."), path.split("/")):
+        current = _child(current, name, links_left)
+        if current is None:
+            return None
+    return current
+
+
+def _child(group: Any, name: str, links_left: int) -> Any | None:
+    """Return one member of a group. HDF5 is not asked for it before its kind of link is known."""
+    key = name.encode("utf-8", "surrogateescape")
+    if not isinstance(group, h5py.Group) or not group.id.links.exists(key):
+        return None
+    kind = group.id.links.get_info(key).type
+    if kind == h5py.h5l.TYPE_HARD:
+        return group[name]
+    target = group.id.links.get_val(key)
+    if kind == h5py.h5l.TYPE_SOFT and links_left:
+        return _find(group, target.decode("utf-8", "surrogateescape"), links_left - 1)
+    if kind == h5py.h5l.TYPE_SOFT:
+        raise UserError(f"{name} is a loop of soft links; remove them")
+    other = target[0].decode("utf-8", "replace") if kind == h5py.h5l.TYPE_EXTERNAL else "elsewhere"
+    raise OutsideLink(
+        f"{name} is an external link to {other}, which is not followed; copy the data into the file "
+        f"(h5repack, h5copy), or give {ALLOW} if you trust it"
+    )
+
+
+TRUSTED = f", or give {ALLOW} if you trust it"
+"""What else can be done about a link that leads out, where a command has the option."""
+
+
+def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED) -> None:
+    """Raise `UserError` for a path that leads out of the folder `root`, by a symbolic link or by its name.
+
+    or_else: the end of the message, beside copying what lies outside.
+    """
+    real = os.path.realpath(root)
+    for item in items:
+        target = os.path.realpath(item)
+        if os.path.commonpath([real, target]) != real:
+            raise UserError(
+                f"{item} leads to {target}, outside of {root}, and is not followed; copy that place into "
+                f"it{or_else}"
+            )
+
+
+def require_no_way_out(root: Path, *, or_else: str = TRUSTED) -> None:
+    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file.
+
+    or_else: as for `require_inside`.
+    """
+    for here, folders, names in os.walk(root):
+        items = [Path(here, name) for name in (*folders, *names)]
+        require_inside([item for item in items if item.is_symlink()], root, or_else=or_else)
+        for item in items:
+            if not (item.is_file() or item.is_dir()):
+                raise UserError(f"{item} is {no_file(item)}; take it out of the data set")
+
+
+MOST_CHUNK_BYTES = 2**30
+"""A larger chunk would be unpacked as a whole to read one value."""
+
+MOST_VALUES_BYTES = 4 * 2**30
+"""Actions, vectors and timestamps of one episode are read as a whole, and never take so much."""
+
+FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd"}
+"""Names of filters that HDF5 itself does not have; the package `hdf5plugin` brings them."""
+
+
+def require_readable(file: Any, *, allow_external: bool = False) -> None:
+    """Raise `UserError` if anything in an open file leads out of it, or has values that must not be read.
+
+    What is not read is judged, too. Nothing outside of the file is opened, and no value is read.
+    """
+
+    links: list[tuple[bytes, int]] = []
+    file.id.links.visit(lambda path, link: links.append((path, link.type)), info=True)
+    for path, kind in links:
+        name = path.decode("utf-8", "surrogateescape")
+        if kind == h5py.h5l.TYPE_SOFT:
+            continue  # what it leads to is judged where it lies
+        stored = find_member(file, name, allow_external=allow_external)
+        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
+            whole = stored.dtype != np.uint8  # frames are read one by one
+            fault = storage_fault(stored, whole=whole, allow_external=allow_external)
+            if fault is not None:
+                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
+
+
+def storage_fault(
+    dataset: Any, *, whole: bool, allow_external: bool = False
+) -> tuple[str, str] | None:
+    """Return why the values of a dataset cannot or must not be read, with a remedy; or None.
+
+    No value is read. whole: the dataset is small enough to be read as a whole, unlike frames.
+    """
+    if not allow_external and (fault := outside_fault(dataset)):
+        return fault
+    if missing := _missing_filter(dataset):
+        return f"it is compressed by {missing}, which is not installed", (
+            "run `h5repack -f GZIP=1` where it is, or install hdf5plugin and import it"
+        )
+    if whole and dataset.nbytes > MOST_VALUES_BYTES:
+        return f"it declares {dataset.nbytes / 2**30:.0f} GiB", "write it in its real size"
+    if dataset.chunks is None:
+        return _unwritten(dataset, int(dataset.id.get_storage_size() > 0), 1)
+    chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    if chunk_bytes > MOST_CHUNK_BYTES:
+        return f"its chunks unpack to {chunk_bytes / 2**30:.1f} GiB each", (
+            "rewrite it in small chunks, such as one frame each (h5repack -l)"
+        )
+    pairs = zip(dataset.shape, dataset.chunks, strict=True)
+    needed = math.prod(-(-size // chunk) for size, chunk in pairs)
+    return _unwritten(dataset, dataset.id.get_num_chunks() if needed else 0, needed)
+
+
+def outside_fault(dataset: Any) -> tuple[str, str] | None:
+    """Return in which other file the values of a dataset lie, with a remedy; None if in none."""
+    outside = _outside(dataset)
+    if not outside:
+        return None
+    return f"{outside}, which is not followed", (
+        f"copy the data into the file (h5repack), or give {ALLOW} if you trust it"
+    )
+
+
+def _unwritten(dataset: Any, written: int, needed: int) -> tuple[str, str] | None:
+    """Return the fault of a dataset whose values would be read as zeros that nobody recorded."""
+    if not dataset.size or dataset.external or dataset.is_virtual or written >= needed:
+        return None
+    part = "none of its values were" if not written else f"only {written} of {needed} chunks were"
+    return (
+        f"it declares shape {dataset.shape}, but {part} written",
+        "its writer was stopped; take the rows that were written, or record it again",
+    )
+
+
+def _outside(dataset: Any) -> str:
+    if dataset.external:
+        return f"its values lie in another file ({dataset.external[0][0]})"
+    return "it is a virtual dataset, made of other ones" if dataset.is_virtual else ""
+
+
+def _missing_filter(dataset: Any) -> str:
+    properties = dataset.id.get_create_plist()
+    for index in range(properties.get_nfilters()):
+        code = properties.get_filter(index)[0]
+        if not h5py.h5z.filter_avail(code) and _is_applied(dataset, index):
+            return FILTERS.get(code, f"filter {code}")
+    return ""
+
+
+def _is_applied(dataset: Any, index: int) -> bool:
+    """Return whether the first chunk went through a filter; writers may leave out optional ones."""
+    if not dataset.id.get_num_chunks():
+        return False
+    return not dataset.id.get_chunk_info(0).filter_mask & (1 << index)
+
+
+# Writes of HDF5 files that may fail, such as on a full disk.
+
+HELD_BACK = 2**22
+"""Bytes of an episode that HDF5 has not written yet, at most."""
+ROOM = 2**18
+"""Bytes that HDF5 may take beside the values that are written at a time."""
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Any]:
+    """Open the new file `path` as an `h5py.File` for writing.
+
+    After any error the file is closed without further writes, and is of no use. Raises `OSError` if a
+    write fails, also the last one.
+    """
+    guard = WriteGuard(path)
+    file = h5py.File(path, "w")
+    try:
+        yield file
+        file.flush()
+        end = file.id.get_filesize()
+    except BaseException as error:
+        guard.broken = True
+        guard.discard(file)
+        if isinstance(error, RuntimeError) and "write" in str(error):  # as HDF5 tells it at times
+            raise OSError(one_line(error)) from error
+        raise
+    file.close()
+    os.truncate(path, end)  # of what was reserved, the last bit may be left
+
+
+def reserve(file: Any, num_bytes: int) -> None:
+    """Let a file of `new_file` have so many more bytes of the disk, and some for HDF5 beside them.
+
+    HDF5 crashes the process at times if the disk becomes full while it writes. Raises `OSError` if
+    there is no space. What is not needed is given back when the file is closed.
+    """
+    file.flush()
+    os.posix_fallocate(file.id.get_vfd_handle(), file.id.get_filesize(), num_bytes + ROOM)
+
+
+class WriteGuard:
+    """Turns failed writes to the file `path` into errors of one line, and lets the file be closed then."""
+
+    def __init__(self, path: Path) -> None:
+        self.failed = False
+        """Whether no more can be written. The file can then only be discarded."""
+        self.broken = False
+        """Whether HDF5 has failed to write, and would crash when it goes on."""
+        self._path = path
+
+    def require_space(self, num_bytes: int) -> None:
+        """Raise `UserError` if the disk has no space for so many bytes and what HDF5 holds back.
+
+        HDF5 crashes the process at times if the disk becomes full while it writes.
+        """
+        if shutil.disk_usage(self._path.parent).free < num_bytes + HELD_BACK:
+            self._fail(os.strerror(ENOSPC))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raise `UserError` if what is told to HDF5 in the `with` block cannot be written."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            self.broken = True
+            why = re.search("error message = '(.*?)'", str(error))
+            self._fail(why[1] if why else one_line(error), error)
+
+    def _fail(self, why: str, error: Exception | None = None) -> NoReturn:
+        self.failed = True
+        raise UserError(
+            f"cannot write {self._path} ({why}); the episode is lost: make space, or record to another "
+            "folder"
+        ) from error
+
+    def discard(self, file: Any) -> None:
+        """Close the open `h5py.File`, which is to be deleted.
+
+        After a failed write, HDF5 writes to nowhere: closing would otherwise fail as the write did, and
+        HDF5 would crash the process at its exit.
+        """
+        if not self.broken:
+            file.close()
+            return
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        os.dup2(descriptor, file.id.get_vfd_handle())
+        os.close(descriptor)
+        with suppress(OSError, RuntimeError):  # a flush that failed may keep it from closing
+            file.close()
+
+
+# How much memory can be allocated, within the limits of the machine and of a container.
+
+
+def available_memory_bytes(
+    proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+) -> int:
+    """Return how much memory can be allocated without swapping, and without leaving a container's limit.
+
+    Limits are those of the control groups (versions 1 and 2) of this process, by which containers,
+    systemd and SLURM set them. Pages of files that the kernel can drop count as free.
+
+    proc, groups: where the kernel tells about processes and control groups.
+    """
+    return max(0, min([_machine(proc), *_free_in_groups(proc, groups)]))
+
+
+def _machine(proc: Path) -> int:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _free_in_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """Yield what is free in each group of this process that has a limit, and in those around it."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, names = groups, ("memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            top = groups / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        inner = PurePosixPath(path.lstrip("/"))
+        # Within a container, the path may be that of the host; the container's own group is the top.
+        for folder in (inner, *inner.parents):
+            if (free := _free(top / folder, *names)) is not None:
+                yield free
+
+
+def _free(group: Path, limit: str, usage: str, prefix: str) -> int | None:
+    """Return what is free in one group; None if it has no limit, or is not there."""
+    try:
+        most = int((group / limit).read_text())  # "max" is no number
+        used = int((group / usage).read_text())
+        pairs = (line.split() for line in (group / "memory.stat").read_text().splitlines())
+        counts = {name: int(value) for name, value in pairs}
+    except (OSError, ValueError):
+        return None
+    files = (counts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
+    return most - used + sum(files)
+
+
+# Tells recordings in progress from those that a killed program has left.
+#
+# Whoever writes in a folder holds a shared lock on the folder itself, from before it makes its partial file
+# until this has its final name. The kernel releases the lock with the process, however that ends. Whoever
+# gets the exclusive lock therefore knows that all partial files are left over, and keeps writers waiting
+# while it removes them. No process ids are compared, which are given anew, and no lock files stay behind.
+#
+# On network drives (NFS, SMB), other computers do not see the lock on a folder, but that which HDF5 holds on
+# a
+# file while it writes it, if the drive passes on locks. Whoever removes files therefore tries that one, too.
+# A
+# file system without locks refuses them: then nobody knows, and all files stay.
+
+
+@contextmanager
+def writing_in(folder: Path) -> Iterator[None]:
+    """Let nobody take the partial files in a folder, which must exist, for left over ones.
+
+    Raises `OSError` if the folder cannot be opened.
+    """
+    with _opened(folder) as descriptor:
+        with suppress(OSError):  # without locks, nobody gets the exclusive one either
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+
+
+def is_written_in(folder: Path) -> bool:
+    """Return whether a living process writes in the folder, or nobody can tell."""
+    try:
+        with _alone(folder) as alone:
+            return not alone
+    except OSError:
+        return True
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Delete the recordings that killed recorders have left in a folder, and return their paths.
+
+    Nothing is deleted while anybody writes in the folder, or if it cannot be read or changed. Other
+    partial files than those of `next_episode_path` stay.
+    """
+    removed: list[Path] = []
+    with suppress(OSError), _alone(folder) as alone:
+        for path in _partial_files(folder) if alone else ():
+            if RECORDED.fullmatch(path.name):
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Yield whether nobody else writes in the folder, and let nobody begin meanwhile."""
+    with _opened(folder) as descriptor:
+        yield _gets_lock(descriptor) and all(map(_is_unused, _partial_files(folder)))
+
+
+def _partial_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f".*{PARTIAL_SUFFIX}") if path.is_file())
+
+
+def _is_unused(path: Path) -> bool:
+    """Return whether no HDF5 writes a file, also on another computer."""
+    with path.open("rb+") as file:  # NFS gives the exclusive lock for writing only
+        return _gets_lock(file.fileno())
+
+
+def _gets_lock(descriptor: int) -> bool:
+    """Take the exclusive lock, which ends when the file is closed; return whether it was to be had."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

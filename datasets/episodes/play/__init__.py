@@ -1,1 +1,0 @@
-"""`ttm data play`: an episode as a film of its cameras, its action and its proprioception."""

@@ -1,0 +1,358 @@
+"""Shuffled batches of training windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from ttm.policy.errors import require_at_least
+
+# Shares of several data sets in a training: which windows or episodes the samplers draw.
+
+Integers = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class DataShares:
+    """The data set of each episode, and the share of each data set in the windows that are drawn."""
+
+    data_sets: tuple[int, ...]
+    """Of each episode; each of `shares` has one episode at least."""
+    shares: tuple[float, ...]
+    """Above 0, with a sum of 1."""
+
+    def of_windows(self, episodes: Integers) -> Mix:
+        """Return a mix of windows, given the episode of each window."""
+        return Mix(np.asarray(self.data_sets)[episodes], self.shares)
+
+    def of_episodes(self) -> Mix:
+        """Return a mix of episodes that counts each as one window, however long it is."""
+        return Mix(np.asarray(self.data_sets), self.shares)
+
+    def of_ticks(self, lengths: Sequence[int]) -> Mix:
+        """Return a mix of episodes whose ticks have the shares, given the length of each episode."""
+        data_sets, ticks = np.asarray(self.data_sets), np.asarray(lengths)
+        means = [ticks[data_sets == each].mean() for each in range(len(self.shares))]
+        shares = np.asarray(self.shares) / means
+        return Mix(data_sets, shares / shares.sum())
+
+
+class Mix:
+    """Draws items of several groups, so that each group has its share of every pass.
+
+    A group goes through its items in a random order, and begins again in another order when all
+    were drawn. A small group with a large share is thus repeated within a pass, and a large group with
+    a small share is spread over several.
+    """
+
+    def __init__(self, groups: Integers, shares: Sequence[float] | npt.NDArray[Any]) -> None:
+        """groups: the group of each item, (n,). shares: of each group, with a sum of 1."""
+        self._members = [np.flatnonzero(groups == group) for group in range(len(shares))]
+        self._shares = np.asarray(shares)
+
+    def draw(self, count: int, seed: int, number: int) -> Integers:
+        """Return the `count` items of pass `number` in random order, (count,).
+
+        They are a function of the arguments alone.
+        """
+        begins, ends = self._drawn(count * number), self._drawn(count * (number + 1))
+        places = zip(self._members, begins, ends, strict=True)
+        parts = [
+            _from_endless(members, begin, end, seed, group)
+            for group, (members, begin, end) in enumerate(places)
+        ]
+        order: Integers = np.random.default_rng([seed, number]).permutation(np.concatenate(parts))
+        return order[:count]
+
+    def _drawn(self, count: int) -> Integers:
+        """Return how many of the first `count` items are of each group, (groups,).
+
+        The group with the largest share has what is left by rounding.
+        """
+        drawn: Integers = np.floor(self._shares * count).astype(np.int64)
+        drawn[self._shares.argmax()] += count - drawn.sum()
+        return drawn
+
+
+def _from_endless(members: Integers, begin: int, end: int, seed: int, group: int) -> Integers:
+    """Return the items from place `begin` to `end` of an endless sequence.
+
+    It goes through all `members` again and again, in another order each time.
+    """
+    size = len(members)
+    first = begin // size
+    orders = [
+        np.random.default_rng([seed, number, group + 1]).permutation(members)
+        for number in range(first, -(-end // size))
+    ]
+    return np.concatenate([members[:0], *orders])[begin - first * size : end - first * size]
+
+
+# Batches of whole episodes of similar length.
+
+BATCHES_IN_A_GROUP = 8
+"""Batches whose episodes are sorted by length together.
+
+More leave less padding, and make the composition of a batch less random."""
+
+
+class EpisodeSampler(Sampler[list[int]]):
+    """Yields endless batches of episode indices, in which the episodes are of similar length.
+
+    In every pass, the episodes are shuffled and dealt to groups of `BATCHES_IN_A_GROUP` batches.
+    Each group is sorted by length (equal lengths stay shuffled) and cut into batches, and the
+    batches of all groups are shuffled. Every episode comes once in a pass, except for the last few
+    of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it. With a
+    `mix` each pass has as many episodes, and each data set its share of them (see `Mix`).
+
+    Batch n is a function of (seed, n) alone; `first_batch` is the n of the first item.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
+    ) -> None:
+        """lengths: the number of ticks of each episode."""
+        require_at_least(1, {"batch_size": batch_size})
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_batch = first_batch
+        self.mix = mix
+
+    @property
+    def batches_per_pass(self) -> int:
+        """The number of batches of a pass over all episodes, at least 1."""
+        return max(len(self.lengths) // self.batch_size, 1)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        first_pass, skip = divmod(self.first_batch, self.batches_per_pass)
+        for number in itertools.count(first_pass):
+            yield from self._batches(number)[skip:]
+            skip = 0
+
+    def _batches(self, number: int) -> list[list[int]]:
+        """Return all batches of a pass, each a list of `batch_size` episodes."""
+        rng = np.random.default_rng([self.seed, number])
+        count = self.batches_per_pass * self.batch_size
+        used: Integers
+        if self.mix is None:
+            used = np.resize(rng.permutation(len(self.lengths)), count)
+        else:
+            used = self.mix.draw(count, self.seed, number)
+        size = BATCHES_IN_A_GROUP * self.batch_size
+        groups = [used[start : start + size] for start in range(0, len(used), size)]
+        by_length = [group[np.argsort(self.lengths[group], kind="stable")] for group in groups]
+        batches = np.concatenate(by_length).reshape(-1, self.batch_size)
+        found: list[list[int]] = rng.permutation(batches).tolist()
+        return found
+
+
+# Batches of windows in which each window continues the one of the batch before.
+
+LONGEST_EPISODES_IN_A_LANE = 4
+"""The minimum length of a lane, in lengths of the longest episode.
+
+A lane's first window often begins in the middle of an episode, without the memory of the ticks
+before. In long lanes there are few such windows."""
+
+
+class LaneSampler(Sampler[tuple[Tensor, bool]]):
+    """Yields endless batches of windows in B lanes, for training with a carried memory.
+
+    Window b of a batch continues where window b of the batch before ended. In every pass, the
+    episodes are shuffled, cut into windows without gap or overlap, and laid end to end. This list
+    is cut into B lanes of equal length, and batch k consists of the k-th window of each lane.
+    What is left over, less than a window per lane, is left out. A few short episodes are laid end
+    to end several times in a pass. With a `mix` a pass has as many episodes, of which those of a data
+    set have its share (see `Mix`).
+
+    The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and
+    holds 1 to `window` of its ticks, a number that is drawn anew in each pass. Over the passes,
+    every tick is therefore met at every position of a window.
+
+    Each item is a pair: the places (B, 3) int64 for `WindowDataset.gather_at`, and a bool that is
+    True in the first batch of a pass, in which no lane continues anything. Batch n is a function
+    of (seed, n) alone; `first_batch` is the n of the first item.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        window: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
+    ) -> None:
+        """lengths: the number of ticks of each episode."""
+        require_at_least(1, {"batch_size": batch_size})
+        self.lengths = np.asarray(lengths)
+        self.window = window
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_batch = first_batch
+        self.mix = mix
+        windows = -(-self.lengths // window)  # the fewest that an episode can be cut into
+        wanted = LONGEST_EPISODES_IN_A_LANE * batch_size * windows.max()
+        self._rounds = max(1, -(-wanted // windows.sum()))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, bool]]:
+        skip = self.first_batch
+        for number in itertools.count():
+            lanes = self._lanes(number)  # (k, B, 3)
+            for k in range(skip, len(lanes)):
+                yield lanes[k], k == 0
+            skip = max(skip - len(lanes), 0)
+
+    def _lanes(self, number: int) -> Tensor:
+        """Return all batches of a pass, (k, B, 3)."""
+        rng = np.random.default_rng([self.seed, number])
+        count = len(self.lengths)
+        if self.mix is None:
+            order = np.concatenate([rng.permutation(count) for _ in range(self._rounds)])
+        else:
+            order = self.mix.draw(count * self._rounds, self.seed, number)
+        windows = self._cut(order, rng.integers(1, self.window + 1, len(order)))
+        length = len(windows) // self.batch_size
+        lanes = windows[: self.batch_size * length].reshape(self.batch_size, length, 3)
+        return torch.from_numpy(lanes.swapaxes(0, 1).copy())
+
+    def _cut(self, order: Integers, in_first: Integers) -> Integers:
+        """Return the places (n, 3) of all windows of the episodes in `order`, one after another.
+
+        in_first: the number of ticks of each episode in its first window.
+        """
+        lengths = self.lengths[order]
+        counts = 1 + -(-np.maximum(lengths - in_first, 0) // self.window)
+        episode, in_first, lengths = (
+            np.repeat(values, counts) for values in (order, in_first, lengths)
+        )
+        place = np.arange(len(episode)) - np.repeat(np.cumsum(counts) - counts, counts)
+        first = in_first + (place - 1) * self.window
+        return np.stack([episode, first, np.minimum(self.window, lengths - first)], axis=1).astype(
+            np.int64
+        )
+
+
+# An order of windows in which those that overlap are drawn near each other, but not together.
+
+SECTION = 16
+"""Windows of a section, at most: consecutive ones of an episode, which have most frames in common.
+
+With windows of 8 ticks, a section of 16 has 23 frames, so that a frame is read 1.4 times for a window of
+8. Longer sections would need more memory for little."""
+
+
+class Sections:
+    """Arranges the windows of a pass, so that a frame is needed again soon after it was read.
+
+    Each episode is cut into sections, at other places in each pass. The sections come in random order,
+    and the windows of each in random order, all one after another. This list is cut into lanes of
+    equal length, `apart` × B of them with batches of B windows. Batch n takes the next window of the
+    lanes of turn n modulo `apart`, of which there are B. So B × `apart` sections are open at a time, a
+    batch has windows of B of them, and a section gives a window to every `apart`-th batch until it is used
+    up.
+    """
+
+    def __init__(self, episodes: Integers, first_ticks: Integers, apart: int) -> None:
+        """episodes, first_ticks: those of each window, (n,), of which the windows are sorted by."""
+        self._episodes = np.asarray(episodes)
+        self._first_ticks = np.asarray(first_ticks)
+        self.apart = apart
+
+    def arranged(self, drawn: Integers, seed: int, number: int) -> Integers:
+        """Return the windows `drawn` (batches, B), in random order, in that of the sections.
+
+        They are a function of the arguments alone. number: that of the pass.
+        """
+        rng = np.random.default_rng([seed, number, 0, 1])
+        section = self._sections(rng)
+        place = rng.permutation(section[-1] + 1)[section[drawn.ravel()]]
+        in_sections = drawn.ravel()[np.argsort(place, kind="stable")]
+        return in_sections[_lanes(len(drawn), drawn.shape[1], self.apart)]
+
+    def _sections(self, rng: np.random.Generator) -> Integers:
+        """Cut all episodes into sections; return the number of that of each window, (n,)."""
+        shift = rng.integers(SECTION, size=self._episodes[-1] + 1)
+        within = (self._first_ticks + shift[self._episodes]) // SECTION
+        numbered = self._episodes * (within.max() + 1) + within
+        found: Integers = np.cumsum(np.diff(numbered, prepend=numbered[:1]) != 0)
+        return found
+
+
+def _lanes(batches: int, size: int, apart: int) -> Integers:
+    """Return the place of each window of the batches, (batches, size), in the list that is cut up."""
+    batch = np.arange(batches)
+    lengths = np.bincount(batch % apart, minlength=apart).repeat(size)  # of the lanes, turn by turn
+    begins = (np.cumsum(lengths) - lengths).reshape(apart, size)
+    places: Integers = begins[batch % apart] + (batch // apart)[:, None]
+    return places
+
+
+class WindowSampler(Sampler[list[int]]):
+    """Yields endless batches of window indices, shuffled anew in every pass.
+
+    Batch n is a function of (seed, n) alone. A training that is resumed with `first_batch` set to
+    the number of steps done therefore gets the batches that it would have got without a break.
+
+    Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
+    data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
+    windows, and each data set its share of them (see `Mix`). With `sections` the windows of a pass are
+    the same, in an order in which overlapping ones come near each other (see `Sections`).
+    """
+
+    def __init__(
+        self,
+        num_windows: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
+        sections: Sections | None = None,
+    ) -> None:
+        require_at_least(1, {"batch_size": batch_size})
+        self.num_windows = num_windows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_batch = first_batch
+        self.mix = mix
+        self.sections = sections
+
+    @property
+    def batches_per_pass(self) -> int:
+        """The number of batches of a pass over all windows, at least 1."""
+        return max(self.num_windows // self.batch_size, 1)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        done, skip = divmod(self.first_batch, self.batches_per_pass)
+        while True:
+            windows = self._windows(done).reshape(-1, self.batch_size)
+            if self.sections is not None:
+                windows = self.sections.arranged(windows, self.seed, done)
+            for batch in windows[skip:]:
+                yield batch.tolist()
+            done, skip = done + 1, 0
+
+    def _windows(self, number: int) -> Integers:
+        """Return the windows of a pass, one batch after another."""
+        used = self.batches_per_pass * self.batch_size
+        if self.mix is not None:
+            return self.mix.draw(used, self.seed, number)
+        order = np.random.default_rng([self.seed, number]).permutation(self.num_windows)
+        return np.resize(order, used)

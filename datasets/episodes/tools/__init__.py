@@ -1,0 +1,1 @@
+"""What `ttm data` does with episodes, a file a command."""

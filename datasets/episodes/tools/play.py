@@ -1,0 +1,443 @@
+"""What `ttm data play` writes and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import shorten
+from types import MappingProxyType, TracebackType
+from typing import Annotated, Any, TypeVar
+
+import imageio
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+from tyro.conf import Positional, arg
+
+from ttm.datasets.console import track
+from ttm.datasets.frames import Frames
+from ttm.datasets.hdf5 import one_line
+from ttm.datasets.reader import EpisodeReader, Floats
+from ttm.policy.errors import UserError
+from ttm.policy.files import partial_path, publish_partial
+
+# The options of `ttm data play`.
+
+
+@dataclass(frozen=True)
+class DataPlayCommand:
+    """Write an episode as a film in real time: its cameras, and below them what it did and felt.
+
+    Each part of the action and each vector of proprioception has a chart over the ticks, in which a line
+    marks the tick that is shown. A dashed line is what was executed in place of the action. With a name
+    that ends in .rrd or .mcap, write it for the viewers of rerun or Foxglove instead.
+
+    For example:
+      ttm data play my_episodes/episode_00003.hdf5
+      ttm data play week.hdf5 --demo demo_12 --out demo_12.webp
+      ttm data play my_episodes/episode_00003.hdf5 --out episode.rrd
+    """
+
+    episode: Annotated[Positional[Path], arg(metavar="EPISODE")]
+    """An HDF5 file."""
+
+    demo: str | None = None
+    """Which episode of the file, such as demo_3, if it has several."""
+
+    out: Path | None = None
+    """The film: .mp4 (H.264, which every browser plays), or .webp (a moving picture for pages); or .rrd
+    for rerun, or .mcap for Foxglove. None takes the name of the episode with .mp4, in this folder."""
+
+    def run(self) -> int:
+        """Write the film and print its path; return the exit code."""
+
+        return play_and_report(self.episode, self.demo, self.out)
+
+
+# Films: one frame a tick, in a file that is whole or not there.
+
+Frame = npt.NDArray[np.uint8]
+
+SomeFilm = TypeVar("SomeFilm", bound="Film")
+
+HOLD_S = 1.5
+"""How long the last frame stays, so that one sees how the episode ended."""
+
+
+class Film:
+    """Writes a film of an episode; a context manager.
+
+    An episode that is broken off by an exception leaves no file.
+
+    Parameters
+    ----------
+    path : Path
+        An .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
+        repeats, for pages).
+    rate_hz : float
+        Number of ticks in a second.
+
+    Raises
+    ------
+    UserError
+        If the name of the file ends in anything else.
+    """
+
+    def __init__(self, path: Path, rate_hz: float):
+        if path.suffix not in WRITERS:
+            raise UserError(f"cannot film to {path}; give a path that ends in .mp4 or .webp")
+        self._path = path
+        self._partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+        self._rate_hz = rate_hz
+        self._last: Frame | None = None
+
+    def __enter__(self: SomeFilm) -> SomeFilm:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._partial.touch()  # FFmpeg does not say why it cannot write
+        self._writer = WRITERS[self._path.suffix](self._partial, self._rate_hz)
+        return self
+
+    def show(self, frame: Frame) -> None:
+        """Add one tick. frame: (H, W, 3) uint8, H and W even."""
+        self._last = frame
+        self._writer.append(frame)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._last is not None:
+                for _ in range(round(HOLD_S * self._rate_hz)):
+                    self._writer.append(self._last)
+            self._writer.close()
+            if kind is None and self._last is not None:
+                self._partial.replace(self._path)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+
+class Mp4Writer:
+    """Writes frames as an mp4 file."""
+
+    REPEATS = 3
+    """Every frame is shown this many times: some browsers stutter below 10 frames a second."""
+
+    def __init__(self, path: Path, rate_hz: float):
+        self._writer = imageio.get_writer(
+            path, fps=self.REPEATS * rate_hz, codec="libx264", pixelformat="yuv420p", quality=None,
+            output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
+        )  # fmt: skip
+
+    def append(self, frame: Frame) -> None:
+        """Add one tick."""
+        for _ in range(self.REPEATS):
+            self._writer.append_data(frame)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()
+
+
+class WebpWriter:
+    """Writes frames as a moving picture in WebP."""
+
+    QUALITY = 75
+
+    def __init__(self, path: Path, rate_hz: float):
+        self._path, self._duration_ms = path, round(1000 / rate_hz)
+        self._frames: list[Image.Image] = []
+
+    def append(self, frame: Frame) -> None:
+        """Add one tick."""
+        self._frames.append(Image.fromarray(frame))
+
+    def close(self) -> None:
+        """Write the file."""
+        if self._frames:
+            first, *others = self._frames
+            first.save(
+                self._path,
+                save_all=True,
+                append_images=others,
+                duration=self._duration_ms,
+                loop=0,
+                quality=self.QUALITY,
+                method=6,
+            )
+
+
+WRITERS: Mapping[str, type[Mp4Writer | WebpWriter]] = MappingProxyType(
+    {".mp4": Mp4Writer, ".webp": WebpWriter}
+)
+
+
+# What an episode shows tick by tick: frames, capture times, and its named vectors.
+
+BLOCK = 32
+"""So many frames of each camera are read at a time."""
+
+LATEST_S = 2**32
+"""Unix time in seconds ends there in MCAP's messages; it is in the year 2106."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A vector over the ticks.
+
+    values: (T, K); executed: (T, K), what was carried out in place of an action, or None.
+    """
+
+    name: str
+    unit: str
+    labels: Sequence[str]
+    values: Floats
+    executed: Floats | None = None
+
+
+def action_series(episode: EpisodeReader) -> list[Series]:
+    """Return each part of the action."""
+    actions, executed = episode.actions, episode.executed_actions
+    found = []
+    for part in episode.spec.actions:
+        where = episode.spec.action_slices[part.name]
+        labels = [str(place) for place in range(part.size)] if part.size > 1 else [part.name]
+        different = (executed[:, where] != actions[:, where]).any()
+        done = executed[:, where] if different else None
+        found.append(Series(part.name, part.unit, labels, actions[:, where], done))
+    return found
+
+
+def vector_series(episode: EpisodeReader) -> list[Series]:
+    """Return each vector of proprioception."""
+    return [
+        Series(vector.name, "", vector.labels, episode.proprioception(vector.name))
+        for vector in episode.spec.proprioception
+    ]
+
+
+def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
+    """Yield the frame of each camera, (H, W, 3) uint8, for each tick."""
+    names = [camera.name for camera in episode.spec.cameras]
+    for start in range(0, episode.num_samples, BLOCK):
+        stop = min(start + BLOCK, episode.num_samples)
+        frames = {name: episode.frames(name, start, stop) for name in names}
+        for place in range(stop - start):
+            yield {name: frames[name][place] for name in names}
+
+
+def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
+    """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
+
+    Raises `UserError` if their number is another than that of the ticks, and for times that are not
+    from 0 to `LATEST_S`, which neither viewer takes.
+    """
+    stored = episode.timestamps
+    if stored is None:
+        return np.arange(episode.num_samples) / episode.spec.rate_hz
+    if stored.shape != (episode.num_samples,):
+        raise UserError(
+            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; play the episode "
+            "as a film, or mend it"
+        )
+    wrong = np.flatnonzero(~((stored >= 0) & (stored <= LATEST_S)))
+    if wrong.size:
+        raise UserError(
+            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, which is no time "
+            "in seconds; play the episode as a film, or mend it"
+        )
+    return stored
+
+
+# The pictures of an episode's film: what its cameras saw, above charts of action and proprioception.
+
+DPI = 100
+WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
+"""The width of a picture, and the heights of its title, the row of cameras, each chart, and the axis."""
+
+FEW_LABELS, MOST_LABELS = 4, 10
+"""Legends of more values have two columns; vectors of still more get none."""
+
+LABEL = 28
+"""The longest label, in characters, of a legend with one column."""
+
+
+def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
+    """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
+
+    The page is drawn once; then only what changes is drawn again for each tick.
+    """
+    charts = _charts(episode)
+    cameras = CAMERAS if episode.spec.cameras else 0.0
+    height = HEADER + cameras + CHART * len(charts) + FOOTER
+    figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
+    canvas = FigureCanvasAgg(figure)
+    page = _Page(figure, episode, charts)
+    canvas.draw()
+    still = canvas.copy_from_bbox(figure.bbox)
+    for tick, frames in enumerate(camera_frames(episode)):
+        page.show(tick, frames)
+        canvas.restore_region(still)
+        for artist in page.changing:
+            figure.draw_artist(artist)
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+class _Page:
+    """The figure, and its artists that change from tick to tick."""
+
+    def __init__(self, figure: Figure, episode: EpisodeReader, charts: Sequence[_Chart]) -> None:
+        self._last, self._rate_hz = episode.num_samples - 1, episode.spec.rate_hz
+        height = figure.get_figheight()
+        judged, colour = {
+            True: ("success", "tab:green"),
+            False: ("failure", "tab:red"),
+            None: ("", "black"),
+        }[episode.success]
+        title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
+        top = 1 - HEADER / 2 / height
+        figure.text(0.01, top, title, size=13, weight="bold", va="center")
+        figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
+        self._clock = figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
+        self._images = _place_cameras(figure, episode)
+        self._cursors = _place_charts(figure, charts)
+
+    @property
+    def changing(self) -> list[Any]:
+        """The artists that change."""
+        return [self._clock, *self._images.values(), *self._cursors]
+
+    def show(self, tick: int, frames: dict[str, Frames]) -> None:
+        """Show a tick."""
+        self._clock.set_text(f"tick {tick} of {self._last}    {tick / self._rate_hz:.1f} s")
+        for name, frame in frames.items():
+            self._images[name].set_data(frame)
+        for cursor in self._cursors:
+            cursor.set_xdata([tick, tick])
+
+
+class _Chart:
+    """A chart of one series over the ticks."""
+
+    def __init__(self, title: str, series: Series) -> None:
+        self._title = f"{title} ({series.unit})" if series.unit else title
+        self._series = series
+
+    def draw(self, axes: Axes) -> None:
+        """Draw all lines, and their labels at the right."""
+        series = self._series
+        few = len(series.labels) <= FEW_LABELS
+        for place, label in enumerate(series.labels):
+            short = label[: LABEL if few else LABEL // 2]
+            (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
+            if series.executed is not None:
+                axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
+        axes.set_xlim(-0.5, len(series.values) - 0.5)
+        axes.set_title(self._title, loc="left", size=8, weight="bold", pad=2)
+        axes.tick_params(labelsize=7)
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        if len(series.labels) <= MOST_LABELS:
+            axes.legend(
+                loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
+                ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
+                labelspacing=0.2,
+            )  # fmt: skip
+
+
+def _charts(episode: EpisodeReader) -> list[_Chart]:
+    """Return a chart for each part of the action and each vector."""
+    actions = [_Chart(f"action: {each.name}", each) for each in action_series(episode)]
+    return actions + [_Chart(each.name, each) for each in vector_series(episode)]
+
+
+def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
+    """Place the cameras in a row; return their images."""
+    height, images = figure.get_figheight(), {}
+    cameras = episode.spec.cameras
+    for place, camera in enumerate(cameras):
+        rectangle = (
+            place / len(cameras) + 0.01,
+            1 - (HEADER + CAMERAS) / height,
+            1 / len(cameras) - 0.02,
+            (CAMERAS - 0.25) / height,
+        )
+        axes = figure.add_axes(rectangle)
+        axes.set_axis_off()
+        axes.set_title(camera.name, size=9, pad=3)
+        blank = np.zeros((camera.height, camera.width, 3), np.uint8)
+        images[camera.name] = axes.imshow(blank, interpolation="nearest", animated=True)
+    return images
+
+
+def _place_charts(figure: Figure, charts: Sequence[_Chart]) -> list[Any]:
+    """Place the charts below each other; return the lines that mark the tick."""
+    height, cursors = figure.get_figheight(), []
+    for place, chart in enumerate(charts):
+        bottom = (FOOTER + CHART * (len(charts) - 1 - place)) / height
+        axes = figure.add_axes((0.06, bottom, 0.74, (CHART - 0.28) / height))
+        chart.draw(axes)
+        last = place == len(charts) - 1
+        axes.tick_params(labelbottom=last)
+        axes.set_xlabel("tick" if last else "", size=8)
+        cursors.append(axes.axvline(0, color="black", lw=1, animated=True))
+    return cursors
+
+
+EXPORTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        ".rrd": ("ttm.datasets.tools.rerun_file", "rerun"),
+        ".mcap": ("ttm.datasets.tools.mcap_file", "foxglove"),
+    }
+)
+"""Suffix -> the module whose `write` makes such files, and the package of the extra `[look]` it needs."""
+
+
+def play_and_report(path: Path, demo: str | None, out: Path | None) -> int:
+    """Write the film or the export of an episode, print where it is, and return the exit code."""
+    episode = EpisodeReader.open(path, demo)
+    target = out or Path(f"{path.stem}{'' if demo is None else f'_{demo}'}.mp4")
+    if target.suffix not in {*WRITERS, *EXPORTS}:
+        known = ", ".join([*WRITERS, *EXPORTS])
+        raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
+    try:
+        (_film if target.suffix in WRITERS else _export)(episode, target)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
+        ) from error
+    judged = {True: "success", False: "failure", None: "not judged"}[episode.success]
+    print(f"{target}: {episode.num_samples} ticks, {judged}: {episode.instruction}")
+    return 0
+
+
+def _film(episode: EpisodeReader, target: Path) -> None:
+    with Film(target, episode.spec.rate_hz) as film:
+        for frame in track(film_frames(episode), "drawing", total=episode.num_samples):
+            film.show(frame)
+
+
+def _export(episode: EpisodeReader, target: Path) -> None:
+    module, package = EXPORTS[target.suffix]
+    if find_spec(package) is None:
+        raise UserError(
+            f"{package} is missing, which writes {target.suffix}; "
+            'run: pip install "ttm-policy-stack[look]"'
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(target)
+    partial.touch()  # rerun raises no OSError where it cannot write
+    try:
+        import_module(module).write(episode, partial)
+        publish_partial(target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,522 @@
+"""The tables of `ttm data show`: an overview of a data set, its ranges and its instructions."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product as pairs
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import tyro
+from PIL import Image, ImageDraw, ImageFont
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from torch import Tensor
+from tyro.conf import OmitArgPrefixes
+
+from ttm.datasets.console import TitledTable
+from ttm.datasets.dataset import EpisodeDataset, VectorStatistics, dataset_statistics, open_dataset
+from ttm.datasets.description import Choices, write_spec_file
+from ttm.datasets.reader import EpisodeReader, Floats
+from ttm.datasets.spec_inference import TITLE, member_rows
+from ttm.datasets.writer import limits_text
+from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy.files import write_atomically
+from ttm.policy.references import (
+    POSITION_SIZE,
+    ROTATION_SIZES,
+    TOGETHER,
+    Form,
+    Reference,
+    looks_turning,
+)
+from ttm.policy.relative import deviation, matrices, product
+from ttm.policy.spec import RATES_HZ, ActionPart, CameraSpec, PolicySpec
+
+
+def overview_table(episodes: EpisodeDataset) -> Table:
+    """Return the robot, files, episodes, steps, rate, cameras, success and note."""
+    spec = episodes.spec
+    lengths = [episode.num_samples for episode in episodes]
+    table = Table(show_header=False, box=box.SIMPLE)
+    rows = {
+        "robot": spec.robot,
+        "files": str(len({episode.path for episode in episodes})),
+        "episodes": f"{len(episodes)}{_mask_counts(episodes)}",
+        "steps": f"{sum(lengths)} ({min(lengths)} to {max(lengths)} an episode, "
+        f"median {np.median(lengths):g})",
+        "rate": rate_text(episodes),
+        "cameras": _lines(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
+        "success": _success_text(episodes),
+        "note": episodes.note,
+    }
+    for name, text in rows.items():
+        if text:
+            table.add_row(f"[bold]{name}[/bold]", escape(text))
+    return table
+
+
+def member_table(episodes: EpisodeDataset) -> Table:
+    """Return every member of `obs` with what is done with it, and why."""
+    table = TitledTable(TITLE, box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in member_rows(episodes.members):
+        table.add_row(escape(name), escape(text))
+    return table
+
+
+def vector_table(episodes: EpisodeDataset) -> Table:
+    """Return the range and mean of each dimension, with its unit and limits."""
+    statistics = dataset_statistics(episodes)
+    table = TitledTable("Actions and proprioception, by dimension", box=box.SIMPLE_HEAD)
+    table.add_column("dimension", no_wrap=True)
+    for name in ("min", "mean", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("limits", no_wrap=True)
+    labels, limits = _action_labels(episodes.spec)
+    _add_rows(table, labels, limits, statistics.actions)
+    for vector in episodes.spec.proprioception:
+        table.add_section()
+        _add_rows(table, vector.labels, [""] * vector.size, statistics.proprioception[vector.name])
+    return table
+
+
+def instruction_table(episodes: EpisodeDataset) -> Table:
+    """Return the distinct instructions with their task and counts, the most frequent first."""
+    counts = Counter((episode.instruction, episode.task) for episode in episodes)
+    succeeded = Counter(
+        (episode.instruction, episode.task) for episode in episodes if episode.success
+    )
+    told = any(episode.success is not None for episode in episodes)
+    table = TitledTable("Instructions", box=box.SIMPLE_HEAD)
+    table.add_column("episodes", justify="right")
+    table.add_column("successes", justify="right")
+    table.add_column("task")
+    table.add_column("instruction")
+    for (instruction, task), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        successes = str(succeeded[instruction, task]) if told else "-"
+        table.add_row(str(count), successes, escape(task) or "-", escape(instruction) or "(none)")
+    return table
+
+
+def rate_text(episodes: EpisodeDataset) -> str:
+    """Return the control rate that the timestamps give, and the one that the spec says."""
+    steps = [np.diff(times) for episode in episodes if (times := episode.timestamps) is not None]
+    intervals: npt.NDArray[np.float64] = np.concatenate(steps) if steps else np.empty(0)
+    rate = episodes.spec.rate_hz
+    if not intervals.size:
+        return f"not measured: no timestamps ({rate:g} Hz assumed)"
+    middle = float(np.median(intervals))
+    if not middle > 1 / RATES_HZ[1]:
+        return f"not measured: timestamps {middle:g} s apart tell no rate ({rate:g} Hz assumed)"
+    spread = f"ticks {intervals.min() * 1e3:.0f} to {intervals.max() * 1e3:.0f} ms apart"
+    return f"{1 / middle:.2f} Hz measured ({spread}); the spec says {rate:g} Hz"
+
+
+def _add_rows(
+    table: Table, labels: Iterable[str], limits: Iterable[str], found: VectorStatistics
+) -> None:
+    columns = (found.min, found.mean, found.max)
+    for label, limit, *values in zip(labels, limits, *columns, strict=True):
+        table.add_row(escape(label), *(f"{value:.3g}" for value in values), limit)
+
+
+def _action_labels(spec: PolicySpec) -> tuple[list[str], list[str]]:
+    labels, limits = [], []
+    for part in spec.actions:
+        unit = f" ({part.unit})" if part.unit not in ("", "unknown") else ""
+        bounded = np.isfinite([part.low, part.high]).all()
+        limit = (
+            limits_text(part)
+            if part.kind == "binary"
+            else f"{part.low:g} to {part.high:g}"
+            if bounded
+            else ""
+        )
+        for i in range(part.size):
+            labels.append(f"{part.name}{unit}" if part.size == 1 else f"{part.name}[{i}]{unit}")
+            limits.append(limit)
+    return labels, limits
+
+
+def _mask_counts(episodes: EpisodeDataset) -> str:
+    counts = [
+        f"{key} {sum(key in episode.masks for episode in episodes)}" for key in episodes.mask_keys
+    ]
+    return f" ({', '.join(counts)})" if counts else ""
+
+
+def _success_text(episodes: EpisodeDataset) -> str:
+    outcomes = [episode.success for episode in episodes if episode.success is not None]
+    if not outcomes:
+        return "not recorded"
+    unknown = len(episodes) - len(outcomes)
+    return f"{sum(outcomes)} of {len(outcomes)}" + (f" ({unknown} not recorded)" if unknown else "")
+
+
+def _lines(items: Iterable[str]) -> str:
+    return "\n".join(items) or "none"
+
+
+# The options of `ttm data show`.
+
+
+@dataclass(frozen=True)
+class DataShowCommand:
+    """Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.
+
+    With --sheet, also write a contact sheet for each camera: a picture whose rows are episodes and
+    whose columns are evenly spaced ticks.
+
+    For example:
+      ttm data show demos
+      ttm data show demos --sheet sheet.png
+      ttm data show "demos/pick_*.hdf5" --mask valid
+      ttm data show theirs.hdf5 --spec theirs.yaml    # writes it; edit it and give it with --spec
+    """
+
+    path: Annotated[str, tyro.conf.Positional]
+    """An HDF5 file, a folder of them, or a glob in quotes."""
+
+    mask: str | None = None
+    """Show only the episodes of this mask, such as train or valid."""
+
+    sheet: Path | None = None
+    """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
+    each, with the camera's name added. None writes no contact sheet."""
+
+    rows: int = 12
+    """The number of episodes on the contact sheet, evenly spread over the data set."""
+
+    columns: int = 8
+    """The number of ticks of each episode on the contact sheet, from its first to its last."""
+
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
+
+    def run(self) -> int:
+        """Print the summary and write the contact sheets; return the exit code."""
+        require_at_least(1, options(self, "rows", "columns"))
+
+        show_dataset(
+            self.path,
+            mask=self.mask,
+            sheet=self.sheet,
+            rows=self.rows,
+            columns=self.columns,
+            choices=self.choices,
+        )
+        return 0
+
+
+# Contact sheets: rows are episodes under their instruction, columns evenly spaced ticks.
+
+TILE_HEIGHT = 120
+CAPTION_HEIGHT = 26
+GAP = 4
+FONT_SIZE = 15
+LABEL_SIZE = 11
+PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
+
+
+def contact_sheet(
+    episodes: Sequence[EpisodeReader], camera: CameraSpec, columns: int
+) -> Image.Image:
+    """Draw what `camera` saw in each episode, at `columns` ticks from the first to the last."""
+    tile = (max(round(TILE_HEIGHT * camera.width / camera.height), 1), TILE_HEIGHT)
+    row_height = CAPTION_HEIGHT + tile[1] + GAP
+    size = (columns * (tile[0] + GAP) + GAP, max(len(episodes), 1) * row_height + GAP)
+    sheet = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(sheet)
+    for row, episode in enumerate(episodes):
+        top = GAP + row * row_height
+        _caption(draw, episode, top, size[0])
+        for column, tick in enumerate(spaced_ticks(episode.num_samples, columns)):
+            corner = (GAP + column * (tile[0] + GAP), top + CAPTION_HEIGHT)
+            frame = Image.fromarray(episode.frames(camera.name, tick, tick + 1)[0])
+            sheet.paste(frame.resize(tile, Image.Resampling.LANCZOS), corner)
+            _label(draw, corner, f"{tick}")
+    return sheet
+
+
+def spaced_ticks(num_samples: int, columns: int) -> list[int]:
+    """Return up to `columns` evenly spaced ticks, from the first to the last.
+
+    They are all ticks of an episode that is shorter.
+    """
+    count = min(num_samples, columns)
+    return [int(tick) for tick in np.linspace(0, num_samples - 1, count).round()]
+
+
+def evenly_chosen(episodes: Sequence[EpisodeReader], count: int) -> list[EpisodeReader]:
+    """Return `count` episodes (or all, if there are fewer), evenly spread over their order."""
+    return [episodes[i] for i in spaced_ticks(len(episodes), count)]
+
+
+def _caption(draw: ImageDraw.ImageDraw, episode: EpisodeReader, top: int, width: int) -> None:
+    """Write the instruction on the left, and on the right success, file and length if they fit."""
+    y = top + CAPTION_HEIGHT // 2
+    outcome, colour = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}[
+        episode.success
+    ]
+    facts = f"{episode.path.stem}/{episode.name}, {episode.num_samples} ticks"
+    right = width - GAP
+    if outcome:
+        draw.text((right, y), outcome, fill=colour, font=_font(FONT_SIZE), anchor="rm")
+        right -= round(draw.textlength(outcome, font=_font(FONT_SIZE))) + 12
+    instruction = _fitting(draw, episode.instruction or "(no instruction)", right - GAP)
+    draw.text((GAP + 2, y), instruction, fill=INK, font=_font(FONT_SIZE), anchor="lm")
+    room = right - GAP - draw.textlength(instruction, font=_font(FONT_SIZE)) - 20
+    if draw.textlength(facts, font=_font(FONT_SIZE)) <= room:
+        draw.text((right, y), facts, fill=FAINT, font=_font(FONT_SIZE), anchor="rm")
+
+
+def _fitting(draw: ImageDraw.ImageDraw, text: str, width: float) -> str:
+    """Return the text, shortened to `width` pixels."""
+    if draw.textlength(text, font=_font(FONT_SIZE)) <= width:
+        return text
+    while text and draw.textlength(f"{text}…", font=_font(FONT_SIZE)) > width:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def _label(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str) -> None:
+    """Write the tick into a corner of the frame, on black so that it can be read on any scene."""
+    width = round(draw.textlength(text, font=_font(LABEL_SIZE))) + 6
+    draw.rectangle((*corner, corner[0] + width, corner[1] + LABEL_SIZE + 4), fill="#000000")
+    draw.text((corner[0] + 3, corner[1] + 1), text, fill="#ffffff", font=_font(LABEL_SIZE))
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+# Which parts of the action stay close to what is measured, as the positions that a robot is to go to do.
+
+CLOSE = 0.5
+"""A part is close to a vector if the differences spread so much less than the part itself."""
+
+
+def nearness_lines(episodes: EpisodeDataset) -> list[str]:
+    """Return one line for each part of the action that `ttm train --relative` suits."""
+    spec = episodes.spec
+    actions = np.concatenate([episode.actions for episode in episodes])
+    vectors = {
+        vector.name: np.concatenate([episode.proprioception(vector.name) for episode in episodes])
+        for vector in spec.proprioception
+    }
+    lines = []
+    for part in spec.actions:
+        commands = actions[:, spec.action_slices[part.name]]
+        ratios = {
+            reference: _ratio(commands, vectors[reference.vector], reference)
+            for reference in _candidates(part, episodes)
+        }
+        closest = min(ratios, key=lambda reference: ratios[reference], default=None)
+        if closest is not None and ratios[closest] < CLOSE:
+            lines.append(
+                f"{part.name} stays close to {str(closest).partition('=')[2]}: the difference spreads "
+                f"{ratios[closest]:.2g} times as much as the action; to train on the difference: "
+                f"ttm train --relative {closest}"
+            )
+    return lines
+
+
+def _candidates(part: ActionPart, episodes: EpisodeDataset) -> Iterator[Reference]:
+    """Yield all references that a part may have."""
+    for vector in episodes.spec.proprioception:
+        for first in range(vector.size - part.size + 1):
+            some = None if vector.size == part.size else (first, first + part.size)
+            reference = Reference(part.name, vector.name, some)
+            try:
+                reference.of(episodes.spec)
+            except UserError:
+                continue
+            yield reference
+
+
+def _ratio(commands: Floats, measured: Floats, reference: Reference) -> float:
+    """Return the spread of the differences as a multiple of that of the commands, of the worst dimension."""
+    first, stop = reference.values or (0, measured.shape[1])
+    spread = commands.std(axis=0)
+    differences = (commands - measured[:, first:stop]).std(axis=0)
+    return float((differences / np.maximum(spread, 1e-12)).max())
+
+
+# Which parts of the action are orientations or poses close to what is measured, and how they are written.
+
+ALIKE = 1.5
+"""Forms whose turns spread up to so many times as much as the least are named, too."""
+LARGEST_DEVIATION = 0.05
+"""Values that deviate more from a rotation in a form are not written in it."""
+MOST_TICKS = 2000
+"""Ticks that are looked at, evenly spread."""
+
+Vectors = Mapping[str, Tensor]
+
+
+def turning_lines(episodes: EpisodeDataset) -> list[str]:
+    """Return one line for each part of the action that `ttm train --relative` suits as a rotation."""
+    spec = episodes.spec
+    actions = _some([episode.actions for episode in episodes])
+    vectors = {
+        vector.name: _some([episode.proprioception(vector.name) for episode in episodes])
+        for vector in spec.proprioception
+    }
+    lines = []
+    for part in spec.actions:
+        commands = actions[:, spec.action_slices[part.name]]
+        ratios = {
+            reference: _turning_ratio(commands, vectors, reference)
+            for reference in _orientations(part, spec)
+        }
+        least = min(ratios.values(), default=CLOSE)
+        if least >= CLOSE:
+            continue
+        best, *others = sorted(
+            (r for r in ratios if ratios[r] <= ALIKE * least), key=lambda r: ratios[r]
+        )
+        also = f" (or, as the data mean it, {', '.join(map(str, others))})" if others else ""
+        lines.append(
+            f"{part.name} stays close to {best.vector}: the turn between them spreads {least:.2g} times as "
+            f"much as the action; to train on it: ttm train --relative {best}{also}"
+        )
+    return lines
+
+
+def _orientations(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
+    """Yield all references that a part may have as a rotation, if names or labels speak of one."""
+    forms = [Form(name, pose) for pose in (False, True) for name in ROTATION_SIZES]
+    sizes = {vector.name: vector.size for vector in spec.proprioception}
+    labels = {vector.name: vector.labels for vector in spec.proprioception}
+    positions = [name for name, size in sizes.items() if size == POSITION_SIZE]
+    joined = {
+        f"{one}{TOGETHER}{other}": sizes[one] + sizes[other]
+        for one, other in pairs(positions, sizes)
+        if one != other
+    }
+    for (vector, size), form, measured in pairs({**sizes, **joined}.items(), forms, forms):
+        if form.size != part.size or form.pose != measured.pose or size < measured.size:
+            continue
+        starts = range(size - measured.size + 1) if vector in sizes else (0,)
+        for first in starts:
+            whole = size == measured.size
+            values = None if whole else (first, first + measured.size)
+            reference = Reference(part.name, vector, values, form=form, measured_form=measured)
+            said = [label for name in vector.split(TOGETHER) for label in labels[name]]
+            if looks_turning(part, vector, said) and _fits(reference, spec):
+                yield reference
+
+
+def _fits(reference: Reference, spec: PolicySpec) -> bool:
+    try:
+        reference.of(spec)
+    except UserError:
+        return False
+    return True
+
+
+def _turning_ratio(commands: Tensor, vectors: Vectors, reference: Reference) -> float:
+    """Return the spread of the turns as a multiple of that of the commands; infinite for no rotations."""
+    assert reference.form is not None, "a candidate has forms"
+    assert reference.measured_form is not None, "a candidate has forms"
+    measured = torch.cat([vectors[name] for name in reference.vector.split(TOGETHER)], dim=-1)
+    first, stop = reference.values or (0, measured.shape[1])
+    rotations = []
+    for values, form in (
+        (commands, reference.form),
+        (measured[:, first:stop], reference.measured_form),
+    ):
+        turns = values[:, form.num_positions :]
+        if deviation(turns, form.rotation).max() > LARGEST_DEVIATION:
+            return float("inf")
+        rotations.append(matrices(turns, form.rotation))
+    turned = product(rotations[1].mT, rotations[0])
+    return _spread(turned) / max(_spread(rotations[0]), 1e-12)
+
+
+def _spread(rotations: Tensor) -> float:
+    """Return the root of the mean squared distance of rotations (n, 3, 3) from their mean matrix."""
+    return float((rotations - rotations.mean(dim=0)).square().sum(dim=(1, 2)).mean().sqrt())
+
+
+def _some(values: list[Floats]) -> Tensor:
+    """Return the rows of all episodes together, (n, K), of many some, in double precision."""
+    whole = np.concatenate(values)
+    return torch.from_numpy(whole[:: -(-len(whole) // MOST_TICKS)]).double()
+
+
+# What `ttm data show` prints and writes.
+
+
+def show_dataset(
+    path: str,
+    *,
+    mask: str | None = None,
+    sheet: Path | None = None,
+    rows: int = 12,
+    columns: int = 8,
+    choices: Choices | None = None,
+) -> None:
+    """Print the summary of the data set `path`, and write its contact sheets if `sheet` is given.
+
+    The other arguments are those of `DataShowCommand`. A spec file that is not there is written.
+    """
+    choices = choices or Choices()
+    new_spec = choices.spec if choices.spec is not None and not choices.spec.exists() else None
+    episodes = open_dataset(path, choices=replace(choices, spec=None) if new_spec else choices)
+    episodes = episodes.filter(mask) if mask else episodes
+    if not len(episodes):
+        raise UserError(f"{path}: no episode is in mask '{mask}'; leave --mask out to see all")
+    console = Console()
+    console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
+    tables = (overview_table, member_table, vector_table, instruction_table)
+    for table in tables:
+        console.print(table(episodes))
+    for line in (*nearness_lines(episodes), *turning_lines(episodes)):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if new_spec is not None:
+        write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
+        console.print(f"spec: {new_spec}", soft_wrap=True, highlight=False, markup=False)
+    if sheet is not None:
+        for file in write_contact_sheets(episodes, sheet, rows, columns):
+            console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def write_contact_sheets(
+    episodes: EpisodeDataset, path: Path, rows: int, columns: int
+) -> list[Path]:
+    """Write one picture for each camera and return their paths.
+
+    They are `path`, or with several cameras `path` with the camera's name added to its stem. The
+    suffix chooses the format and is .png if there is none.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    picture_format = Image.registered_extensions().get(path.suffix.lower())
+    if picture_format is None:
+        raise UserError(f"{path} is no kind of picture; give --sheet a name such as sheet.png")
+    if not episodes.spec.cameras:
+        raise UserError(f"{episodes.source} has no camera for a contact sheet; leave --sheet out")
+    several = len(episodes.spec.cameras) > 1
+    chosen = evenly_chosen(episodes, rows)
+    written = []
+    for camera in episodes.spec.cameras:
+        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
+        picture = io.BytesIO()
+        contact_sheet(chosen, camera, columns).save(picture, format=picture_format, quality=90)
+        try:
+            write_atomically(file, picture.getvalue())
+        except OSError as error:
+            raise UserError(
+                f"cannot write {file} ({error}); give another file with --sheet"
+            ) from error
+        written.append(file)
+    return written

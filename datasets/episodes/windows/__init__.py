@@ -1,1 +1,0 @@
-"""Training windows that are cut from episodes, and samplers of them."""

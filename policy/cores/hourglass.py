@@ -1,0 +1,720 @@
+"""Hourglass (Nawrot et al. 2021) for control: a Transformer that shortens its sequence in the middle.
+
+A coarse element represents k ticks. It is computed at every k-th tick and held until the next one,
+so a layer at scale k sees k times as far back, for the same cost and state. The paper's language
+model shifts the whole sequence by one more tick, because there the output at t must not see the input
+at t. A robot's action may see it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttm.policy.attention import AttentionBlock, rotate, waves
+from ttm.policy.cores.core import CoreConfig, CoreState, SequenceCore
+from ttm.policy.errors import UserError
+from ttm.policy.layers import layer_norm, pick
+
+# Which elements of each scale a window of ticks holds, and what is kept of those before it.
+#
+# A scale k has one element for every k ticks, counted from the start of the episode. So elements of a
+# batch whose episodes start at different ticks, within the window or before it, have their coarse
+# elements at different ticks. All of this is computed by index, without loops over ticks and without
+# branches on values: a single tick takes the same path as a window.
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The E elements of one scale. Elements of a batch that have fewer end with padding."""
+
+    index: Tensor
+    """(B, E) int64: the number of earlier elements of this scale in the episode; any for padding."""
+    count: Tensor
+    """(B,) int64: how many are not padding."""
+    last: Tensor
+    """(B,) int64: `index` of the newest element, which lies before the window if it holds none."""
+    regular: bool
+    """Whether no episode starts after the window's first tick: coarse elements are evenly spaced."""
+
+    @property
+    def place(self) -> Tensor:
+        """The place of each element in the window, (1, E)."""
+        return torch.arange(self.index.shape[1], device=self.index.device).unsqueeze(0)
+
+    def newest(self, x: Tensor, size: int) -> Tensor:
+        """Return the newest `size` elements of x, with zeros for those before the episode.
+
+        x: (B, size + E, ...), elements before the window and in it. Returns (B, size, ...).
+        """
+        place = torch.arange(size, device=x.device)
+        kept = pick(x, self.count[:, None] + place)
+        of_episode = size - 1 - place <= self.last[:, None]  # (B, size)
+        return torch.where(of_episode.view(*of_episode.shape, *[1] * (x.dim() - 2)), kept, 0)
+
+    def shortened(self, factor: int) -> Shortened:
+        """Return the elements of the next scale: one where `index` is a multiple of `factor`."""
+        size = self.index.shape[1]
+        phase = self.index % factor
+        slot = ((phase == 0) & (self.place < self.count[:, None])).cumsum(dim=1)  # (B, E)
+        count = slot[:, -1]
+        most = -(-size // factor) if self.regular else max(1, int(count.max()))
+        wanted = torch.arange(most, device=slot.device)
+        source = (slot[:, None] <= wanted[:, None]).sum(dim=-1).clamp(max=size - 1)  # (B, J)
+        coarse = Elements(
+            pick(self.index, source) // factor, count, self.last // factor, self.regular
+        )
+        return Shortened(coarse, source, slot, self.index // factor, phase)
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """J coarse elements, and their relation to the E fine ones."""
+
+    elements: Elements
+    source: Tensor
+    """(B, J) int64: the place of the fine element at which each is computed."""
+    slot: Tensor
+    """(B, E) int64: the newest coarse element at each fine one.
+
+    0 stands for the newest from before the window, and 1 for the first of the window.
+    """
+    index: Tensor
+    """(B, E) int64: the number of that coarse element in its episode."""
+    phase: Tensor
+    """(B, E) int64: how many fine elements ago it was computed."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Which keys the queries see, and where both are, by token.
+
+    S elements of queries and P elements of keys have r tokens each.
+    """
+
+    mask: Tensor
+    """(B, 1, S r, P r) bool, True where a query sees a key."""
+    age: Tensor
+    """(B or 1, S r, P r) int64: how much later the query is, in elements of the finer scale."""
+    query_at: Tensor
+    """(B or 1, S r) int64: the positions of the queries, in the same unit."""
+    key_at: Tensor
+    """(1, P r) int64: the positions of the keys."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The rule for what a query sees: keys of its episode, at most window - 1 elements older."""
+
+    window: int
+    tokens: int
+    """r, tokens of an element."""
+    spacing: int = 1
+    """The number of elements of the queries' scale for one of the keys' scale."""
+
+    def sight(self, at: Tensor, index: Tensor, num_keys: int, phase: Tensor | None = None) -> Sight:
+        """Apply the rule.
+
+        at: (B or 1, S), the newest of the `num_keys` (P) keys that is not later than each query.
+        index: (B, S), the number of that key in its episode.
+        phase: (B, S), how much later the query is, in elements of its scale; None for 0.
+        """
+        key = torch.arange(num_keys, device=at.device)
+        age = at[..., None] - key  # (B or 1, S, P)
+        mask = (age >= 0) & (age < self.window) & (age <= index[..., None])
+        query_at, key_at = at * self.spacing, key[None] * self.spacing
+        query_at = query_at if phase is None else query_at + phase
+        query_at, key_at = (x.repeat_interleave(self.tokens, dim=1) for x in (query_at, key_at))
+        mask = mask.repeat_interleave(self.tokens, dim=1).repeat_interleave(self.tokens, dim=2)
+        return Sight(mask.unsqueeze(1), query_at[..., None] - key_at[:, None], query_at, key_at)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The state of the core before a window, and the state after it, which grows part by part."""
+
+    before: CoreState
+    after: CoreState = field(default_factory=dict)
+
+
+class Recent(nn.Module):
+    """Keeps the newest `size` elements of a sequence in the state: name -> (B, size, r, channels)."""
+
+    def __init__(self, name: str, size: int, channels: int) -> None:
+        super().__init__()
+        self.name, self.size, self.channels = name, size, channels
+
+    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+        """Put the kept elements before those of the window, and keep the newest.
+
+        x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
+        """
+        joined = torch.cat([carried.before[self.name], x], dim=1)
+        carried.after[self.name] = elements.newest(joined, self.size)
+        return joined
+
+
+# The Hourglass paper's notation for hierarchies of layers (Nawrot et al. 2021), and its cost model.
+#
+# `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two at
+# full length. Each scale is relative to the input, not to the scale around it.
+
+ENTRY = re.compile(r"(\d+)@(\d+)")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The layers of one scale.
+
+    The innermost stage runs them once; the others run them before and after the stages they enclose.
+    """
+
+    num_layers: int
+    scale: int
+    """The number of elements of the input for one of this stage."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The stages, from the outermost, which has scale 1, to the innermost."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The factor k of every shortening, outermost first."""
+        return tuple(inner.scale // outer.scale for outer, inner in pairwise(self.stages))
+
+    @property
+    def period(self) -> int:
+        """The number of elements of the input after which all phases repeat: the innermost scale."""
+        return self.stages[-1].scale
+
+    @property
+    def linear_cost(self) -> Fraction:
+        """The cost per element of the input, in layers at full length, with attention resampling.
+
+        This is the paper's linear model, which holds where attention itself costs little compared
+        with the matrix products: a layer at scale k costs 1 / k, and each change of scale costs as
+        much as a layer on its finer side.
+        """
+        *around, innermost = self.stages
+        layers = Fraction(innermost.num_layers, innermost.scale)
+        return layers + sum(2 * Fraction(stage.num_layers + 1, stage.scale) for stage in around)
+
+
+def parse_hierarchy(text: str) -> Hierarchy:
+    """Parse a hierarchy such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
+
+    Stages around the innermost may have 0 layers. A hierarchy without "vanilla" layers is
+    `0@1 4@4 0@1`, or `4@4` for short. Raises `UserError`, which names what is wrong.
+    """
+    fault = f"hierarchy '{text}' "
+    entries = [_parse_entry(entry, fault) for entry in text.split()]
+    if not entries:
+        raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
+    if entries != entries[::-1] or len(entries) % 2 == 0:
+        raise UserError(
+            f"{fault}does not return by the way that it came; give one that reads the same from both "
+            f"ends and has one innermost entry, such as '2@1 4@4 2@1'"
+        )
+    stages = entries[: len(entries) // 2 + 1]
+    if stages[0].scale != 1:
+        stages = [Stage(0, 1), *stages]
+    _check_stages(stages, fault)
+    return Hierarchy(tuple(stages))
+
+
+def _parse_entry(entry: str, fault: str) -> Stage:
+    match = ENTRY.fullmatch(entry)
+    if match is None:
+        raise UserError(f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2")
+    return Stage(*map(int, match.groups()))
+
+
+def _check_stages(stages: Sequence[Stage], fault: str) -> None:
+    for outer, inner in pairwise(stages):
+        if inner.scale <= outer.scale or inner.scale % outer.scale:
+            raise UserError(
+                f"{fault}goes from scale {outer.scale} to {inner.scale}; give scales that are larger "
+                f"multiples of the one around them"
+            )
+    if stages[-1].num_layers == 0:
+        raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
+
+
+# Attention that knows the age of each key.
+#
+# Ages enter as in Transformer-XL (relative, Dai et al. 2019) or as in RoFormer (rotary, Su et al.
+# 2021). Both use ages alone and not the position in the episode, so the state needs no growing count.
+
+
+class Position(nn.Module, ABC):
+    """A way to use positions in attention."""
+
+    @abstractmethod
+    def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries and keys that hold positions, and the mask of attention.
+
+        query: (B, nh, S, hs); keys: (B, nh, P, hs). The mask is bool, or a bias of the scores.
+        """
+
+
+class RelativePosition(Position):
+    """Scores (q + u) k + (q + v) W R_age, as in Transformer-XL.
+
+    R are sines and cosines of the age; u and v are learned for each head.
+    """
+
+    def __init__(self, width: int, num_heads: int, longest: int) -> None:
+        """`longest` exceeds all ages that can be seen."""
+        super().__init__()
+        self.content_bias = nn.Parameter(torch.zeros(num_heads, 1, width // num_heads))
+        self.age_bias = nn.Parameter(torch.zeros(num_heads, 1, width // num_heads))
+        self.age = nn.Linear(width, width, bias=False)
+        nn.init.xavier_uniform_(self.age.weight)
+        cosine, sine = waves(torch.arange(longest), width)
+        self.register_buffer("sines", torch.cat([sine, cosine], dim=1).float(), persistent=False)
+
+    def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Position.forward`."""
+        num_heads, size = query.shape[1], query.shape[3]
+        ages = self.age(self.sines).unflatten(-1, (num_heads, size))
+        ages = ages.transpose(0, 1)  # (nh, ages, hs)
+        by_age = (query + self.age_bias) @ ages.transpose(1, 2)  # (B, nh, S, ages)
+        wanted = sight.age.clamp(0, ages.shape[1] - 1).unsqueeze(1)
+        bias = by_age.gather(3, wanted.expand(len(query), num_heads, -1, -1)) * size**-0.5
+        query = query + self.content_bias
+        return query, keys, bias.masked_fill(~sight.mask, -torch.inf).to(query.dtype)
+
+
+class RotaryPosition(Position):
+    """Rotation of queries and keys by their positions, as in RoFormer."""
+
+    def __init__(self, width: int, num_heads: int, longest: int) -> None:
+        """`longest` is not used."""
+        super().__init__()
+        if width // num_heads % 2:
+            raise UserError(
+                f"rotary positions need heads of an even size, and {num_heads} heads have "
+                f"{width // num_heads} of {width} channels each; give another num_heads, or position=relative"
+            )
+
+    def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Position.forward`."""
+        return _rotate(query, sight.query_at), _rotate(keys, sight.key_at), sight.mask
+
+
+POSITIONS: Mapping[str, Callable[[int, int, int], Position]] = MappingProxyType(
+    {"relative": RelativePosition, "rotary": RotaryPosition}
+)
+"""The value of `HourglassConfig.position` -> its class."""
+
+
+def _rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotate x, (B, nh, S, hs), by its positions, (B or 1, S)."""
+    cosine, sine = (part.unsqueeze(1).to(x.dtype) for part in waves(positions, x.shape[-1]))
+    return rotate(x, (cosine, sine))
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """The sizes that all attention of a model shares."""
+
+    width: int
+    num_heads: int
+    mlp_size: int
+    window: int
+    """The elements of the keys' scale that a query sees, the newest included."""
+    position: str
+    """One of `POSITIONS`."""
+
+
+class CarriedAttention(nn.Module):
+    """An attention block with positions, which keeps keys and values of earlier elements in the state."""
+
+    def __init__(self, name: str, sizes: AttentionSizes, kept: int, spacing: int = 1) -> None:
+        """Prepare the block.
+
+        name: of its part of the state; kept: the number of elements in it; spacing: the number of
+        elements of the queries' scale for one of the keys' scale.
+        """
+        super().__init__()
+        self.block = AttentionBlock(sizes.width, sizes.num_heads, sizes.mlp_size, "the Hourglass")
+        longest = sizes.window * spacing
+        self.position = POSITIONS[sizes.position](sizes.width, sizes.num_heads, longest)
+        self.kept = Recent(name, kept, 2 * sizes.width)
+
+    def forward(
+        self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, carried: Carried
+    ) -> Tensor:
+        """Let x attend to the context and to the elements before it.
+
+        x: (B, S, r, D); context: (B, E, r, D) of `elements`. Returns (B, S, r, D).
+        """
+        new = torch.cat(self.block.keys_values(context), dim=-1)
+        keys, values = self.kept(new, elements, carried).flatten(1, 2).chunk(2, dim=-1)
+        rows = x.flatten(1, 2)
+        query, keys, mask = self.position(self.block.queries(rows), self.block.heads(keys), sight)
+        mixed = F.scaled_dot_product_attention(
+            query, keys, self.block.heads(values), attn_mask=mask
+        )
+        return self.block.finish(rows, mixed).view_as(x)
+
+
+# How Hourglass shortens a sequence k times, and how it upsamples (Nawrot et al. 2021, section 2).
+#
+# Both are causal: the group of a coarse element ends at the element at which it is computed, which is
+# the effect of the paper's shift to the right by k - 1 on a whole sequence. In shapes, E stands for
+# fine and J for coarse elements, and r for the tokens of an element, which are treated alike.
+
+Resampling = Callable[[int, int], nn.Module]
+"""A constructor that takes the width D and the factor k."""
+
+
+class AveragePooling(nn.Module):
+    """Return the mean of each group."""
+
+    def __init__(self, width: int, factor: int) -> None:
+        super().__init__()
+
+    def forward(self, groups: Tensor) -> Tensor:
+        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
+        return groups.mean(dim=2)
+
+
+class LinearPooling(nn.Module):
+    """Apply a linear map to the concatenated elements of each group."""
+
+    def __init__(self, width: int, factor: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(factor * width, width)
+
+    def forward(self, groups: Tensor) -> Tensor:
+        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
+        out: Tensor = self.linear(groups.transpose(2, 3).flatten(-2))
+        return out
+
+
+class Repeating(nn.Module):
+    """Repeat the coarse element at every phase."""
+
+    def __init__(self, width: int, factor: int) -> None:
+        super().__init__()
+
+    def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
+        """Return the upsampled elements, (B, E, r, D).
+
+        coarse: (B, E, r, D), the newest coarse element at each fine one; phase: (B, E).
+        """
+        return coarse
+
+
+class LinearUpsampling(nn.Module):
+    """Apply to the coarse element a linear map of its own for each phase."""
+
+    def __init__(self, width: int, factor: int) -> None:
+        super().__init__()
+        self.factor = factor
+        self.linear = nn.Linear(width, factor * width)
+
+    def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
+        """See `Repeating.forward`."""
+        parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
+        by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
+        return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
+
+
+class Shortening(nn.Module):
+    """Pool groups of k elements to one. The state keeps the k - 1 newest elements, zeros at first."""
+
+    def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
+        """`name` is the prefix of its part of the state, `sizes` those of a subclass's attention."""
+        super().__init__()
+        self.factor, self.pooling = factor, pooling
+        self.rows = Recent(f"{name}.rows", factor - 1, sizes.width)
+        self.shift = factor - 1
+        """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
+
+    def forward(
+        self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
+    ) -> Tensor:
+        """Map x, (B, E, r, D), to (B, J, r, D)."""
+        ahead = self.factor - 1 - self.shift
+        rows = F.pad(self.rows(x, elements, carried), (0, 0, 0, 0, 0, ahead))
+        back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
+        wanted = shortened.source[..., None] + self.factor - 1 - back  # (B, J, k)
+        groups = pick(rows, wanted.flatten(1)).reshape(*wanted.shape, *rows.shape[2:])
+        of_episode = back <= pick(elements.index, shortened.source)[..., None]
+        pooled: Tensor = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
+        return pooled
+
+
+class AttentionShortening(Shortening):
+    """Compute S(x) + Attention(S(x); x), then an MLP, where S is a pooling.
+
+    Attention sees the whole window and not only the group.
+    """
+
+    def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
+        super().__init__(name, factor, pooling, sizes)
+        self.window = sizes.window
+        self.attention = CarriedAttention(f"{name}.shorten", sizes, kept=sizes.window - 1)
+
+    def forward(
+        self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
+    ) -> Tensor:
+        """See `Shortening.forward`."""
+        pooled = super().forward(x, elements, shortened, carried)
+        kept, new = self.window - 1, x.shape[1]
+        index = pick(elements.index, shortened.source)
+        sight = Reach(self.window, x.shape[2]).sight(kept + shortened.source, index, kept + new)
+        out: Tensor = self.attention(pooled, x, elements, sight, carried)
+        return out
+
+
+class Upsampling(nn.Module):
+    """Upsample the newest coarse element, which the state keeps, to each fine one."""
+
+    def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
+        """See `Shortening.__init__`."""
+        super().__init__()
+        self.spread = spread
+        self.held = Recent(f"{name}.held", 1, sizes.width)
+
+    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
+        """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
+        held = self.held(coarse, shortened.elements, carried)
+        out: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
+        return out
+
+
+class AttentionUpsampling(Upsampling):
+    """Compute U + Attention(U; coarse), then an MLP, where U = x + upsampled coarse elements.
+
+    Attention sees all coarse elements of the window.
+    """
+
+    def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
+        super().__init__(name, factor, spread, sizes)
+        self.window, self.factor = sizes.window, factor
+        self.attention = CarriedAttention(
+            f"{name}.upsample", sizes, kept=sizes.window, spacing=factor
+        )
+
+    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
+        """See `Upsampling.forward`."""
+        spread = x + super().forward(x, coarse, shortened, carried)
+        reach = Reach(self.window, x.shape[2], self.factor)
+        newest = self.window - 1 + shortened.slot
+        sight = reach.sight(newest, shortened.index, self.window + coarse.shape[1], shortened.phase)
+        out: Tensor = self.attention(spread, coarse, shortened.elements, sight, carried)
+        return out
+
+
+SHORTENINGS: Mapping[str, tuple[type[Shortening], Resampling]] = MappingProxyType(
+    {
+        "average": (Shortening, AveragePooling),
+        "linear": (Shortening, LinearPooling),
+        "attention": (AttentionShortening, AveragePooling),
+    }
+)
+"""The value of `HourglassConfig.pooling` -> module and its pooling.
+
+Attention pooling takes averages for S, as the authors' code does.
+"""
+
+UPSAMPLINGS: Mapping[str, tuple[type[Upsampling], Resampling]] = MappingProxyType(
+    {
+        "repeat": (Upsampling, Repeating),
+        "linear": (Upsampling, LinearUpsampling),
+        "attention": (AttentionUpsampling, LinearUpsampling),
+    }
+)
+"""The value of `HourglassConfig.upsampling` -> module and its upsampling."""
+
+
+@dataclass(frozen=True)
+class HourglassConfig(CoreConfig):
+    """The hierarchy, its kinds of layers and their sizes."""
+
+    process_size: int = 8
+    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
+
+    They form one element of the sequence: they see each other, and each is shortened together with
+    its counterparts of other ticks. With 1, the model is the paper's.
+    """
+    bottleneck: int = 64
+    """Hidden width of the summariser's MLP."""
+    hierarchy: str = "2@1 4@4 2@1"
+    """Layers@scale from the input to the output; see `parse_hierarchy`."""
+    pooling: Literal["average", "linear", "attention"] = "attention"
+    upsampling: Literal["repeat", "linear", "attention"] = "attention"
+    """How groups of elements become one, and one becomes a group. Defaults as in the authors' code."""
+    position: Literal["relative", "rotary"] = "relative"
+    """How attention sees ages: as in Transformer-XL, which the authors use, or as in RoFormer."""
+    window: int = 8
+    """The elements of its scale that each attention sees: 8 are 8 ticks at scale 1, 32 at scale 4."""
+    num_heads: int = 4
+    mlp_size: int = 512
+    """Hidden width of the MLP that follows each attention."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_hierarchy(self.hierarchy)
+
+    def build(self, width: int, num_inputs: int) -> Hourglass:
+        """See `CoreConfig.build`. Heads must have the same number of channels, even for "rotary"."""
+        return Hourglass(width, num_inputs, self)
+
+
+class Hourglass(SequenceCore):
+    """A Transformer whose elements are ticks of r tokens each, shortened towards the middle.
+
+    The state holds "tick", (B,) int64, the ticks since the start of the episode; from where all
+    windows are full it counts the phase alone, and so stays small. At each scale s it also holds,
+    for elements of r tokens each:
+
+    - "scale<s>.before<i>" and "scale<s>.after<i>": keys and values of the layers, window - 1
+      elements of 2 D channels;
+    - "scale<s>.rows": the last k - 1 elements, of D channels;
+    - "scale<s>.held": the newest coarse element, of D channels;
+    - "scale<s>.shorten": the fine keys and values of attention pooling, window - 1 elements of 2 D;
+    - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
+
+    With `2@1 4@4 2@1` and window W these are r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats. Every
+    tick costs the same: it computes the coarse elements, and keeps them where it is their turn. The
+    held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
+    """
+
+    def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
+        super().__init__(width, num_inputs, config)
+        hierarchy = parse_hierarchy(config.hierarchy)
+        self.period, self.full = hierarchy.period, hierarchy.period * config.window
+        self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
+        sizes = AttentionSizes(
+            width, config.num_heads, config.mlp_size, config.window, config.position
+        )
+        self.scales = build_scales(hierarchy.stages, config, sizes)
+        self.norm = layer_norm(width)
+        self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
+
+    def initial_state(self, batch_size: int) -> CoreState:
+        """Return zeros."""
+        kept = [module for module in self.modules() if isinstance(module, Recent)]
+        tick = torch.zeros(batch_size, dtype=torch.int64, device=self.slot.device)
+        rows = {x.name: self.zeros(batch_size, x.size, self.num_outputs, x.channels) for x in kept}
+        return {"tick": tick, **rows}
+
+    def forward(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
+        state = self.initial_state(tokens.shape[0]) if state is None else state
+        ticks = _tick_numbers(state["tick"], tokens.shape[1], episode_start)
+        count = torch.full_like(state["tick"], tokens.shape[1])
+        elements = Elements(ticks, count, ticks[:, -1], regular=episode_start is None)
+        carried = Carried(state)
+        x = self.scales(self.read_all(tokens) + self.slot, elements, carried)
+        carried.after["tick"] = self._bounded(ticks[:, -1] + 1)
+        return self.norm(x), {name: carried.after[name] for name in state}
+
+    def _bounded(self, tick: Tensor) -> Tensor:
+        """Bound a count of ticks: once all windows are full, only its phase matters."""
+        return torch.where(tick < self.full, tick, self.full + tick % self.period)
+
+
+class Scale(nn.Module):
+    """The layers of one scale, with the coarser scales between the first and the second half."""
+
+    def __init__(
+        self,
+        before: list[CarriedAttention],
+        valley: Valley | None,
+        after: list[CarriedAttention],
+        window: int,
+    ) -> None:
+        super().__init__()
+        self.before, self.after = nn.ModuleList(before), nn.ModuleList(after)
+        self.valley, self.window = valley, window
+
+    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
+        past = self.window - 1
+        reach = Reach(self.window, x.shape[2])
+        sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
+        for layer in self.before:
+            x = layer(x, x, elements, sight, carried)
+        if self.valley is not None:
+            x = x + self.valley(x, elements, carried)
+        for layer in self.after:
+            x = layer(x, x, elements, sight, carried)
+        return x
+
+
+class Valley(nn.Module):
+    """Shorten the sequence k times, run the next scale on it, and upsample."""
+
+    def __init__(
+        self, factor: int, shorten: Shortening, inner: Scale, upsample: Upsampling
+    ) -> None:
+        super().__init__()
+        self.factor, self.shorten, self.inner, self.upsample = factor, shorten, inner, upsample
+
+    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
+        shortened = elements.shortened(self.factor)
+        coarse = self.shorten(x, elements, shortened, carried)
+        coarse = self.inner(coarse, shortened.elements, carried)
+        out: Tensor = self.upsample(x, coarse, shortened, carried)
+        return out
+
+
+def build_scales(
+    stages: tuple[Stage, ...], config: HourglassConfig, sizes: AttentionSizes
+) -> Scale:
+    """Build the first of `stages`, with all others within it."""
+    outer, *within = stages
+    name = f"scale{outer.scale}"
+
+    def layers(where: str) -> list[CarriedAttention]:
+        return [
+            CarriedAttention(f"{name}.{where}{i}", sizes, kept=sizes.window - 1)
+            for i in range(outer.num_layers)
+        ]
+
+    if not within:
+        return Scale(layers("before"), None, [], sizes.window)
+    factor = within[0].scale // outer.scale
+    shortening, pooling = SHORTENINGS[config.pooling]
+    upsampling, spread = UPSAMPLINGS[config.upsampling]
+    valley = Valley(
+        factor,
+        shortening(name, factor, pooling(sizes.width, factor), sizes),
+        build_scales(stages[1:], config, sizes),
+        upsampling(name, factor, spread(sizes.width, factor), sizes),
+    )
+    return Scale(layers("before"), valley, layers("after"), sizes.window)
+
+
+def _tick_numbers(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:
+    """Return the number of ticks of the episode before each tick of a window, (B, T).
+
+    before: (B,) int64, the ticks of the episode before the window.
+    """
+    tick = torch.arange(num_ticks, device=before.device)
+    numbers = before[:, None] + tick
+    if episode_start is None:
+        return numbers
+    began = torch.where(episode_start, tick, -1).cummax(dim=1).values
+    return torch.where(began >= 0, tick - began, numbers)

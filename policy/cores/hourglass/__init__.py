@@ -1,1 +1,0 @@
-"""Hourglass (Nawrot et al. 2021)."""

@@ -1,0 +1,373 @@
+"""Load weights of the TTM authors' JAX code (Scenic, projects/token_turing) into our unit.
+
+The results of the loaded unit equal theirs up to rounding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ttm.policy.cores.ttm import TokenTuringUnit, UnitConfig, build_unit
+from ttm.policy.cores.ttm_variants import WRITE_HIDDEN, WRITE_TOKENS
+from ttm.policy.errors import UserError
+from ttm.policy.summarizers import NUM_HEADS as MHA_HEADS
+
+# Where each parameter of a unit comes from in the weights of the TTM authors' JAX code.
+#
+# Flax stores the kernel of a dense layer as (in, out), and those of attention as (D, heads, D / heads)
+# and (heads, D / heads, D). PyTorch stores (out, in).
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one of our parameters comes from."""
+
+    target: str
+    """Its name within `TokenTuringUnit`, or "" if we have no such parameter."""
+    keys: tuple[str, ...]
+    """Flax paths of the arrays that form it, to be joined along the output channels."""
+    shape: tuple[int | str, ...]
+    """The shape of each array: numbers, and names of sizes such as "D"."""
+    input_axes: int = 0
+    """The number of leading axes over which a kernel sums; 0 for arrays that are no kernels."""
+
+    def read(self, arrays: Mapping[str, Array]) -> Tensor:
+        """Return the parameter in the layout of PyTorch. Embeddings keep their shape."""
+        parts = [arrays[key] for key in self.keys]
+        if self.input_axes:
+            inputs = int(np.prod(parts[0].shape[: self.input_axes]))
+            parts = [part.reshape(inputs, -1).T for part in parts]
+        elif self.target.endswith(".bias"):
+            parts = [part.reshape(-1) for part in parts]
+        return torch.tensor(np.concatenate(parts)).contiguous()
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What the names of the arrays say about the unit."""
+
+    summarizer: Literal["mlp", "mha"]
+    processor: Literal["transformer", "mixer", "mlp"]
+    write: Literal["summarize", "erase_add"]
+    positional_embedding: bool
+    num_layers: int
+
+
+def kinds_of(keys: Collection[str]) -> Kinds:
+    """Derive the kinds from the names of the modules.
+
+    A single missing array does not change the result, so that it can be reported by its name.
+    """
+    modules = {key.split("/")[0] for key in keys}
+    blocks = {key.split("/")[1] for key in keys if key.startswith("Encoder_0/")}
+    mha = bool(modules & {"TokenLearnerMHA_0", "TokenLearnerMHA_1"})
+    layers = {
+        "mixer": _count("MixerBlock_", modules),
+        "transformer": _count("encoderblock_", blocks),
+        "mlp": max(_count("MlpBlock_", modules), _count("LayerNorm_", modules) - 1),
+    }
+    processor: Literal["transformer", "mixer", "mlp"] = "transformer"
+    if layers["mixer"]:
+        processor = "mixer"
+    elif "Encoder_0" not in modules and modules & {"MlpBlock_0", "LayerNorm_0"}:
+        processor = "mlp"
+    return Kinds(
+        summarizer="mha" if mha else "mlp",
+        processor=processor,
+        write="erase_add" if "TokenAddEraseWrite_0" in modules else "summarize",
+        positional_embedding=bool(modules & {"read_pos_embed", "write_pos_embed"}),
+        num_layers=layers[processor],
+    )
+
+
+def _count(prefix: str, names: Iterable[str]) -> int:
+    """Return one more than the greatest number that follows `prefix` in `names`, or 0."""
+    matches = (re.fullmatch(prefix + r"(\d{1,3})", name) for name in names)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
+
+
+def sources_of(kinds: Kinds) -> list[Source]:
+    """Return the sources of all parameters of such a unit.
+
+    Arrays that the authors' unit has but never uses have no target.
+    """
+    summarizer = {"mlp": _mlp_summarizer, "mha": _mha_summarizer}[kinds.summarizer]
+    process = {"transformer": _transformer, "mixer": _mixer, "mlp": _mlps}[kinds.processor]
+    sources = summarizer("read.summarizer", 0, "r") + process(kinds.num_layers)
+    written = kinds.write == "summarize"
+    sources += summarizer("write.summarizer", 1, "m") if written else _erase_add()
+    if kinds.positional_embedding:
+        sources += [
+            Source("read.position", ("read_pos_embed/pos_embedding",), (1, "m+n", "D")),
+            Source(
+                "write.position" if written else "",
+                ("write_pos_embed/pos_embedding",),
+                (1, "m+n+r", "D"),
+            ),
+        ]
+    return sources
+
+
+def _dense(target: str, key: str, inputs: int | str, outputs: int | str) -> list[Source]:
+    return [
+        Source(f"{target}.weight", (f"{key}/kernel",), (inputs, outputs), input_axes=1),
+        Source(f"{target}.bias", (f"{key}/bias",), (outputs,)),
+    ]
+
+
+def _mlp(
+    target: str, key: str, inputs: int | str, hidden: int | str, outputs: int | str
+) -> list[Source]:
+    first = _dense(f"{target}.hidden", f"{key}/Dense_0", inputs, hidden)
+    return first + _dense(f"{target}.out", f"{key}/Dense_1", hidden, outputs)
+
+
+def _norm(target: str, key: str) -> list[Source]:
+    return [
+        Source(f"{target}.weight", (f"{key}/scale",), ("D",)),
+        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
+    ]
+
+
+def _projection(target: str, key: str, names: Iterable[str], heads: int | str) -> list[Source]:
+    """Return the sources of query, key or value, or of several of them that share one matrix."""
+    kernels, biases = (
+        tuple(f"{key}/{name}/{part}" for name in names) for part in ("kernel", "bias")
+    )
+    return [
+        Source(f"{target}.weight", kernels, ("D", heads, f"D/{heads}"), input_axes=1),
+        Source(f"{target}.bias", biases, (heads, f"D/{heads}")),
+    ]
+
+
+def _projection_back(target: str, key: str, heads: int | str) -> list[Source]:
+    return [
+        Source(f"{target}.weight", (f"{key}/kernel",), (heads, f"D/{heads}", "D"), input_axes=2),
+        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
+    ]
+
+
+def _mlp_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
+    key = f"TokenLearnerModuleV11_{number}"
+    return _norm(f"{target}.norm", f"{key}/LayerNorm_0") + _mlp(
+        f"{target}.mlp", f"{key}/token_masking", "D", "bottleneck", num_tokens
+    )
+
+
+def _mha_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
+    key = f"TokenLearnerMHA_{number}"
+    return [
+        Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D")),
+        *_projection(f"{target}.query", f"{key}/attn", ["query"], MHA_HEADS),
+        *_projection(f"{target}.key_value", f"{key}/attn", ["key", "value"], MHA_HEADS),
+        *_projection_back(f"{target}.out", f"{key}/attn/out", MHA_HEADS),
+    ]
+
+
+def _transformer(num_layers: int) -> list[Source]:
+    position = Source(
+        "process.position", ("Encoder_0/posembed_input/pos_embedding",), (1, "r", "D")
+    )
+    sources = [position, *_norm("process.norm", "Encoder_0/encoder_norm")]
+    for i in range(num_layers):
+        block, key = f"process.blocks.{i}", f"Encoder_0/encoderblock_{i}"
+        attention = f"{key}/MultiHeadDotProductAttention_0"
+        sources += _norm(f"{block}.attention_norm", f"{key}/LayerNorm_0")
+        sources += _projection(f"{block}.attention.qkv", attention, ["query", "key", "value"], "H")
+        sources += _projection_back(f"{block}.attention.out", f"{attention}/out", "H")
+        sources += _norm(f"{block}.mlp_norm", f"{key}/LayerNorm_1")
+        sources += _mlp(f"{block}.mlp", f"{key}/MlpBlock_0", "D", "mlp size", "D")
+    return sources
+
+
+def _mixer(num_layers: int) -> list[Source]:
+    sources = _norm("process.norm", "LayerNorm_0")
+    for i in range(num_layers):
+        block, key = f"process.blocks.{i}", f"MixerBlock_{i}"
+        sources += _norm(f"{block}.token_norm", f"{key}/LayerNorm_0")
+        sources += _mlp(
+            f"{block}.token_mixing", f"{key}/token_mixing", "r", "token mixing size", "r"
+        )
+        sources += _norm(f"{block}.channel_norm", f"{key}/LayerNorm_1")
+        sources += _mlp(f"{block}.channel_mixing", f"{key}/channel_mixing", "D", "mlp size", "D")
+    return sources
+
+
+def _mlps(num_layers: int) -> list[Source]:
+    sources = _norm("process.norm", f"LayerNorm_{num_layers}")
+    for i in range(num_layers):
+        sources += _norm(f"process.layers.{i}.0", f"LayerNorm_{i}")
+        sources += _mlp(f"process.layers.{i}.1", f"MlpBlock_{i}", "D", "mlp size", "D")
+    return sources
+
+
+def _erase_add() -> list[Source]:
+    key = "TokenAddEraseWrite_0"
+    sources = _norm("write.norm", f"{key}/LayerNorm_0")
+    sources += _mlp("write.select", f"{key}/MlpBlock_0", "D", WRITE_HIDDEN, WRITE_TOKENS)
+    for target, norm, first in (("write.erase", 1, 1), ("write.add", 2, 3)):
+        sources += _norm(f"{target}.norm", f"{key}/LayerNorm_{norm}")
+        sources += _mlp(
+            f"{target}.token_mlp", f"{key}/MlpBlock_{first}", "r", WRITE_HIDDEN, WRITE_TOKENS
+        )
+        sources += _mlp(
+            f"{target}.channel_mlp", f"{key}/MlpBlock_{first + 1}", "D", WRITE_HIDDEN, "D"
+        )
+    return sources
+
+
+Sizes = dict[str, int]
+"""Name -> size that the shapes of the arrays agree on: D width, r process size, m memory size, ..."""
+
+
+def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringUnit:
+    """Return the unit of which `params` are the weights, in evaluation mode.
+
+    Parameters
+    ----------
+    params
+        Flax path without the leading `params/` -> array, float32 or float64, for example
+        "TokenLearnerModuleV11_0/LayerNorm_0/scale". These are the arrays of exactly one
+        `TokenTuringMachineUnit`, of any kind; names and shapes determine the configuration.
+    num_heads
+        The heads of the Transformer. The other processors have none and ignore it.
+
+    Call the result as `memory, outputs = unit(memory, tokens)`, with memory (B, m, D) and tokens
+    (B, N, D). It has the precision of the arrays. The authors' memory starts at zero, except for
+    weights of erase-and-add.
+
+    Raises `UserError`, which names all arrays that are missing, unknown, or of a wrong shape or type.
+    """
+    arrays = {key: np.asarray(value) for key, value in params.items()}
+    kinds = kinds_of(arrays)
+    sources = sources_of(kinds)
+    _require_keys(arrays, sources, kinds)
+    _require_floats(arrays)
+    sizes = _sizes(arrays, sources)
+    _require_heads(sizes, num_heads)
+    _require_shapes(arrays, sources, sizes)
+    with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
+        unit = _empty_unit(kinds, sizes)
+    doubles = any(array.dtype == np.float64 for array in arrays.values())
+    dtype = torch.float64 if doubles else torch.float32
+    values = {source.target: source.read(arrays).to(dtype) for source in sources if source.target}
+    unit.load_state_dict(values, assign=True)
+    return unit.eval()
+
+
+def _require_keys(arrays: Mapping[str, Array], sources: Iterable[Source], kinds: Kinds) -> None:
+    expected = {key for source in sources for key in source.keys}
+    faults = {
+        "missing": sorted(expected - arrays.keys()),
+        "unknown": sorted(arrays.keys() - expected),
+    }
+    found = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in faults.items() if keys)
+    if found:
+        raise UserError(
+            f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
+            f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays "
+            f"and no others, by their paths within the unit (without 'params/' and the names of "
+            f"modules around it)"
+        )
+
+
+def _require_floats(arrays: Mapping[str, Array]) -> None:
+    wrong = [
+        f"{key} is {a.dtype}"
+        for key, a in arrays.items()
+        if a.dtype not in (np.float32, np.float64)
+    ]
+    if wrong:
+        raise UserError(
+            f"Scenic weights must be float32 or float64: {', '.join(wrong)}; convert them"
+        )
+
+
+def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
+    """Return each size as the majority of the shapes have it.
+
+    A single wrong array is thus outvoted, and can be reported. Sizes with a tie are left out.
+    """
+    votes: dict[str, Counter[int]] = {}
+    for source in sources:
+        for key in source.keys:
+            if len(arrays[key].shape) == len(source.shape):
+                for name, size in zip(source.shape, arrays[key].shape, strict=True):
+                    votes.setdefault(str(name), Counter())[size] += 1
+    ranked = {name: counter.most_common(2) for name, counter in votes.items()}
+    return {
+        name: best[0]
+        for name, (best, *other) in ranked.items()
+        if not other or best[1] > other[0][1]
+    }
+
+
+def _require_heads(sizes: Sizes, num_heads: int) -> None:
+    """Check `num_heads` against the Transformer's kernels, if there are any."""
+    if sizes.get("H", num_heads) != num_heads:
+        raise UserError(
+            f"num_heads is {num_heads}, but the kernels "
+            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} "
+            f"have {sizes['H']} heads; give num_heads={sizes['H']}"
+        )
+
+
+def _require_shapes(arrays: Mapping[str, Array], sources: Iterable[Source], sizes: Sizes) -> None:
+    known = _consistent(sizes)
+    wrong = []
+    for source in sources:
+        expected = tuple(
+            size if isinstance(size, int) else known.get(size, size) for size in source.shape
+        )
+        wrong += [
+            f"{key} is ({', '.join(map(str, arrays[key].shape))}), not ({', '.join(map(str, expected))})"
+            for key in source.keys
+            if arrays[key].shape != expected
+        ]
+    if wrong:
+        raise UserError(
+            f"these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
+            f"tokens, H heads): {'; '.join(wrong)}; give one unit's arrays as they were saved"
+        )
+
+
+def _consistent(sizes: Sizes) -> Sizes:
+    """Add the sizes of heads, and remove numbers of tokens that contradict each other."""
+    known = dict(sizes)
+    for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):
+        known[f"D/{heads}"] = sizes.get("D", 0) // count
+    joined, memory = sizes.get("m+n", 0), sizes.get("m", 0)
+    if joined <= memory or joined + sizes.get("r", 0) != sizes.get("m+n+r"):
+        for name in ("m+n", "m+n+r"):
+            known.pop(name, None)
+    return known
+
+
+def _empty_unit(kinds: Kinds, sizes: Sizes) -> TokenTuringUnit:
+    """Build the unit without values. Sizes that its kind does not have are arbitrary."""
+    memory_size = sizes.get("m", 1)  # erase-and-add has no parameter of this size, and fits any
+    config = UnitConfig(
+        memory_size=memory_size,
+        process_size=sizes["r"],
+        num_layers=kinds.num_layers,
+        num_heads=sizes.get("H", 1),
+        mlp_size=sizes.get("mlp size", 1),
+        bottleneck=sizes.get("bottleneck", 1),
+        positional_embedding=kinds.positional_embedding,
+        summarizer=kinds.summarizer,
+        processor=kinds.processor,
+        write=kinds.write,
+        token_mixing_size=sizes.get("token mixing size", 1),
+    )
+    return build_unit(sizes["D"], sizes.get("m+n", memory_size) - memory_size, config)

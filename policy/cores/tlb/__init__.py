@@ -1,1 +1,0 @@
-"""The Temporal Latent Bottleneck (Didolkar et al. 2022)."""

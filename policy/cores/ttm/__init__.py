@@ -1,1 +1,0 @@
-"""Token Turing Machines (Ryoo et al. 2022)."""

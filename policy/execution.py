@@ -1,0 +1,193 @@
+"""The interface of executions, which choose the action of a tick from predicted chunks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+
+from ttm.policy.errors import UserError
+from ttm.policy.snapshot import array_to_text, text_to_array
+from ttm.policy.spec import Array
+
+Plan = dict[str, Array]
+"""What an execution keeps from tick to tick: name -> array. The sizes never change."""
+
+EXECUTION, PLAN = "execution", "plan."
+"""In a snapshot: the name of the entry that holds `Execution.name`, and the prefix of the plan's."""
+
+
+class Execution(ABC):
+    """Choose the action of each tick from the chunks that were predicted so far.
+
+    The plan is a value that the caller passes and receives; the execution itself keeps nothing.
+    """
+
+    name: str
+    """The execution as the user writes it."""
+
+    @abstractmethod
+    def initial_plan(self) -> Plan:
+        """Return the plan before the first chunk."""
+
+    @abstractmethod
+    def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
+        """Return the action of this tick, (A,), and the new plan. Does not change `plan`.
+
+        chunk: (K, A), the decoded actions of this tick and of the K - 1 ticks after it.
+        """
+
+    def to_snapshot(self, plan: Plan) -> dict[str, Array]:
+        """Return the entries of a snapshot for `plan`; none for an execution that keeps nothing."""
+        if not plan:
+            return {}
+        copies = {PLAN + name: value.copy() for name, value in plan.items()}
+        return {EXECUTION: text_to_array(self.name), **copies}
+
+    def from_snapshot(self, snapshot: Mapping[str, Array]) -> Plan:
+        """Return the plan of a snapshot, or a new one if another execution made the snapshot.
+
+        Raises `UserError` if the entries of the plan have other shapes, or are not finite.
+        """
+        plan = self.initial_plan()
+        if EXECUTION not in snapshot or array_to_text(snapshot[EXECUTION]) != self.name:
+            return plan
+        for name, now in plan.items():
+            given = np.asarray(snapshot.get(PLAN + name))
+            if (
+                given.shape != now.shape
+                or given.dtype.kind not in "if"
+                or not np.isfinite(given).all()
+            ):
+                raise UserError(
+                    f"the snapshot's '{PLAN}{name}' is missing, not finite, or not of shape {now.shape}; "
+                    "restore it into the policy that it was taken from"
+                )
+            plan[name] = given.astype(now.dtype)
+        return plan
+
+
+# Temporal ensembling (Zhao et al. 2023, algorithm 2): the mean of all predictions for a tick.
+
+
+class TemporalEnsemble(Execution):
+    """Carry out the weighted mean of what the last K chunks predicted for this tick.
+
+    The prediction that was made i chunks after the oldest one has the weight exp(-M i). With M = 0
+    all count the same, with M > 0 the oldest counts most (ACT takes 0.01), and with M < 0 the
+    newest. Binary dimensions are averaged as decoded, before they are compared with their threshold.
+    """
+
+    def __init__(self, name: str, decay: float, chunk: int, action_size: int) -> None:
+        """decay: M; chunk: K; action_size: A."""
+        self.name = name
+        self._shape = (chunk, action_size)
+        self._newest = np.array([_newest_share(decay, n) for n in range(1, chunk + 1)], np.float32)
+
+    def initial_plan(self) -> Plan:
+        """Return the means of this tick and of the K - 1 ticks after it, of no chunk so far."""
+        return {"means": np.zeros(self._shape, np.float32), "chunks": np.array(0, np.int64)}
+
+    def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
+        """See `Execution.next`."""
+        size, chunks = len(chunk), int(plan["chunks"])
+        # How many of the chunks so far reach to each of the K ticks: none to the last one.
+        reaching = np.minimum(chunks, np.arange(size)[::-1])
+        share = self._newest[reaching][:, None]  # (K, 1)
+        means = (1 - share) * plan["means"] + share * chunk
+        following = np.roll(means, -1, axis=0)  # its last row has no prediction yet
+        return means[0], {"means": following, "chunks": np.array(min(chunks + 1, size), np.int64)}
+
+
+def _newest_share(decay: float, count: int) -> float:
+    """Return the share of the newest of `count` predictions in their weighted mean."""
+    with np.errstate(over="ignore"):  # a weight beyond all numbers leaves the newest no share
+        relative = np.exp(decay * np.arange(count))  # the weights, as multiples of the newest's
+    return float(1 / relative.sum())
+
+
+# Receding horizon: the first N actions of a chunk are carried out before the next chunk counts.
+
+
+class RecedingHorizon(Execution):
+    """Carry out N of the K actions of a chunk, one a tick, and then the next chunk's.
+
+    The network runs at every tick all the same, because each tick is written to the memory; of the
+    chunks in between nothing is used. N = 1 takes the newest prediction at every tick.
+    """
+
+    def __init__(self, name: str, num_actions: int, action_size: int) -> None:
+        """num_actions: N; action_size: A."""
+        self.name = name
+        self._shape = (num_actions, action_size)
+
+    def initial_plan(self) -> Plan:
+        """Return a plan with no action left; nothing needs to be kept for N = 1."""
+        if self._shape[0] == 1:
+            return {}
+        return {"actions": np.zeros(self._shape, np.float32), "left": np.array(0, np.int64)}
+
+    def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
+        """See `Execution.next`."""
+        if not plan:
+            return chunk[0], plan
+        num_actions, left = len(plan["actions"]), int(plan["left"])
+        actions = plan["actions"] if left else chunk[:num_actions].copy()
+        left = left or num_actions
+        return actions[num_actions - left], {
+            "actions": actions,
+            "left": np.array(left - 1, np.int64),
+        }
+
+
+# The executions by what the user writes for them. Nothing here imports PyTorch.
+
+NEWEST = "receding:1"
+"""The default: the newest prediction at every tick, which is all that a policy of K = 1 has."""
+
+EXECUTION_HELP = (
+    "Which predicted actions are carried out. For policies trained with --chunk. receding:N: the first "
+    "N of a chunk, one a tick, then those of the next chunk. ensemble:M: the mean of what all chunks "
+    "that reach to the tick predict, where the i-th one after the oldest weighs exp(-M i), as in ACT. "
+    "The memory is written at every tick in both."
+)
+"""Help text of the options and parameters that take an execution."""
+
+
+def make_execution(text: str, chunk: int, action_size: int) -> Execution:
+    """Return the execution that `text` names, for a policy that predicts `chunk` actions of size A.
+
+    Raises `UserError` if it is none, or asks for more actions than the policy predicts.
+    """
+    kind, value = parse_execution(text)
+    if kind == "receding":
+        if value > chunk:
+            raise UserError(
+                f"execution {text} carries out {value:g} actions of a chunk, but this policy predicts "
+                f"{chunk} a tick; give receding:{chunk} or less, or train with a larger --chunk"
+            )
+        return RecedingHorizon(text, int(value), action_size)
+    if chunk == 1:
+        raise UserError(
+            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give "
+            f"{NEWEST}, or train with a larger --chunk"
+        )
+    return TemporalEnsemble(text, value, chunk, action_size)
+
+
+def parse_execution(text: str) -> tuple[str, float]:
+    """Return the kind, "receding" or "ensemble", and its number. Raises `UserError` for other texts."""
+    kind, _, number = text.partition(":")
+    try:
+        value = float(int(number) if kind == "receding" else float(number))
+    except ValueError:
+        value = math.nan
+    wrong = not math.isfinite(value) or (kind == "receding" and value < 1)
+    if wrong or kind not in ("receding", "ensemble"):
+        raise UserError(
+            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:M with a "
+            "number M, such as ensemble:0.01"
+        )
+    return kind, value

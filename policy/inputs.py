@@ -1,0 +1,281 @@
+"""The inputs of the policy network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import PolicySpec
+
+
+@dataclass(frozen=True)
+class FeatureMaps:
+    """The feature maps of one camera at T ticks of B windows, each distinct map once."""
+
+    maps: Tensor
+    """(U, C, h, w) float16 or float32."""
+    index: Tensor
+    """(B, T) int64: the map of each tick."""
+
+    def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
+        """Return the maps and their index as `change` returns them."""
+        return FeatureMaps(change(self.maps), change(self.index))
+
+    def at_ticks(self, ticks: slice) -> FeatureMaps:
+        """Return the maps of those ticks of all windows."""
+        return self._with_index(self.index[:, ticks])
+
+    def of_windows(self, rows: slice) -> FeatureMaps:
+        """Return the maps of all ticks of those windows."""
+        return self._with_index(self.index[rows])
+
+    def _with_index(self, index: Tensor) -> FeatureMaps:
+        used, index = torch.unique(index, return_inverse=True)
+        return FeatureMaps(self.maps[used], index)
+
+
+@dataclass(frozen=True)
+class PolicyInputs:
+    """What the network sees at T ticks of B windows, in the units of the spec."""
+
+    images: Mapping[str, Tensor]
+    """Camera -> (B, T, 3, H, W) uint8, or float in [0, 1]."""
+    proprioception: Mapping[str, Tensor]
+    """Name -> (B, T, K) float32."""
+    previous_action: Tensor
+    """(B, T, A) float32; zeros at the first tick of an episode."""
+    previous_action_valid: Tensor
+    """(B, T) bool; False at the first tick of an episode, or to hide it behind a learned vector."""
+    language: Tensor
+    """(B, L) float32, the embedding of the instruction."""
+    proprioception_valid: Tensor | None = None
+    """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
+    features: Mapping[str, FeatureMaps] | None = None
+    """Camera -> what vision makes of its images under this instruction. `images` may then be empty,
+    and vision does not run."""
+    colours: FeatureMaps | None = None
+    """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
+    `SightMemory.colours`."""
+    delay_s: Tensor | None = None
+    """(B, T) float32, the time from the observation until its command is in force, for a policy that is
+    told it. None stands for 0 everywhere."""
+
+    @property
+    def told_delay_s(self) -> Tensor:
+        """`delay_s` with zeros in place of None, (B, T)."""
+        if self.delay_s is not None:
+            return self.delay_s
+        return torch.zeros_like(self.previous_action[..., 0])
+
+    def to(self, device: torch.device | str) -> PolicyInputs:
+        """Return the inputs on `device`."""
+        return self.each_tensor(lambda value: value.to(device))
+
+    def each_tensor(self, change: Callable[[Tensor], Tensor]) -> PolicyInputs:
+        """Return the inputs with all tensors as `change` returns them."""
+        valid = self.proprioception_valid
+        return PolicyInputs(
+            {name: change(value) for name, value in self.images.items()},
+            {name: change(value) for name, value in self.proprioception.items()},
+            change(self.previous_action),
+            change(self.previous_action_valid),
+            change(self.language),
+            None if valid is None else change(valid),
+            _each(self.features, lambda maps: maps.each_tensor(change)),
+            None if self.colours is None else self.colours.each_tensor(change),
+            None if self.delay_s is None else change(self.delay_s),
+        )
+
+    def of_windows(self, rows: slice) -> PolicyInputs:
+        """Return all ticks of those windows."""
+        plain = replace(self, features=None, colours=None).each_tensor(lambda value: value[rows])
+        return replace(
+            plain,
+            features=_each(self.features, lambda maps: maps.of_windows(rows)),
+            colours=None if self.colours is None else self.colours.of_windows(rows),
+        )
+
+    def at_ticks(self, ticks: slice) -> PolicyInputs:
+        """Return those ticks of all windows."""
+        valid = self.proprioception_valid
+        return PolicyInputs(
+            {name: value[:, ticks] for name, value in self.images.items()},
+            {name: value[:, ticks] for name, value in self.proprioception.items()},
+            self.previous_action[:, ticks],
+            self.previous_action_valid[:, ticks],
+            self.language,
+            None if valid is None else valid[:, ticks],
+            _each(self.features, lambda maps: maps.at_ticks(ticks)),
+            None if self.colours is None else self.colours.at_ticks(ticks),
+            None if self.delay_s is None else self.delay_s[:, ticks],
+        )
+
+
+def _each(
+    features: Mapping[str, FeatureMaps] | None, change: Callable[[FeatureMaps], FeatureMaps]
+) -> dict[str, FeatureMaps] | None:
+    return None if features is None else {name: change(maps) for name, maps in features.items()}
+
+
+# Normalisation of actions and proprioception, with statistics that are saved with the weights.
+#
+# Continuous values are scaled to mean 0 and standard deviation 1. Standard deviations are used rather
+# than percentiles, because a dimension that moves in one tick of a hundred, such as a turn of the base,
+# has percentiles of zero width.
+
+Floats = npt.NDArray[np.floating[Any]]
+
+RANGE_FLOOR = 0.005
+"""The smallest deviation of an action, as a portion of its range: dimensions at rest stay bounded."""
+ABSOLUTE_FLOOR = 1e-3
+"""The same where the range is unknown, and for proprioception, in the unit of the dimension."""
+INPUT_LIMIT = 8.0
+"""Inputs are clipped to so many deviations, so that no sensor dominates the other inputs."""
+
+
+class VectorStatistics(Protocol):
+    """Statistics of the K dimensions of one vector, (K,) each, in the units of the spec."""
+
+    @property
+    def mean(self) -> Floats: ...
+    @property
+    def std(self) -> Floats: ...
+
+
+class DatasetStatistics(Protocol):
+    """The statistics of a data set that `Normalizer.set_statistics` needs."""
+
+    @property
+    def actions(self) -> VectorStatistics: ...
+    @property
+    def proprioception(self) -> Mapping[str, VectorStatistics]: ...
+
+
+class Scaling(nn.Module):
+    """Compute (x - mean) / std for one vector; mean 0 and std 1 until `set` is called."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("std", torch.ones(size))
+
+    def set(self, mean: Floats, std: Floats) -> None:
+        """Copy statistics of shape (K,). The caller makes sure that `std` is not too small."""
+        for buffer, values in ((self.mean, mean), (self.std, std)):
+            buffer.copy_(torch.as_tensor(np.asarray(values, np.float32)))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Map values in units, (..., K), to normalised ones."""
+        return (x - self.mean) / self.std
+
+    def denormalize(self, x: Tensor) -> Tensor:
+        """Map normalised values, (..., K), to units."""
+        return x * self.std + self.mean
+
+
+class Normalizer(nn.Module):
+    """The scalings of all vectors of a spec.
+
+    Binary dimensions of the action are scaled so that their two commands become 0 and 1.
+
+    predicted: the spec with actions in the form in which the network predicts them, and relative: (P,) bool,
+    True where that is another than the robot's (see `RelativeActions`); None for that of `spec`. Actions
+    that were executed are scaled by statistics of their own where the two differ.
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        predicted: PolicySpec | None = None,
+        relative: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        super().__init__()
+        self._spec, self._predicted = spec, spec if predicted is None else predicted
+        self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
+        self.actions = self._action_scaling(self._predicted)
+        self.executed = self._action_scaling(spec) if self._relative.any() else None
+        # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
+        self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
+
+    def set_statistics(
+        self, statistics: DatasetStatistics, predicted: VectorStatistics | None = None
+    ) -> None:
+        """Take mean and deviation of every vector; small deviations are raised to a minimum.
+
+        predicted: of the actions in the form that the network predicts; None if it is the robot's.
+        """
+        assert (predicted is None) == (self.executed is None), "relative actions have their own"
+        for name, scaling in self._vectors():
+            if name not in statistics.proprioception:
+                have = ", ".join(sorted(statistics.proprioception)) or "none"
+                raise UserError(
+                    f"the statistics lack proprioception '{name}' (they have: {have}); recompute them"
+                )
+            given = statistics.proprioception[name]
+            scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
+        robots, floor = statistics.actions, _action_floor(self._predicted)
+        if predicted is not None and self.executed is not None:
+            std = np.maximum(robots.std, _action_floor(self._spec))
+            _set_actions(self.executed, self._spec, robots.mean, std)
+            floor = np.where(self._relative, ABSOLUTE_FLOOR, floor)
+        network = robots if predicted is None else predicted
+        std = np.maximum(network.std, floor)
+        _set_actions(self.actions, self._predicted, network.mean, std)
+
+    def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return the vectors in the order of the spec, normalised and clipped.
+
+        values: name -> (..., K), in units.
+        """
+        return [
+            scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
+            for name, scaling in self._vectors()
+        ]
+
+    def normalize_actions(self, actions: Tensor) -> Tensor:
+        """Map actions in units, (..., P), in the form that the network predicts, to normalised ones."""
+        return self.actions.normalize(actions)
+
+    def denormalize_actions(self, normalized: Tensor) -> Tensor:
+        """Map normalised actions, (..., P), to units."""
+        return self.actions.denormalize(normalized)
+
+    def normalize_executed(self, actions: Tensor) -> Tensor:
+        """Map actions in units, (..., A), in the robot's form, to normalised ones."""
+        return (self.actions if self.executed is None else self.executed).normalize(actions)
+
+    @staticmethod
+    def _action_scaling(spec: PolicySpec) -> Scaling:
+        scaling = Scaling(spec.action_size)
+        _set_actions(scaling, spec, np.zeros(spec.action_size), np.ones(spec.action_size))
+        return scaling
+
+    def _vectors(self) -> Iterator[tuple[str, Scaling]]:
+        for vector, scaling in zip(self._spec.proprioception, self.proprioception, strict=True):
+            assert isinstance(scaling, Scaling)
+            yield vector.name, scaling
+
+
+def _set_actions(scaling: Scaling, spec: PolicySpec, mean: Floats, std: Floats) -> None:
+    binary, (low, high) = spec.binary_mask, spec.action_limits
+    scaling.set(np.where(binary, low, mean), np.where(binary, high - low, std))
+
+
+def _action_floor(spec: PolicySpec) -> Floats:
+    """Return the smallest deviation of each dimension, (A,), from the limits of its command."""
+    floors = []
+    for part in spec.actions:
+        width = part.limits[1] - part.limits[0]
+        known = np.isfinite(width) and width > 0
+        floors += [RANGE_FLOOR * width if known else ABSOLUTE_FLOOR] * part.size
+    return np.array(floors)

@@ -1,1 +1,0 @@
-"""The layers that the temporal cores and the policy network are built from."""

@@ -1,0 +1,295 @@
+"""What a Token Turing Machine read and wrote at one tick, down to the cells of the camera image.
+
+The summarisers of the machine (Ryoo et al. 2022, eq. 1 and 3) are weighted sums, so their weights
+say where every token that was read, and every token that was written, came from. Weights count tokens
+and not their values: a memory token that is still zero contributes nothing, whatever its weight.
+`ttm.policy.memory_attention` records these weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ttm.policy.cores.ttm import TokenTuringMachine
+from ttm.policy.cores.ttm_variants import (
+    AttendingRead,
+    ConcatenationWrite,
+    EraseAddWrite,
+    GatedWrite,
+)
+from ttm.policy.errors import UserError
+from ttm.policy.policy import Policy
+from ttm.policy.summarizers import PositionedSummarizer, Summarizer
+from ttm.policy.vision import CameraTokens
+
+Floats = npt.NDArray[np.float32]
+Which = Literal["read", "write"]
+
+MEMORY, OUTPUTS = "memory", "outputs"
+"""The names of the two sources of tokens that are not inputs.
+
+They are the memory of the last tick and the processed tokens.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryAttention:
+    """Where the r tokens read at a tick, and the m memory tokens written after it, came from."""
+
+    memory_size: int
+    """m."""
+    read: Floats
+    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one.
+
+    With read=attend they are those of the attention, without what the memory gives by its queries.
+    """
+    write: Floats | None
+    """(m, m + N + r): the weights of each new memory token on [memory ‖ inputs ‖ outputs].
+
+    Rows sum to one. Concatenation moves whole tokens, so its weights are 0 or 1. Gates count by
+    their mean over the channels. A write that does not see the outputs has no columns for them.
+    Erase-and-add is no weighted sum, and has None.
+    """
+    slots: Floats | None
+    """(T, m), for erase-and-add alone: the slots to which each of its T vectors went; rows sum to one."""
+    sources: Mapping[str, slice]
+    """The sources of the N inputs; see `Policy.token_sources`."""
+    camera_weights: Mapping[str, Floats]
+    """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map.
+
+    The weights of each token sum to one.
+    """
+
+    def read_shares(self) -> dict[str, float]:
+        """Return source -> its share of what was read, as the mean over the r tokens.
+
+        The sources are "memory" and those of `sources`. The shares sum to one.
+        """
+        return self._shares(self.read)
+
+    def write_shares(self) -> dict[str, float]:
+        """Return source -> its share of the new memory.
+
+        The sources are "memory", those of `sources`, and "outputs". The shares sum to one.
+        """
+        return self._shares(self._written)
+
+    @property
+    def kept(self) -> Floats:
+        """The portion of old memory in each new memory token, (m,)."""
+        kept: Floats = self._written[:, : self.memory_size].sum(axis=1)
+        return kept
+
+    def image_map(self, camera: str, which: Which = "read") -> Floats:
+        """Return how much of each cell of a camera's feature map was read or written, (h, w).
+
+        The weights are followed through the tokens of the camera and sum to the camera's share. What
+        the outputs took from the image, or the memory from earlier images, is not included. For the
+        place of a cell in the image see `cell_centres`.
+        """
+        if camera not in self.camera_weights:
+            known = ", ".join(self.camera_weights)
+            raise UserError(f"there is no map of '{camera}'; this policy has the cameras: {known}")
+        weights = self.read if which == "read" else self._written
+        tokens = self._inputs(weights)[:, self.sources[camera]].mean(axis=0)  # (K,)
+        cells: Floats = self.camera_weights[camera] @ tokens
+        return cells
+
+    @property
+    def _written(self) -> Floats:
+        if self.write is None:
+            raise UserError(
+                "this policy writes its memory by erase-and-add, which is no weighted sum of tokens "
+                "and has no write attention; `slots` says where it wrote, and reading can be shown"
+            )
+        return self.write
+
+    def _inputs(self, weights: Floats) -> Floats:
+        return weights[:, self.memory_size :]
+
+    def _shares(self, weights: Floats) -> dict[str, float]:
+        mean = weights.mean(axis=0)
+        inputs = mean[self.memory_size :]
+        shares = {MEMORY: float(mean[: self.memory_size].sum())}
+        shares |= {name: float(inputs[where].sum()) for name, where in self.sources.items()}
+        after = max(where.stop for where in self.sources.values())
+        return shares | ({OUTPUTS: float(inputs[after:].sum())} if len(inputs) > after else {})
+
+
+def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
+    """Return the centres of the receptive fields of the cells along one axis of `pixels`, (cells,).
+
+    The unit is pixels from the edge. Receptive fields are several cells wide. EfficientNet pads as
+    TensorFlow does: a stride of two on an even size pads at the end alone, which moves all later
+    layers by half a step. So the cells of a map of even size look at the far corners of the squares
+    into which they divide the image.
+    """
+    size, stride, shift = pixels, 1, 0
+    while size > cells:
+        shift += stride * (size % 2 == 0)
+        size, stride = -(-size // 2), 2 * stride
+    centres: npt.NDArray[np.float64] = np.arange(cells, dtype=np.float64) * stride + shift + 0.5
+    return centres
+
+
+# Record what the memory of a policy reads and writes, tick by tick, by hooks on its modules.
+#
+# with record_attention(policy) as record:
+#     runner.step(observation)
+# record.latest.read_shares()      # {"memory": 0.41, "head": 0.32, ...}
+# record.latest.image_map("head")  # (h, w), which parts of the head camera's image were read
+
+
+class AttentionRecord:
+    """The attention of the newest tick that `record_attention` has seen. It does not grow."""
+
+    def __init__(self) -> None:
+        self._latest: MemoryAttention | None = None
+
+    @property
+    def latest(self) -> MemoryAttention:
+        """The attention of the newest tick. Raises `UserError` if there was none."""
+        if self._latest is None:
+            raise UserError(
+                "no attention was recorded: the policy took no tick inside record_attention, or its "
+                "runner runs a compiled copy of it; make the runner with "
+                'PolicyRunner(policy, engine="torch") on a CPU'
+            )
+        return self._latest
+
+
+def has_token_memory(policy: Policy) -> bool:
+    """Return whether the core of the policy is a Token Turing Machine, which can be looked into."""
+    return isinstance(policy.core, TokenTuringMachine)
+
+
+@contextmanager
+def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
+    """Record every tick that `policy` takes within the `with` statement, by forward hooks.
+
+    The hooks do not change the outputs, not by a bit, and are removed afterwards. Only ticks of one
+    robot can be recorded: `policy.step` with B = T = 1, as a `PolicyRunner` with engine="torch" on a
+    CPU calls it. The other engines run a compiled copy, which has no hooks. Raises `UserError` if the
+    core of the policy is not a Token Turing Machine.
+    """
+    core = policy.core
+    if not isinstance(core, TokenTuringMachine):
+        raise UserError(
+            f"this policy's temporal core is a {type(core).__name__}, which has no token memory "
+            "to look into; take a checkpoint whose core is a Token Turing Machine"
+        )
+    record = AttentionRecord()
+    handles = _attach(policy, core, record)
+    try:
+        yield record
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _attach(
+    policy: Policy, core: TokenTuringMachine, record: AttentionRecord
+) -> list[RemovableHandle]:
+    """Add hooks that gather the pieces in the order of a tick: cameras, read, write, all together."""
+    pieces: dict[str, Floats] = {}
+    cameras: dict[str, Floats] = {}
+    sources = policy.token_sources
+    handles = []
+
+    def finish(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
+        record._latest = MemoryAttention(
+            memory_size=args[0].shape[1],
+            read=pieces["read"],
+            write=pieces.get("write"),
+            slots=pieces.get("slots"),
+            sources=sources,
+            camera_weights=dict(cameras),
+        )
+
+    for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
+        handles += _watch_camera(module, camera.name, cameras)
+    handles.append(_watch_read(core.unit.read, pieces))
+    handles.append(_watch_write(core.unit.write, pieces))
+    handles.append(_after(core.unit, finish))
+    return handles
+
+
+def _watch_camera(
+    module: nn.Module, name: str, cameras: dict[str, Floats]
+) -> list[RemovableHandle]:
+    def to_grid(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        tokens, height, width = len(cameras[name]), *args[0].shape[-2:]
+        cameras[name] = cameras[name].T.reshape(height, width, tokens)
+
+    return [_watch_summarizer(module, name, cameras), _after(module, to_grid)]
+
+
+def _watch_read(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
+    def attended(module: AttendingRead, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces["read"] = _rows(module.weights(*args))
+
+    if isinstance(module, AttendingRead):
+        return _after(module, attended)
+    return _watch_summarizer(module, "read", pieces)
+
+
+def _watch_write(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
+    def slots(module: EraseAddWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces["slots"] = _rows(module.weights(args[0]))
+
+    def moved(module: ConcatenationWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
+        sizes = [tokens.shape[1] for tokens in args]
+        one_hot = torch.eye(sum(sizes))[None]  # moved like the tokens, it tells where each went
+        pieces["write"] = _rows(module.forward(*torch.split(one_hot, sizes, dim=1)).transpose(1, 2))
+
+    def gated(module: GatedWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces["write"] = _rows(module.weights(*args))
+
+    if isinstance(module, EraseAddWrite):
+        return _after(module, slots)
+    if isinstance(module, GatedWrite):
+        return _after(module, gated)
+    if isinstance(module, ConcatenationWrite):
+        return _after(module, moved)
+    return _watch_summarizer(module, "write", pieces)
+
+
+def _watch_summarizer(owner: nn.Module, name: str, pieces: dict[str, Floats]) -> RemovableHandle:
+    """Compute the weights a second time, so that the forward pass itself stays unchanged."""
+    assert isinstance(owner, PositionedSummarizer | CameraTokens)
+
+    def hook(module: Summarizer, args: tuple[Tensor, ...], output: Tensor) -> None:
+        pieces[name] = _rows(module.weights(args[0]))
+
+    return _after(owner.summarizer, hook)
+
+
+def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
+    """Run `hook` after every forward pass of `module`, except while an engine is compiled from it."""
+
+    def unless_compiling(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
+        tracing: bool = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+        if not (tracing or torch.compiler.is_compiling()):
+            hook(module, args, output)
+
+    return module.register_forward_hook(unless_compiling)
+
+
+def _rows(weights: Tensor) -> Floats:
+    """Return weights of shape (1, P, K), which sum to one over P, as an array (K, P)."""
+    if len(weights) != 1:
+        raise UserError(
+            f"attention is recorded for one tick of one robot, but the policy was given "
+            f"{len(weights)} at once; leave record_attention, or step with B = T = 1 as a PolicyRunner does"
+        )
+    rows: Floats = weights[0].T.detach().float().cpu().numpy()
+    return rows

@@ -1,1 +1,0 @@
-"""The policy network: everything around the temporal core."""

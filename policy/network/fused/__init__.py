@@ -1,1 +1,0 @@
-"""Layers that training computes at once, with gradients written by hand."""

@@ -1,1 +1,0 @@
-"""Action parts that the network predicts relative to what is measured."""

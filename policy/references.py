@@ -1,0 +1,281 @@
+"""Which measured values a part of the action is relative to. Nothing here imports PyTorch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ttm.policy.errors import UserError
+from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+
+# The ways in which orientations and poses are written as numbers. Nothing here imports PyTorch.
+
+ROTATION_SIZES: Mapping[str, int] = MappingProxyType(
+    {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rpy": 3, "6d-columns": 6, "6d-rows": 6}
+)
+"""Name -> number of values.
+
+xyzw, wxyz: a unit quaternion with its real part last or first. rotvec: the axis of rotation, with the
+angle in rad as its length (axis-angle). rpy: roll, pitch and yaw in rad about the fixed axes x, y and z,
+in this order, as in ROS. 6d-columns: the first two columns of the rotation matrix, one after the other
+(Zhou et al. 2019); 6d-rows: its first two rows (PyTorch3D, diffusion_policy, UMI).
+"""
+WANTED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("xyzw", "wxyz"), "since its length is not 1"),
+        **dict.fromkeys(("rotvec", "rpy"), "since it is beyond two turns, as degrees would be"),
+        **dict.fromkeys(
+            ("6d-columns", "6d-rows"), "since its halves are not orthogonal, of length 1"
+        ),
+    }
+)
+"""Name -> why some values are none of the form."""
+QUATERNIONS = ("xyzw", "wxyz")
+POSE = "pose-"
+"""Stands before the name of a rotation that follows a position."""
+POSITION_SIZE = 3
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an orientation, or a position and then an orientation, is written."""
+
+    rotation: str
+    """A name of `ROTATION_SIZES`."""
+    pose: bool = False
+    """Whether a position, (x, y, z) in m, stands before the orientation."""
+
+    @classmethod
+    def parsed(cls, text: str) -> Form:
+        """Read the result of `str`. Raises `UserError` for other texts."""
+        rotation = text.removeprefix(POSE)
+        if rotation not in ROTATION_SIZES:
+            raise UserError(
+                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or for a "
+                f"position and a rotation one of these after {POSE}, such as {POSE}xyzw"
+            )
+        return cls(rotation, text.startswith(POSE))
+
+    @property
+    def num_positions(self) -> int:
+        """The number of values that stand before those of the orientation."""
+        return POSITION_SIZE if self.pose else 0
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return self.num_positions + ROTATION_SIZES[self.rotation]
+
+    def __str__(self) -> str:
+        return (POSE if self.pose else "") + self.rotation
+
+
+ROTATIONS = frozenset(
+    (
+        *("rot", "rotation", "rotvec", "quat", "quaternion", "euler", "rpy", "axis", "pose"),
+        *("ori", "orientation", "yaw", "heading"),
+    )
+)
+"""Words in names of parts and vectors that stand for rotations. Their difference is no rotation."""
+ROTATION_LABELS = frozenset(
+    ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
+)
+"""Labels of single values that are of a rotation."""
+RELATIVE, ABSOLUTE = "--relative", "--absolute"
+"""The options of `ttm train` that take references."""
+LENGTHS = ("m", "cm", "mm")
+"""Units by which a part is a position, whatever its name."""
+TURNS = ("", "1", "unknown", "rad")
+"""Units that values of a rotation may have."""
+TOGETHER = "+"
+"""Stands between the names of vectors whose values are taken one after the other."""
+
+
+class Source(NamedTuple):
+    """Where the values are that measure a part, and how rotations are written."""
+
+    vectors: tuple[str, ...]
+    """The names of proprioception vectors, whose values follow each other."""
+    values: slice
+    """Those of their values that measure the part."""
+    form: Form | None = None
+    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
+    measured_form: Form | None = None
+    """How what measures it does."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A part of the action and the values that measure the same."""
+
+    part: str
+    vector: str
+    """The name of a proprioception vector; for rotations also several, with `TOGETHER` between them."""
+    values: tuple[int, int] | None = None
+    """The first of its values and that after the last; None for all."""
+    option: str = RELATIVE
+    """The option that it was given to."""
+    form: Form | None = None
+    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
+    measured_form: Form | None = None
+    """How what measures it does."""
+
+    @classmethod
+    def parsed(cls, text: str, option: str = RELATIVE) -> Reference:
+        """Read PART=VECTOR or PART=VECTOR[FIRST:STOP], for rotations PART:FORM=VECTOR[FIRST:STOP]:FORM.
+
+        Raises `UserError` for other texts.
+        """
+        form = r"(?::([^=:\[\]]+))?"
+        found = re.fullmatch(rf"([^=:]+){form}=([^=:\[\]]+)(?:\[(\d+):(\d+)\])?{form}", text)
+        if found is None:
+            raise UserError(
+                f"{option} has '{text}'; give PART=VECTOR, or some of the vector's values as "
+                "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]; for rotations "
+                "PART:FORM=VECTOR:FORM, such as tip:rotvec=tip_quat:xyzw"
+            )
+        part, of_part, vector, first, stop, of_vector = found.groups()
+        values = None if first is None else (int(first), int(stop))
+        try:
+            forms = [None if each is None else Form.parsed(each) for each in (of_part, of_vector)]
+        except UserError as error:
+            raise UserError(f"{option} {text}: {error}") from error
+        return cls(part, vector, values, option, *forms)
+
+    def __str__(self) -> str:
+        some = "" if self.values is None else f"[{self.values[0]}:{self.values[1]}]"
+        forms = ["" if each is None else f":{each}" for each in (self.form, self.measured_form)]
+        return f"{self.part}{forms[0]}={self.vector}{some}{forms[1]}"
+
+    def of(self, spec: PolicySpec) -> Source:
+        """Return where the values are that measure the part.
+
+        Raises `UserError` if the spec has no such part or vector, if the sizes do not fit, or if a
+        difference of the two makes no sense: for binary parts, for rotations whose forms are not given,
+        and for values in another unit.
+        """
+        names = (self.vector,) if self.form is None else tuple(self.vector.split(TOGETHER))
+        parts = {part.name: part for part in spec.actions}
+        vectors = {vector.name: vector for vector in spec.proprioception}
+        self._require_known("part of the action", (self.part,), parts)
+        self._require_known("proprioception", names, vectors)
+        part = parts[self.part]
+        measuring = ProprioceptionSpec(
+            self.vector, tuple(label for name in names for label in vectors[name].labels)
+        )
+        if part.kind == "binary":
+            raise UserError(
+                f"{self._given}: {part.name} is binary and has two commands; leave it out"
+            )
+        if self.form is not None or self.measured_form is not None:
+            return self._of_rotation(part, measuring, names)
+        first, stop = self._values(measuring, part.size, f"{part.name} has {part.size} values")
+        self._require_difference(part, measuring.labels[first:stop], measuring)
+        return Source(names, slice(first, stop))
+
+    def _of_rotation(
+        self, part: ActionPart, measuring: ProprioceptionSpec, names: tuple[str, ...]
+    ) -> Source:
+        form, measured = self.form, self.measured_form
+        if form is None or measured is None or form.pose != measured.pose:
+            raise UserError(
+                f"{self._given}: say for both how they are written, and both as rotations or both as "
+                f"poses, such as {part.name}:rotvec={self.vector}:xyzw"
+            )
+        if self.option == ABSOLUTE:
+            raise UserError(
+                f"{self._given}: {ABSOLUTE} takes displacements of positions; leave the rotation out"
+            )
+        if part.size != form.size:
+            raise UserError(
+                f"{self._given}: {part.name} has {part.size} values, and {form} {form.size}; "
+                f"give another form ({', '.join(ROTATION_SIZES)}), or split the action by --spec"
+            )
+        first, stop = self._values(measuring, measured.size, f"{measured} has {measured.size}")
+        labels = measuring.labels[first:stop]
+        units = [_unit(label) for label in labels]
+        turns = [*units[measured.num_positions :], *([] if form.pose else [part.unit])]
+        lengths = [*units[: measured.num_positions], *([part.unit] if form.pose else [])]
+        wrong = [u for u in turns if u not in TURNS]
+        wrong += [u for u in lengths if u not in (*TURNS[:3], LENGTHS[0])]
+        if wrong:
+            raise UserError(
+                f"{self._given}: values are in {wrong[0]}, but orientations to go to are without unit or "
+                "in rad, and positions in m; name other values, or correct the unit by --spec"
+            )
+        return Source(names, slice(first, stop), form, measured)
+
+    @property
+    def _given(self) -> str:
+        return f"{self.option} {self}"
+
+    def _require_known(self, kind: str, names: Sequence[str], known: Collection[str]) -> None:
+        for name in names:
+            if name not in known:
+                have = ", ".join(known) or "none"
+                raise UserError(f"{self._given}: '{name}' is no {kind} here; there is: {have}")
+
+    def _values(self, vector: ProprioceptionSpec, size: int, wanted: str) -> tuple[int, int]:
+        """Return the first value and that after the last. Raises `UserError` unless there are `size`."""
+        first, stop = self.values or (0, vector.size)
+        if stop - first != size or stop > vector.size:
+            example = replace(self, values=(0, size))
+            raise UserError(
+                f"{self._given}: {wanted}, and {vector.name} has {vector.size}; name those that measure "
+                f"it, such as {example}"
+            )
+        return first, stop
+
+    def _require_difference(
+        self, part: ActionPart, labels: Sequence[str], vector: ProprioceptionSpec
+    ) -> None:
+        for label in labels:
+            unit = _unit(label)
+            if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
+                raise UserError(
+                    f"{self._given}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
+                    "give values of one unit"
+                )
+        if looks_turning(part, vector.name, labels):
+            raise UserError(
+                f"{self._given}: this looks like a rotation, and a difference of rotations is none; "
+                f"say how both are written, such as {part.name}:rotvec={self.vector}:xyzw (forms: "
+                f"{', '.join(ROTATION_SIZES)}), leave {part.name} out, or say by --spec that it is in m"
+            )
+
+
+def looks_turning(part: ActionPart, vector: str, labels: Sequence[str]) -> bool:
+    """Return whether a part, and what measures it, seem to be rotations by their names and unit."""
+    named = bool(ROTATIONS & _words(part.name) or ROTATIONS & _words(vector))
+    labelled = any(_base(label) in ROTATION_LABELS for label in labels)
+    return (named or labelled) and part.unit.removesuffix("/tick") not in LENGTHS
+
+
+def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Reference]:
+    """Return the references that the two options say. Raises `UserError` if two are of one part."""
+    references = [Reference.parsed(text) for text in relative]
+    references += [Reference.parsed(text, ABSOLUTE) for text in absolute]
+    parts = [reference.part for reference in references]
+    for part in parts:
+        if parts.count(part) > 1:
+            raise UserError(
+                f"{RELATIVE} and {ABSOLUTE} name {part} {parts.count(part)} times; give it once"
+            )
+    return references
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z]+", name.lower()))
+
+
+def _unit(label: str) -> str:
+    found = re.search(r"\(([^()]*)\)$", label)
+    return "" if found is None else found[1]
+
+
+def _base(label: str) -> str:
+    """Return what a label calls its value, without its unit and what stands before a dot."""
+    return label.rpartition(" (")[0 if label.endswith(")") else 2].rpartition(".")[2].lower()

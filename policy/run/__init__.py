@@ -1,1 +1,0 @@
-"""What runs a policy: checkpoints, engines, the runner, snapshots and a look into the memory."""

@@ -1,0 +1,338 @@
+"""PolicyRunner: maps observations to actions, and holds the memory between ticks.
+
+It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
+writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
+changes nothing. The previous action is an input of the network as well: it is the last command,
+unless `executed` says that the robot did something else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.config import EngineName, Precision
+from ttm.policy.cores.core import CoreState
+from ttm.policy.engines import make_engine
+from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
+from ttm.policy.execution import NEWEST, make_execution
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.language import embed_instruction
+from ttm.policy.policy import Policy
+from ttm.policy.snapshot import array_to_text, require_fresh, require_restorable, text_to_array
+from ttm.policy.spec import Action, Array, Observation, PolicySpec
+from ttm.policy.tick_module import to_numpy
+
+STATE = "state."
+"""The prefix of the core's tensors in a snapshot."""
+
+
+class PolicyRunner:
+    """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
+
+    `engine` runs the network. Unless `engine.name` is "torch", it is a compiled copy of `policy` from
+    the time of construction; later hooks on `policy` and changes of it then have no effect.
+    """
+
+    spec: PolicySpec
+    instruction: str | None
+    tick: int
+    """The number of ticks, and so of memory writes, since the last reset of the memory."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        max_age_s: float | None = None,
+        device: torch.device | str = "cpu",
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
+        execution: str = NEWEST,
+    ) -> None:
+        """Move `policy` to `device`, set it to evaluation mode, and prepare the engine.
+
+        max_age_s: the greatest age of an observation, in seconds; None to accept any age.
+        engine and precision: see `make_engine`. On a CPU the preparation takes a second or more, and
+        `torch.get_num_threads()` threads run the ticks. execution: see `execute_by`.
+        """
+        if max_age_s is not None and not max_age_s > 0:
+            raise UserError(
+                f"max_age_s is {max_age_s}; give seconds above 0, or None to accept any age"
+            )
+        self.policy = policy.to(device).eval()
+        self.spec = policy.spec
+        self._binary, self._thresholds = self.spec.binary_mask, self.spec.thresholds
+        self._low, self._high = self.spec.action_limits
+        self.max_age_s = max_age_s
+        self.device = torch.device(device)
+        self.execute_by(execution)
+        self.engine = make_engine(self.policy, self.device, engine, precision)
+        self._state: CoreState = {}
+        self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
+        self._clear()
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: Path | str,
+        *,
+        device: torch.device | str = "cpu",
+        spec: PolicySpec | None = None,
+        max_age_s: float | None = None,
+        engine: EngineName = "auto",
+        precision: Precision = "float32",
+        execution: str = NEWEST,
+    ) -> PolicyRunner:
+        """Load a checkpoint. Raises `UserError` if it was made for another spec than `spec`."""
+        policy, _ = load_checkpoint(path, device)
+        if spec is not None:
+            policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
+        return cls(
+            policy,
+            max_age_s=max_age_s,
+            device=device,
+            engine=engine,
+            precision=precision,
+            execution=execution,
+        )
+
+    @property
+    def previous_action(self) -> Array:
+        """What the next `step` takes as the previous action, (A,). Zeros before the first one."""
+        previous: Array = self._previous_action.copy()
+        return previous
+
+    @property
+    def memory_norms(self) -> npt.NDArray[np.float32]:
+        """The Euclidean norms of the vectors of the memory; see `TemporalCore.memory_norms`.
+
+        For a Token Turing Machine these are its memory tokens, (m,). They are zero after a reset,
+        unless the initial memory is learned.
+        """
+        return to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
+
+    def execute_by(self, execution: str) -> None:
+        """Choose which actions of a policy that predicts chunks are carried out, from the next tick on.
+
+        execution: "receding:N" or "ensemble:M"; see `make_execution`. What was planned is forgotten.
+        """
+        self._execution = make_execution(execution, self.policy.config.chunk, self.policy.plan_size)
+        self._plan = self._execution.initial_plan()
+
+    def reset(
+        self,
+        instruction: str,
+        *,
+        embedding: npt.NDArray[Any] | None = None,
+        keep_memory: bool = False,
+    ) -> None:
+        """Start an episode.
+
+        embedding: of the instruction, (L,). None to take it from the checkpoint, or else to compute it
+        by the language model. keep_memory: change the instruction only, and keep memory, tick count
+        and previous action. Actions that were planned for the old instruction are forgotten.
+        """
+        language = self._embed(instruction, embedding)
+        if not keep_memory:
+            self._clear()
+        self._plan = self._execution.initial_plan()
+        self.instruction = instruction
+        self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
+
+    def erase_memory(self) -> None:
+        """Set the memory to the initial one, and forget the actions that were planned with it.
+
+        Instruction, tick count and previous action stay.
+        """
+        with torch.no_grad():
+            self._state = self.policy.initial_state(1)
+        self._plan = self._execution.initial_plan()
+
+    def step(
+        self,
+        observation: Observation,
+        *,
+        stamp_s: float | None = None,
+        now_s: float | None = None,
+        delay_s: float = 0.0,
+    ) -> Action:
+        """Run one tick.
+
+        stamp_s and now_s: the time of capture and the current time, in seconds of the same clock.
+        delay_s: the time from the observation until its command will be in force. A policy that was
+        trained with delays takes it into account, up to its `longest_delay_s`; others ignore it.
+        Raises an `ObservationError` for an observation that must not enter the memory; the runner is
+        then as it was before the call.
+        """
+        if self.instruction is None:
+            raise UserError("step before reset; call reset(instruction) at the start of an episode")
+        if np.isnan(delay_s):
+            raise UserError("delay_s is NaN; give the seconds until the command will be in force")
+        self._require_fresh(stamp_s, now_s)
+        self.spec.validate_observation(observation)
+        inputs = self._inputs(observation, delay_s)
+        actions, state = self.engine.step(inputs, self._state)
+        chunk = to_numpy(actions[0])  # (K, P)
+        if not np.isfinite(chunk).all():
+            raise MalformedObservation(
+                "the network's action is not finite; check the observation's values, and the checkpoint"
+            )
+        planned, plan = self._execution.next(chunk, self._plan)
+        decoded = self._command(planned, inputs)
+        values, probabilities = self._chosen(decoded)
+        self._state, self._plan, self._previous_action = state, plan, values
+        self.tick += 1
+        return Action(self.spec, values.copy(), probabilities)
+
+    def executed(self, action: npt.ArrayLike) -> None:
+        """Tell what the robot did at the last tick. The next `step` takes it as the previous action.
+
+        Call this after `step` if the robot may have done something else than the command: if limits cut
+        it, or something held the robot. Training data have what was executed, and not what was commanded.
+        Without this call the previous action is the last command.
+
+        action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
+        `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
+        `step` of an episode.
+        """
+        if self.tick == 0:
+            raise UserError(
+                "executed before step; call it after the step whose command the robot carried out"
+            )
+        advice = f"give {self.spec.action_size} finite values in the spec's units"
+        try:
+            values = np.array(action, np.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MalformedObservation(
+                f"the executed action is no vector of numbers ({error}); {advice}"
+            ) from error
+        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
+            raise MalformedObservation(
+                f"the executed action has shape {values.shape}, or is not finite; {advice}"
+            )
+        self._previous_action = values
+
+    def snapshot(self) -> dict[str, Array]:
+        """Return the whole state of the runner as plain arrays.
+
+        The next action depends on these, the weights and the observation alone.
+        """
+        if self.instruction is None:
+            raise UserError("there is nothing to save before reset(instruction)")
+        return {
+            "spec": text_to_array(self.spec.to_json()),
+            "instruction": text_to_array(self.instruction),
+            "tick": np.array(self.tick, np.int64),
+            **self._numbers(),
+            **self._execution.to_snapshot(self._plan),
+        }
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Continue from `snapshot`. On the same machine, the next actions are bit-identical.
+
+        A snapshot that a runner with another `execution` took has no plan for this one, which then
+        begins with the next tick's chunk.
+        """
+        require_restorable(snapshot, self.spec, self._numbers())
+        self._plan = self._execution.from_snapshot(snapshot)
+        self._state = {
+            n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
+        }
+        self._language = self._from_snapshot(snapshot["language"], self._language)
+        self._previous_action = np.array(snapshot["previous_action"], np.float32)
+        self.tick = int(snapshot["tick"])
+        self.instruction = array_to_text(snapshot["instruction"])
+
+    def _command(self, planned: Array, inputs: PolicyInputs) -> Array:
+        """Return the command that a plan for this tick means now, (A,), with decoded binary parts."""
+        if not self.policy.relative:
+            return planned
+        on_device = torch.from_numpy(planned)[None, None].to(self.device)
+        previous = inputs.previous_action if self.tick else None
+        return to_numpy(self.policy.command(on_device, inputs.proprioception, previous)[0, 0])
+
+    def _chosen(self, decoded: Array) -> tuple[Array, Array]:
+        """Return the commands and the probabilities of an `Action`, (A,) each."""
+        values, probabilities = decoded.copy(), decoded.copy()
+        low, high, binary = self._low[self._binary], self._high[self._binary], decoded[self._binary]
+        values[self._binary] = np.where(binary >= self._thresholds[self._binary], high, low)
+        probabilities[self._binary] = (binary - low) / (high - low)
+        return values, probabilities
+
+    def _clear(self) -> None:
+        self.erase_memory()
+        self._previous_action = np.zeros(self.spec.action_size, np.float32)
+        self.tick = 0
+        self.instruction = None
+
+    def _embed(
+        self, instruction: str, embedding: npt.NDArray[Any] | None
+    ) -> npt.NDArray[np.float32]:
+        config = self.policy.config
+        if embedding is None:
+            embedding = self.policy.known_instructions.get(instruction)
+        if embedding is None:
+            embedding = embed_instruction(instruction, config.language_model)
+        language = np.array(embedding, np.float32)
+        if language.shape != (config.embedding_size,) or not np.isfinite(language).all():
+            raise UserError(
+                f"the instruction's embedding has shape {language.shape}, or is not finite; "
+                f"this policy takes ({config.embedding_size},) finite values of {config.language_model}"
+            )
+        return language
+
+    def _require_fresh(self, stamp_s: float | None, now_s: float | None) -> None:
+        if self.max_age_s is None:
+            return
+        if stamp_s is None:
+            raise StaleObservation(
+                f"the observation has no time stamp, but none older than {self.max_age_s} s is "
+                f"accepted; give stamp_s"
+            )
+        require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
+
+    def _inputs(self, observation: Observation, delay_s: float) -> PolicyInputs:
+        """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
+        # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
+        # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
+        frames = {camera.name: np.array(observation[camera.name]) for camera in self.spec.cameras}
+        vectors = {
+            vector.name: np.array(observation[vector.name], np.float32)
+            for vector in self.spec.proprioception
+        }
+        images = {
+            name: torch.from_numpy(frame).permute(2, 0, 1)[None, None]
+            for name, frame in frames.items()
+        }
+        proprioception = {
+            name: torch.from_numpy(values)[None, None] for name, values in vectors.items()
+        }
+        longest_s = self.policy.config.longest_delay_s
+        return PolicyInputs(
+            images=images,
+            proprioception=proprioception,
+            previous_action=torch.tensor(self._previous_action)[None, None],
+            previous_action_valid=torch.tensor([[self.tick > 0]]),
+            language=self._language,
+            delay_s=torch.tensor([[min(max(delay_s, 0.0), longest_s)]]) if longest_s else None,
+        ).to(self.device)
+
+    def _numbers(self) -> dict[str, Array]:
+        """Return the entries of a snapshot whose shapes are those of the policy."""
+        return {
+            "language": to_numpy(self._language[0]),
+            "previous_action": self._previous_action.copy(),
+            **{STATE + name: to_numpy(value[0]) for name, value in self._state.items()},
+        }
+
+    def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
+        """Return a tensor (1, ...) of the type and on the device of `like`."""
+        return torch.tensor(np.asarray(values)).to(like)[None]

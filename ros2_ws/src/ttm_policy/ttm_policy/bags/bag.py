@@ -1,0 +1,307 @@
+"""One bag: the topics that a contract names, and when each of their messages was made."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from rclpy.qos import QoSProfile
+from rclpy.serialization import deserialize_message, serialize_message
+from rosbags.interfaces import (
+    Connection,
+    Qos,
+    QosDurability,
+    QosHistory,
+    QosLiveliness,
+    QosReliability,
+    QosTime,
+)
+from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from rosbags.typesys import Stores, get_typestore
+from std_msgs.msg import String
+
+from ttm.datasets.hdf5 import one_line, require_no_way_out
+from ttm.policy.errors import UserError, require_choice, require_valid_fields
+from ttm.policy.spec import PolicySpec
+from ttm_policy.contract import RobotContract
+from ttm_policy.inputs import DRIVER_TOPIC
+from ttm_policy.messages import MESSAGE_TYPES
+from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.recording.matching import header_ns
+
+# What a bag says of its episode beside its messages, in the custom data of its `metadata.yaml`.
+#
+# Bags that were recorded say nothing. Other programs, such as `ros2 bag`, take no notice of it.
+
+Split = Literal["train", "valid"]
+
+SPEC, EPISODE = "ttm_spec", "ttm_episode"
+"""The names in the custom data: the `PolicySpec`, and the JSON of `BagFacts`."""
+
+
+@dataclass(frozen=True)
+class BagFacts:
+    """Facts about the episode in a bag."""
+
+    rate_hz: float
+    """The control rate."""
+    first_tick_ns: int
+    """When the first tick begins. Others follow at the rate."""
+    late_ns: int = 0
+    """How much later the stamps are than the capture times, since ROS takes 0 for a missing clock."""
+    task: str = ""
+    success: bool | None = None
+    seed: int | None = None
+    split: Split | None = None
+    """The mask that names the episode."""
+
+    def __post_init__(self) -> None:
+        """Raise `UserError` or `TypeError` for values that tell no tick, and for another mask."""
+        if not 0 < self.rate_hz < math.inf:
+            raise UserError(f"rate_hz is {self.rate_hz}; give a number above 0")
+        require_valid_fields(self, {"first_tick_ns": 0, "late_ns": 0})
+        if self.split is not None:
+            require_choice("split", self.split, get_args(Split))
+
+
+def custom_data(facts: BagFacts, spec: PolicySpec | None) -> dict[str, str]:
+    """Return facts and spec as the custom data of a bag."""
+    data = {EPISODE: json.dumps(asdict(facts), ensure_ascii=False)}
+    return data if spec is None else data | {SPEC: spec.to_json()}
+
+
+def read_custom_data(
+    custom: Mapping[str, str] | None, path: Path
+) -> tuple[BagFacts | None, PolicySpec | None]:
+    """Return the facts and the spec that the custom data of a bag hold; None for what they lack.
+
+    Raises `UserError` with the bag's path if they are damaged.
+    """
+    custom = custom or {}
+    try:
+        facts = BagFacts(**json.loads(custom[EPISODE])) if EPISODE in custom else None
+        spec = PolicySpec.from_json(custom[SPEC]) if SPEC in custom else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path}: {EPISODE} or {SPEC} in the custom_data of metadata.yaml is damaged ({error}); "
+            "copy the bag again, or delete both to do without"
+        ) from error
+    return facts, spec
+
+
+Stamps = npt.NDArray[np.int64]
+
+
+class BagFile:
+    """An opened bag, whose messages are read in the order of recording.
+
+    Parameters
+    ----------
+    path
+        The bag's folder, with `metadata.yaml`.
+    types
+        Topic of the contract -> the message types that it may have.
+    extra
+        Topic -> message type of what is read as well from bags that `write_bags` has written.
+    """
+
+    def __init__(
+        self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
+    ) -> None:
+        self.path = path
+        if path.is_dir():
+            require_no_way_out(path, or_else="")
+        with _damage_told(path):
+            self._reader = Reader(path)
+            self._reader.open()
+        custom = self._reader.storage.metadata.custom
+        self.facts, self.spec = read_custom_data(custom, path)
+        """What the bag says of its episode, and the spec; None where it does not."""
+        found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
+        self._names = {topic: _find(topic, found, path) for topic in types}
+        if self.facts is not None:
+            self._names |= {topic: f"/{topic}" for topic in extra if f"/{topic}" in found}
+        self.types = {topic: found[name] for topic, name in self._names.items()}
+        for topic, kind in self.types.items():
+            if kind not in types.get(topic, (kind,)):
+                raise UserError(
+                    f"{path}: topic '{topic}' has messages of {kind}, the contract says "
+                    f"{' or '.join(types[topic])}; give the contract of the recorded robot"
+                )
+
+    def stamps(self) -> dict[str, Stamps]:
+        """Return when each message of each topic was made, in ns, in the order of recording.
+
+        This is the stamp in the header. Messages without one, or with a stamp of 0, were made when
+        they were recorded.
+        """
+        found: dict[str, list[int]] = {topic: [] for topic in self._names}
+        for topic, recorded_ns, data in self._raw():
+            has_header = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
+            stamp_ns = header_ns(data) if has_header else 0
+            found[topic].append(stamp_ns or recorded_ns)
+        return {topic: np.array(values, np.int64) for topic, values in found.items()}
+
+    def messages(self, wanted: Mapping[str, set[int]]) -> Iterator[tuple[str, int, Any]]:
+        """Yield (topic, number, message) of the wanted numbers of each topic's messages."""
+        count = dict.fromkeys(self._names, -1)
+        for topic, _, data in self._raw():
+            count[topic] += 1
+            if count[topic] in wanted[topic]:
+                yield topic, count[topic], self._message(topic, count[topic], data)
+
+    def texts(self, topic: str) -> set[str]:
+        """Return the different texts of a `std_msgs/String` topic, in any namespace; none without it."""
+        connections = [
+            each
+            for each in self._reader.connections
+            if each.topic.endswith(f"/{topic}") and each.msgtype == "std_msgs/msg/String"
+        ]
+        if not connections:  # the reader takes none for all
+            return set()
+        with _damage_told(self.path):
+            found = self._reader.messages(connections=connections)
+            return {deserialize_message(bytes(data), String).data for _, _, data in found}
+
+    def close(self) -> None:
+        """Close the bag's files."""
+        self._reader.close()
+
+    def _message(self, topic: str, number: int, data: Any) -> Any:
+        try:
+            return deserialize_message(bytes(data), MESSAGE_TYPES[self.types[topic]])
+        except RuntimeError as error:  # RMWError of rclpy
+            raise UserError(
+                f"{self.path}: message {number} of topic '{topic}' is damaged ({error}); "
+                "copy the bag again, or leave it out"
+            ) from error
+
+    def _raw(self) -> Iterator[tuple[str, int, Any]]:
+        topics = {name: topic for topic, name in self._names.items()}
+        connections = [c for c in self._reader.connections if c.topic in topics]
+        with _damage_told(self.path):
+            for connection, recorded_ns, data in self._reader.messages(connections=connections):
+                yield topics[connection.topic], recorded_ns, data
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Raise `UserError` with the bag's path for whatever its reader raises.
+
+    Damage shows as errors of SQLite, of MCAP's compression and of YAML, or as numbers that are too
+    large to be true.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{path} cannot be read ({one_line(error) or type(error).__name__}); copy the bag again, "
+            "or leave it out"
+        ) from error
+
+
+def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
+    """Return the recorded name of a topic, which may be in a namespace."""
+    exact = "/" + topic.lstrip("/")
+    matches = [exact] if exact in recorded else [name for name in recorded if name.endswith(exact)]
+    if len(matches) != 1:
+        raise UserError(
+            f"{path} has {'no topic' if not matches else 'several topics'} '{topic}' of the contract; "
+            f"it has: {', '.join(sorted(recorded)) or 'none'}"
+        )
+    return matches[0]
+
+
+# The topics of a bag that is written, each with its type and QoS.
+
+Storage = Literal["sqlite3", "mcap"]
+
+INSTRUCTION_TOPIC = "instruction"
+
+HEADER_SIZE = 4
+"""Bytes of a serialised message before its fields, which are little-endian."""
+
+_STRING = "std_msgs/String"
+_EVER = QosTime(9223372036, 854775807)  # what rosbag2 writes for a time without end
+
+
+class BagTopics:
+    """Writes the messages of an opened bag to the topics of a contract, `instruction` and `driver`.
+
+    Observations, instruction and driver are offered as `ttm data play --topics` and a simulated robot publish
+    them, and commands as `policy_node` does.
+    """
+
+    def __init__(self, writer: Writer, contract: RobotContract) -> None:
+        self._writer = writer
+        self._store = get_typestore(Stores.LATEST)
+        self._kinds = {
+            INSTRUCTION_TOPIC: (_STRING, LATCHED),
+            DRIVER_TOPIC: (_STRING, LATCHED),
+            **{source.topic: (source.type, LATCHED) for source in contract.inputs},
+            **{sink.topic: (sink.type, COMMAND) for sink in contract.actions},
+        }
+        self._connections: dict[str, Connection] = {}
+
+    def write(self, messages: Mapping[str, Any], time_ns: int) -> None:
+        """Write one message each of some topics, as recorded at a time."""
+        for topic, message in messages.items():
+            connection = self._connection(topic)
+            data = self._trimmed(serialize_message(message), connection.msgtype)
+            self._writer.write(connection, time_ns, data)
+
+    def _trimmed(self, data: bytes, kind: str) -> bytes:
+        """Return a serialised message without what may follow it.
+
+        The middleware leaves room for alignment at the end, which strict readers take for damage.
+        """
+        layout = self._store.get_msgdef(kind)
+        end = layout.deserialize_cdr_le(data[HEADER_SIZE:], 0, layout.cls, self._store)[1]
+        return data[: HEADER_SIZE + end]
+
+    def _connection(self, topic: str) -> Connection:
+        if topic not in self._connections:
+            kind, profile = self._kinds[topic]
+            self._connections[topic] = self._writer.add_connection(
+                "/" + topic.lstrip("/"),
+                kind.replace("/", "/msg/"),
+                typestore=self._store,
+                offered_qos_profiles=[_offered(profile)],
+            )
+        return self._connections[topic]
+
+
+@contextmanager
+def new_bag(path: Path, storage: Storage, custom_data: Mapping[str, str]) -> Iterator[Writer]:
+    """Open a new bag for writing. Raises `OSError` if it cannot be written."""
+    writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()])
+    for name, text in custom_data.items():
+        writer.set_custom_data(name, text)
+    try:
+        with writer:
+            yield writer
+    except sqlite3.Error as error:  # such as that of a full disk
+        raise OSError(str(error)) from error
+
+
+def _offered(profile: QoSProfile) -> Qos:
+    """Return a QoS profile as a bag stores it."""
+    return Qos(
+        QosHistory.KEEP_LAST,
+        profile.depth,
+        QosReliability[profile.reliability.name],
+        QosDurability[profile.durability.name],
+        _EVER,
+        _EVER,
+        QosLiveliness.AUTOMATIC,
+        _EVER,
+        avoid_ros_namespace_conventions=False,
+    )

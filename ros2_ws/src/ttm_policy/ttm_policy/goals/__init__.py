@@ -1,1 +1,0 @@
-"""Goals: an instruction that is carried out from an empty memory until it is done, or ended otherwise."""

@@ -1,0 +1,233 @@
+"""A thread of its own for what takes long: the network, the language model, files.
+
+The thread that spins the node stays free for messages, timers and the emergency stop. Calls run one
+after another in the order in which they were made, so that only one of them has the network at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.guard_condition import GuardCondition
+from rclpy.node import Node
+
+from ttm.policy.errors import UserError, require_instruction
+from ttm.policy.language import not_trained_on
+from ttm.policy.policy import Policy
+from ttm.policy.runner import PolicyRunner
+from ttm.sim.shipped import default_checkpoint
+from ttm_policy.contract import load_contract
+from ttm_policy.limits import SafetyLimits
+from ttm_policy.messages import CommandCodec, check_fields
+from ttm_policy.parameters import PolicyParameters
+
+Result = TypeVar("Result")
+Then = Callable[["Future[Any]"], object]
+
+
+LOOK_S = 0.1
+"""Time between two looks for results whose wake-up was lost, in seconds.
+
+With Fast DDS a guard condition that is triggered just when a wait has ended may not end the next one: of
+50,000 that met a busy spin, 5 were lost. In lockstep, where no timer ticks, the simulator would then wait for
+ever.
+"""
+
+
+class Worker:
+    """Runs calls on its thread, and hands their results to the thread that spins the node."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        """Start the thread. name: of the thread, for debuggers and `top -H`."""
+        self._node = node
+        self.on_idle: Callable[[], object] = lambda: None
+        """Called by the thread that spins the node when all results have been handed over."""
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any], Then] | None] = (
+            queue.SimpleQueue()
+        )
+        self._finished: deque[tuple[Future[Any], Then]] = deque()
+        self._pending = 0
+        self._lock = threading.Lock()
+        self._guard: GuardCondition | None = node.create_guard_condition(self.deliver)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(LOOK_S, self.deliver, clock=steady)
+        # A daemon, since a process that is told to end does not wait for a language model.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the results of all calls have been handed over."""
+        return self._pending == 0
+
+    def submit(
+        self, call: Callable[[], Result], then: Callable[[Future[Result]], object] = Future.result
+    ) -> Future[Result]:
+        """Run `call` after all earlier calls, and return its future.
+
+        then: is called with the future by the thread that spins the node. By default an exception of
+        `call` is raised there.
+        """
+        future: Future[Result] = Future()
+        self._pending += 1
+        self._calls.put((future, call, then))
+        return future
+
+    def deliver(self) -> None:
+        """Hand over the results that are there. The thread that spins the node does so by itself."""
+        delivered = False
+        while self._finished:
+            future, then = self._finished.popleft()
+            self._pending -= 1
+            delivered = True
+            then(future)
+        if delivered and self.idle:
+            self.on_idle()
+
+    def close(self, timeout_s: float = 0.5) -> bool:
+        """Drop the calls that have not begun, and end the thread.
+
+        Return whether it has ended within `timeout_s`. The results of dropped calls never come.
+        """
+        with suppress(queue.Empty):  # the thread may take a call at the same time
+            while True:
+                self._calls.get_nowait()
+        self._calls.put(None)
+        self._thread.join(timeout_s)
+        with self._lock:
+            if self._guard is not None:
+                self._node.destroy_guard_condition(self._guard)
+                self._node.destroy_timer(self._timer)
+            self._guard = None
+        self._finished.clear()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (item := self._calls.get()) is not None:
+            future, call, then = item
+            try:
+                future.set_result(call())
+            except BaseException as error:  # raised again where the result is asked for
+                future.set_exception(error)
+            self._finished.append((future, then))
+            with self._lock:
+                if self._guard is not None:
+                    self._guard.trigger()
+
+
+# Puts instructions into force without loading the language model into the node.
+#
+# Loading it takes seconds, for which it would keep Python's interpreter lock up to a second at a time:
+# no thread of this process could answer the emergency stop. It runs in a process of its own instead.
+
+COMMAND = (sys.executable, "-m", "ttm_policy.embedding_process")
+
+
+class Instructions:
+    """Resets a runner under instructions, and computes embeddings that its checkpoint lacks.
+
+    say: gets a line for each instruction that the policy was not trained on, at its first time, and one
+    while the language model loads.
+    """
+
+    def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
+        self._say = say
+        self._embed = lru_cache(maxsize=1024)(self._compute)
+        self._process: subprocess.Popen[str] | None = None
+        self._closed = False
+
+    def reset(self, runner: PolicyRunner, text: str) -> None:
+        """Empty the memory of `runner`, and put an instruction into force.
+
+        This blocks for seconds if the language model is needed. Raises `UserError`, and changes
+        nothing, if there is no embedding of the text.
+        """
+        embedding = None
+        if text not in runner.policy.known_instructions:
+            embedding = self._embed(text, runner.policy)
+        runner.reset(text, embedding=embedding)
+
+    def close(self) -> None:
+        """End a language model that is at work. `reset` then raises `UserError`."""
+        self._closed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def _compute(self, text: str, policy: Policy) -> npt.NDArray[np.float32]:
+        """Return the embedding (L,) of `text`."""
+        model = policy.config.language_model
+        if warning := not_trained_on(text, policy.known_instructions):
+            self._say(warning)
+        self._say(f"the language model {model} loads for {text!r}, which takes seconds")
+        self._process = subprocess.Popen(
+            [*COMMAND, model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the node, which ends this process itself
+        )
+        if self._closed:
+            self._process.kill()
+        output, errors = self._process.communicate(text)
+        if self._process.returncode != 0:
+            told = errors.strip().splitlines() or ["it was ended"]
+            raise UserError(f"no embedding of the instruction '{text}': {told[-1]}")
+        return np.array(json.loads(output.splitlines()[-1]), np.float32)
+
+
+# Loads what a policy node runs, and checks that its parts fit together.
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy with the contract of its robot."""
+
+    runner: PolicyRunner
+    codec: CommandCodec
+    limits: SafetyLimits
+    instructions: Instructions
+
+
+def load_policy(parameters: PolicyParameters, instructions: Instructions) -> LoadedPolicy:
+    """Load contract and checkpoint, and compute the embedding of the instruction.
+
+    This takes seconds. Call it in the thread that runs the ticks, since the number of threads of
+    the network is set here. Every mistake in the files is found here and raised as `UserError`.
+    """
+    instruction = require_instruction(parameters.instruction, "instruction")
+    checkpoint = parameters.checkpoint or str(default_checkpoint())
+    torch.set_num_threads(parameters.threads)
+    contract = load_contract(parameters.contract)
+    check_fields(contract)
+    runner = PolicyRunner.from_checkpoint(
+        checkpoint,
+        device=parameters.device,
+        engine=parameters.engine,
+        precision=parameters.precision,
+        execution=parameters.execution,
+    )
+    contract.check(runner.spec)
+    ticks = 1.0 if parameters.lockstep else parameters.lifespan_ticks
+    lasts_s = ticks * runner.spec.control_dt_s
+    limits = SafetyLimits(contract, runner.spec, parameters.limits, lasts_s=lasts_s)
+    if instruction:
+        instructions.reset(runner, instruction)
+    codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
+    return LoadedPolicy(runner, codec, limits, instructions)

@@ -1,1 +1,0 @@
-"""What the launch files start, and the arguments that they take."""

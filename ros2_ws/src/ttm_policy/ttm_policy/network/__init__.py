@@ -1,1 +1,0 @@
-"""What runs on the thread of the network: loading, the language model, and the calls themselves."""

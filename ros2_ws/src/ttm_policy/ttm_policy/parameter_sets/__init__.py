@@ -1,1 +1,0 @@
-"""Parts of what `ttm_policy.parameters` declares: limits, what nodes share, and how all are declared."""

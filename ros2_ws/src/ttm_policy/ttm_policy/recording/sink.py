@@ -1,0 +1,245 @@
+"""Writes episodes in a thread of its own, so that encoding and disks never keep messages waiting."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rclpy.serialization import deserialize_message
+
+from ttm.datasets.layout import next_episode_path
+from ttm.datasets.writer import EpisodeWriter
+from ttm.policy.errors import UserError
+from ttm_policy.messages import MESSAGE_TYPES
+from ttm_policy.recording.matching import Tick, TickValues
+
+# Writes the ticks of an episode, each when it is known what the robot did in it.
+
+Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float, bool | None]
+
+
+class EpisodeRows:
+    """Appends ticks to an `EpisodeWriter`, one behind: the next one tells what was done and measured.
+
+    What was executed is the newest report at that tick, as it is for `policy_node`. If the robot is late with
+    it, the report of the tick before stands in both: in the episode, and in what a policy is told.
+    """
+
+    def __init__(self, writer: EpisodeWriter, values: TickValues) -> None:
+        self._writer, self._values = writer, values
+        self._waiting: Row | None = None
+        self.skipped = 0
+        """Ticks at the start that lacked some of the joints."""
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The message type of each topic."""
+        return self._values.live_types
+
+    def add(self, tick: Tick[Any]) -> None:
+        """Take the next tick. Raises `UserError` for values that contract or spec do not allow."""
+        observation = self._values.observation(tick)
+        if observation is None and self._waiting is None:
+            self.skipped += 1
+            return
+        self._write(self._values.executed(tick), observation or {})
+        action = self._values.action(tick)
+        intervention = self._values.intervention(tick)
+        self._waiting = observation or {}, action, tick.captured_ns / 1_000_000_000, intervention
+
+    def end(self, num_ticks: int) -> int:
+        """Write the last tick, keep the first `num_ticks` that were added, and return how many are left.
+
+        After the last tick nothing is measured, so that it is left out if any part of the action is.
+        """
+        if not self._values.measured.is_needed:
+            self._write(None, {})
+        self._writer.end_at(max(num_ticks - self.skipped, 0))
+        return self._writer.num_samples
+
+    def _write(
+        self, executed: npt.NDArray[np.float32] | None, after: dict[str, npt.NDArray[Any]]
+    ) -> None:
+        """Write the waiting tick. after: the observation of the next one."""
+        if self._waiting is not None:
+            observation, action, timestamp_s, intervention = self._waiting
+            if self._values.measured.is_needed:
+                action = self._values.measured.action(action, observation, after)
+            self._writer.append(
+                observation,
+                action,
+                timestamp_s=timestamp_s,
+                executed_action=executed,
+                intervention=intervention,
+            )
+
+
+FLUSH_S = 1.0
+"""What was recorded is handed over to the operating system so often, which notices a full disk."""
+
+MOST_WAITING = 200
+"""So many ticks may wait to be written; then the machine is too slow for the episode."""
+
+LEAST_FREE_BYTES = 64 * 2**20
+"""With less free space than this, no episode is begun."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An episode that is complete on the disk."""
+
+    path: Path
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An episode that could not be recorded, and of which nothing is left."""
+
+    number: int
+    """Which one, as `EpisodeSink.begin` returned it."""
+    reason: str
+
+
+class EpisodeSink:
+    """Takes the ticks of one episode after the other. The calls return at once.
+
+    Parameters
+    ----------
+    folder
+        Where the episodes go. Their numbers go on after those that are there.
+    jpeg_quality
+        As in `EpisodeWriter`.
+    on_result
+        Called in the writing thread with each `Written` or `Failed`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        jpeg_quality: int | None,
+        on_result: Callable[[Written | Failed], None],
+    ) -> None:
+        self._folder, self._jpeg_quality, self._on_result = folder, jpeg_quality, on_result
+        self._jobs: Queue[tuple[int, Callable[[], None]] | None] = Queue()
+        self._number = 0
+        self._writer: EpisodeWriter | None = None
+        self._rows: EpisodeRows | None = None
+        self._flushed_s = 0.0
+        self._thread = threading.Thread(target=self._work, name="episode writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of ticks that are not written yet."""
+        return self._jobs.qsize()
+
+    def begin(self, values: TickValues) -> int:
+        """Begin an episode and return its number. Raises `UserError` if the folder cannot take one."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise UserError(
+                f"cannot record to {self._folder} ({error.strerror}); name another folder"
+            ) from error
+        if free < LEAST_FREE_BYTES:
+            raise UserError(
+                f"only {free / 2**20:.0f} MiB are free in {self._folder}; make space, or name another "
+                "folder"
+            )
+        self._number += 1
+        self._do(lambda: self._begin(values))
+        return self._number
+
+    def put(self, tick: Tick[Any]) -> None:
+        """Write one tick. Raises `UserError` if too many wait already."""
+        if self.waiting > MOST_WAITING:
+            raise UserError(
+                f"{MOST_WAITING} ticks wait to be written; processor or disk are too slow for these "
+                "frames: set jpeg_quality, a lower rate_hz, or smaller images"
+            )
+        self._do(lambda: self._write(tick))
+
+    def finish(self, num_ticks: int, instruction: str, success: bool | None) -> None:
+        """Complete the episode with the first `num_ticks` that were put."""
+        self._do(lambda: self._finish(num_ticks, instruction, success))
+
+    def discard(self) -> None:
+        """Delete the episode."""
+        self._do(self._abandon)
+
+    def close(self) -> None:
+        """Complete what was finished, delete an episode that was not, and end the thread."""
+        self._do(self._abandon)
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _do(self, job: Callable[[], None]) -> None:
+        """Have the thread do something for the episode in hand."""
+        self._jobs.put((self._number, job))
+
+    def _work(self) -> None:
+        while (next_job := self._jobs.get()) is not None:
+            number, job = next_job
+            try:
+                job()
+            except Exception as error:  # nobody else would see it in this thread
+                reason = str(error) if isinstance(error, UserError) else repr(error)
+                self._abandon()
+                self._on_result(Failed(number, " ".join(reason.split())))
+
+    def _begin(self, values: TickValues) -> None:
+        self._abandon()
+        path = next_episode_path(self._folder)
+        self._writer = EpisodeWriter(path, values.spec, jpeg_quality=self._jpeg_quality)
+        self._rows = EpisodeRows(self._writer, values)
+        self._flushed_s = time.monotonic()
+
+    def _write(self, tick: Tick[Any]) -> None:
+        if self._writer is None or self._rows is None:
+            return  # a tick before it failed
+        self._rows.add(_unpacked(tick, self._rows.types))
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self._writer.flush()
+            self._flushed_s = time.monotonic()
+
+    def _finish(self, num_ticks: int, instruction: str, success: bool | None) -> None:
+        if self._writer is None or self._rows is None:
+            return
+        count = self._rows.end(num_ticks)
+        path = self._writer.finish(instruction=instruction, success=success, split=None)
+        self._writer = self._rows = None
+        self._on_result(Written(path, count))
+
+    def _abandon(self) -> None:
+        writer, self._writer, self._rows = self._writer, None, None
+        if writer is not None:
+            writer.abandon()
+
+
+def _unpacked(tick: Tick[Any], types: dict[str, str]) -> Tick[Any]:
+    """Return the tick with messages in place of their serialised bytes."""
+
+    def unpack(topic: str, message: Any) -> Any:
+        if not isinstance(message, bytes):
+            return message
+        try:
+            return deserialize_message(message, MESSAGE_TYPES[types[topic]])
+        except RuntimeError as error:  # RMWError of rclpy
+            raise UserError(f"a message of '{topic}' is damaged ({error})") from error
+
+    return Tick(
+        {topic: unpack(topic, message) for topic, message in tick.observation.items()},
+        tick.stamps_ns,
+        {topic: unpack(topic, message) for topic, message in tick.command.items()},
+    )

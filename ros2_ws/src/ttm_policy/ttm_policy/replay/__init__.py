@@ -1,1 +1,0 @@
-"""`ttm data play --topics`: a recorded episode as ROS messages."""

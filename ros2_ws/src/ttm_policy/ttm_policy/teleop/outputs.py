@@ -1,0 +1,333 @@
+"""Hands what a person wants to a policy node, in whose place he drives until he gives back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rclpy.duration import Duration
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+
+from ttm.policy.errors import ObservationError, printable
+from ttm_policy.contract import MOTION_TYPES, measured_goals
+from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
+from ttm_policy.inputs import DRIVER_TOPIC, POLICY, TOPIC, Inputs, read_json, to_message
+from ttm_policy.limits import RobotDescription, SafetyLimits
+from ttm_policy.messages import CommandCodec
+from ttm_policy.parameters import DrivingParameters
+from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.teleop.source import Cockpit, Vector
+
+
+class PolicyOutput:
+    """The topic on which a policy node listens to a person.
+
+    The policy node has the limits, the guards and the emergency stop. A person who has taken over keeps
+    telling it to stand still while he touches nothing, so that it knows that he is there.
+    """
+
+    def __init__(self, node: Node, cockpit: Cockpit, policy: str) -> None:
+        """policy: the name of the policy node."""
+        self._node, self._cockpit, self._policy = node, cockpit, policy
+        self._person = f"{node.get_name()}-{os.getpid()}"
+        self.moves = self._has_taken_over = False
+        self._publisher = node.create_publisher(JointState, TOPIC, COMMAND)
+        self._client = node.create_client(Trigger, f"{policy}/give_back")
+        self._subscription = node.create_subscription(
+            String, DRIVER_TOPIC, self._on_driver, LATCHED
+        )
+        spec = replace(cockpit.spec, cameras=())
+        self._inputs = Inputs(node, cockpit.measured, spec, lockstep=False, on_message=lambda: None)
+        self._still = np.where(cockpit.is_goal, np.nan, 0).astype(np.float32)
+
+    @property
+    def problem(self) -> str:
+        """Why no policy node listens, or an empty text."""
+        if self._publisher.get_subscription_count():
+            return ""
+        topic = self._node.resolve_topic_name(TOPIC)
+        return (
+            f"{self._policy} does not listen to {topic}; wait until it has loaded its policy, start it, or "
+            "set the parameter policy to its name"
+        )
+
+    def send(self, wish: Vector) -> None:
+        """Take over, or drive on, with a wish (A,)."""
+        goals = self._cockpit.goals
+        given = np.isfinite(wish) & self._cockpit.is_goal
+        goals.values = np.where(given, wish, goals.values).astype(np.float32)
+        self.moves = self._has_taken_over = True
+        self._publish(wish)
+
+    def rest(self) -> None:
+        """Stand still if this person has taken over."""
+        self.moves = False
+        self._measure()
+        if self._has_taken_over:
+            self._publish(self._still)
+
+    def give_back(self) -> None:
+        """Let the policy drive again."""
+        self.moves = self._has_taken_over = False
+        self._client.call_async(Trigger.Request())
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Do nothing: the limits are those of the policy node."""
+
+    def flush(self) -> None:
+        """Do nothing: the robot stands still when the commands end."""
+
+    def close(self) -> None:
+        """Destroy all topics. The robot stands still until somebody calls `~/give_back`."""
+        self._inputs.close()
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_client(self._client)
+        self._node.destroy_publisher(self._publisher)
+
+    def _publish(self, wish: Vector) -> None:
+        stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(to_message(self._cockpit.spec, wish, stamp, self._person))
+
+    def _on_driver(self, message: String) -> None:
+        """Somebody else may have given back."""
+        self._has_taken_over &= message.data != POLICY
+
+    def _measure(self) -> None:
+        """Note where joints and gripper are, from which controls move them on."""
+        try:
+            seen = self._inputs.observation().values if self._cockpit.measured.vectors else {}
+        except ObservationError:
+            return
+        found = measured_goals(self._cockpit.contract, self._cockpit.spec, seen)
+        goals = np.where(self._cockpit.is_goal, found, np.nan)
+        self._cockpit.goals.values = goals.astype(np.float32)
+
+
+# Sends what a person wants to the robot, within the limits and the guards that a policy has as well.
+
+FLUSH_S = 0.5
+"""The longest wait for all subscribers to acknowledge the last commands."""
+
+
+class RobotOutput:
+    """The command topics of a contract.
+
+    It listens to the emergency stop, to commands of others, and to those measurements that limits and
+    goals of joints need. Velocities are sent with every call; goals of joints, and other messages that
+    move nothing by themselves, when they change and once in each tick of the spec.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        cockpit: Cockpit,
+        parameters: DrivingParameters,
+        *,
+        period_s: float,
+        on_e_stop: Callable[[], None],
+    ) -> None:
+        """period_s: the time between two calls of `send`. on_e_stop: called when its state changes."""
+        self._node, self._cockpit, self._max_age_s = node, cockpit, parameters.max_age_s
+        contract, spec = cockpit.contract, cockpit.spec
+        self._limits = SafetyLimits(contract, spec, cockpit.limits, period_s=period_s)
+        self._codec = CommandCodec(contract, spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
+        self._echo = CommandEcho(node, self._codec.types())
+        stop = EStop(rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s)
+        self._stop_thread = StopThread(node)
+        self._e_stop = EStopTopic(self._stop_thread, stop, on_e_stop)
+        self._stop_thread.on_stop = self._stop_at_once
+        self._publishers = {
+            topic: node.create_publisher(kind, topic, COMMAND)
+            for topic, kind in self._codec.types().items()
+        }
+        measured = cockpit.measured
+        self._is_blind = not measured.vectors
+        self._inputs = Inputs(
+            node, measured, replace(spec, cameras=()), lockstep=False, on_message=lambda: None
+        )
+        self._description = RobotDescription(node, self._limits)
+        slices = spec.action_slices
+        self._places = {
+            topic: np.concatenate([np.arange(spec.action_size)[slices[s.name]] for s in sinks])
+            for topic, sinks in self._codec.sinks.items()
+        }
+        self.moves = False
+        self._last: dict[str, tuple[Vector, float]] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move now, or an empty text."""
+        if problem := self._e_stop.problem:
+            return f"emergency stop: {problem}"
+        if problem := self._description.problem:
+            return problem
+        wall_s = time.monotonic()
+        now_ns = self._node.get_clock().now().nanoseconds
+        try:
+            self._echo.require_alone(wall_s)
+            self._inputs.require_trusted(now_ns, wall_s, self._max_age_s)
+        except ObservationError as error:
+            return str(error)
+        return ""
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next command on."""
+        self._limits.set_limits(limits)
+
+    def send(self, wish: Vector) -> None:
+        """Send a wish (A,) within the limits. Its NaN keeps what is in force, or as measured.
+
+        Raises `ObservationError` if a measurement cannot be used.
+        """
+        spec, goals = self._cockpit.spec, self._cockpit.goals
+        now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9
+        observation, seen_s = self._look(now_s)
+        start = measured_goals(self._cockpit.contract, spec, observation)
+        start = np.where(np.isnan(goals.values), start, goals.values)
+        wanted = np.where(np.isnan(wish), start, wish)
+        known = np.isfinite(wanted)
+        wanted = np.where(known, wanted, 0).astype(np.float32)
+        late_s = max(0.0, now_s - seen_s)
+        command = self._limits.apply(wanted, observation, late_s=late_s, now_s=now_s)
+        goals.values = np.where(known & self._cockpit.is_goal, command, np.nan).astype(np.float32)
+        with self._stop_thread.lock:
+            if self._stop_thread.stopped:
+                return
+            self._publish(command, known)
+            self.moves = True
+
+    def _look(self, now_s: float) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
+        """Return what is measured, and when its oldest value was, in seconds."""
+        if self._is_blind:
+            return {}, now_s
+        observation = self._inputs.observation()
+        return observation.values, observation.oldest_ns * 1e-9
+
+    def rest(self) -> None:
+        """Send zero once to all topics that move the robot. Joints and gripper keep their goals."""
+        with self._stop_thread.lock:
+            self._stop_at_once()
+            if self.moves:
+                self._limits.halt()
+            self.moves = False
+
+    def _stop_at_once(self) -> None:
+        """Send zero if this moves the robot. This is called with the lock of the `StopThread`."""
+        if not self.moves:
+            return
+        stamp = self._node.get_clock().now().to_msg()
+        for topic, message in self._codec.stop(stamp).items():
+            self._send(topic, message)
+
+    def give_back(self) -> None:
+        """Do nothing, since no policy waits to drive."""
+
+    def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
+        messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
+        unheard = self._echo.unheard(self._publishers)
+        for topic, message in messages.items():
+            places = self._places[topic]
+            if known[places].all() and self._is_due(topic, command[places]):
+                self._send(topic, message)
+        self._limits.halt(unheard)
+
+    def _is_due(self, topic: str, values: Vector) -> bool:
+        """Return whether a message is to be sent now: velocities always, all else as the class says."""
+        if self._codec.sinks[topic][0].type in MOTION_TYPES:
+            return True
+        now_s = time.monotonic()
+        before, sent_s = self._last.get(topic, (None, 0.0))
+        unchanged = before is not None and np.array_equal(before, values)
+        if unchanged and now_s - sent_s < self._cockpit.spec.control_dt_s:
+            return False
+        self._last[topic] = values.copy(), now_s
+        return True
+
+    def _send(self, topic: str, message: Any) -> None:
+        self._echo.sent(topic, message)
+        self._publishers[topic].publish(message)
+
+    def flush(self) -> None:
+        """Wait until the commands have arrived, since an exit drops those not sent yet."""
+        until_s = time.monotonic() + FLUSH_S
+        for publisher in self._publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
+
+    def close(self) -> None:
+        """Destroy all topics."""
+        self._stop_thread.close()
+        self._echo.close()
+        self._e_stop.close()
+        self._inputs.close()
+        self._description.close()
+        for publisher in self._publishers.values():
+            self._node.destroy_publisher(publisher)
+
+
+# Calls the services of a recorder in another process.
+
+RECORDING = "recording"
+"""The state of a recorder that takes an episode, as its status says."""
+
+
+class RecorderCalls:
+    """The `ttm_policy.recording.recorder.EpisodeCalls` of a `recorder_node`.
+
+    The calls return at once; what the recorder answers is printed when it comes.
+    """
+
+    def __init__(self, node: Node, recorder: str) -> None:
+        """recorder: the name of the node."""
+        self._node, self._name, self._state = node, recorder, ""
+        self._subscription = node.create_subscription(
+            String, f"{recorder}/status", self._on_status, LATCHED
+        )
+        self._triggers = {
+            name: node.create_client(Trigger, f"{recorder}/{name}")
+            for name in ("start", "discard", "undo")
+        }
+        self._stop = node.create_client(SetBool, f"{recorder}/stop")
+
+    def start_or_stop(self) -> str:
+        """Begin an episode, or end it as a success."""
+        if self._state == RECORDING:
+            return self._call(self._stop, SetBool.Request(data=True))
+        return self._call(self._triggers["start"], Trigger.Request())
+
+    def stop_as_failure(self) -> str:
+        """End the episode as a failure."""
+        return self._call(self._stop, SetBool.Request(data=False))
+
+    def discard(self) -> str:
+        """Drop the episode in hand."""
+        return self._call(self._triggers["discard"], Trigger.Request())
+
+    def undo(self) -> str:
+        """Delete the last episode."""
+        return self._call(self._triggers["undo"], Trigger.Request())
+
+    def close(self) -> None:
+        """Destroy the topic and the clients."""
+        self._node.destroy_subscription(self._subscription)
+        for client in (*self._triggers.values(), self._stop):
+            self._node.destroy_client(client)
+
+    def _on_status(self, message: String) -> None:
+        if status := read_json(self._node, f"{self._name}/status", message, {"state": str}):
+            self._state = status["state"]
+
+    def _call(self, client: Any, request: Any) -> str:
+        if not client.service_is_ready():
+            return f"{self._name} is not there; start it, or set recorder to its name"
+        client.call_async(request).add_done_callback(
+            lambda future: print(printable(future.result().message), flush=True)
+        )
+        return f"asking {self._name}"

@@ -1,0 +1,128 @@
+"""What can drive an environment: a checkpoint, an untrained network, or the environment's expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.execution import EXECUTION
+from ttm.policy.policy import Policy
+from ttm.policy.presets import PRESETS
+from ttm.policy.runner import STATE, PolicyRunner
+from ttm.policy.spec import PolicySpec
+from ttm.sim.environment import Env, Expert, expert_of, spec_of
+from ttm.sim.rollout import Actor
+from ttm.sim.shipped import checkpoint_path
+
+UNTRAINED = "none"
+EXPERT = "expert"
+UNTRAINED_SEED = 0
+
+
+class PolicyActor:
+    """A `PolicyRunner`, the same object that the ROS node drives. It remembers from reset to reset."""
+
+    def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
+        """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
+        self._runner = runner
+        self._embeddings = embeddings
+        self.delay_s = 0.0
+        """What the policy is told of the time until its command is in force."""
+
+    def execute_by(self, execution: str) -> None:
+        """See `PolicyRunner.execute_by`."""
+        self._runner.execute_by(execution)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that the runner runs."""
+        return self._runner.policy
+
+    def embedding(self, instruction: str) -> np.ndarray | None:
+        """Return the embedding, (L,), of an instruction that the policy does not know itself."""
+        return self._embeddings.get(instruction)
+
+    def reset(self, instruction: str) -> None:
+        """See `Actor.reset`."""
+        self._runner.reset(instruction, embedding=self.embedding(instruction))
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """See `Actor.act`."""
+        return self._runner.step(observation, delay_s=self.delay_s).values
+
+    def executed(self, action: np.ndarray) -> None:
+        """See `Actor.executed`."""
+        self._runner.executed(action)
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return a copy of the memory: the tensors of the core's state, without the batch axis.
+
+        Instruction, previous action and tick count are no part of it.
+        """
+        snapshot = self._runner.snapshot()
+        return {name: value for name, value in snapshot.items() if name.startswith(STATE)}
+
+    def set_memory(self, memory: Mapping[str, np.ndarray]) -> None:
+        """Replace the memory by what `memory` returned, and leave all else as it is.
+
+        Actions that were planned with the old memory are forgotten, as they would carry on what it held.
+        """
+        kept = {n: value for n, value in self._runner.snapshot().items() if n != EXECUTION}
+        self._runner.restore({**kept, **memory})
+
+
+class ExpertActor:
+    """The environment's expert, which looks into the simulator and not at the observation."""
+
+    def __init__(self, env: Env):
+        self._env = env
+        self._expert: Expert | None = None
+
+    def reset(self, instruction: str) -> None:
+        """See `Actor.reset`."""
+        self._expert = expert_of(self._env)
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """See `Actor.act`."""
+        assert self._expert is not None
+        return self._expert.action()
+
+    def executed(self, action: np.ndarray) -> None:
+        """See `Actor.executed`. An expert sees in the simulator what was done."""
+
+
+def resolve_checkpoint(checkpoint: str) -> str:
+    """Return what `make_actor` takes for the value of an option: `none`, `expert`, or a file's path.
+
+    Raises `UserError` if there is no such file.
+    """
+    return checkpoint if checkpoint in (EXPERT, UNTRAINED) else str(checkpoint_path(checkpoint))
+
+
+def make_actor(source: str, env: Env, embeddings: Mapping[str, np.ndarray]) -> Actor:
+    """source: the path of a checkpoint, `none` for an untrained network, or `expert`."""
+    if source == EXPERT:
+        return ExpertActor(env)
+    return PolicyActor(PolicyRunner(load_policy(source, spec_of(env))), embeddings)
+
+
+def load_policy(source: str, spec: PolicySpec) -> Policy:
+    """Return the policy of a checkpoint's path, or of `none`.
+
+    Raises `UserError` if the policy was made for a robot of another spec.
+    """
+    if source == UNTRAINED:
+        return untrained_policy(spec)
+    policy, _ = load_checkpoint(source)
+    policy.spec.require_compatible(spec, theirs="this robot", ours=source)
+    return policy
+
+
+def untrained_policy(spec: PolicySpec) -> Policy:
+    """Return the tiny preset as it is before any training, with the same weights every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(UNTRAINED_SEED)
+        return Policy(spec, PRESETS["tiny"])

@@ -1,1 +1,0 @@
-"""Recording demonstrations of an environment's expert: `ttm collect`."""

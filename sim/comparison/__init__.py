@@ -1,1 +1,0 @@
-"""Results of evaluations beside each other: `ttm compare`."""

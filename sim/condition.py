@@ -1,0 +1,154 @@
+"""The conditions of an evaluation: gap and cue of memory tasks, what is done to the memory, execution.
+
+Importing this costs nothing, so that the command line can list the probes quickly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ttm.datasets.layout import next_episode_path
+from ttm.policy.config import LONGEST_DELAY_S
+from ttm.policy.errors import require_above_0, require_at_least, require_at_most, require_some
+from ttm.policy.execution import NEWEST, parse_execution
+from ttm.sim.environment import FIRST_DEMONSTRATION_SEED, CueName
+
+ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
+LIVE: ProbeName = "live"
+DonorName = Literal["same-state", "other-state"]
+"""Whose memory the probe "swap" takes: that of the same initial state under another cue, or that of the
+next numbered initial state that asks for something else."""
+SAME_STATE: DonorName = "same-state"
+OTHER_STATE: DonorName = "other-state"
+NOISE = 0.5
+"""The share of each token's norm that the probe "noise" adds unless told otherwise."""
+
+PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = MappingProxyType(
+    {
+        "live": "left as it is",
+        "zero": "reset to the initial memory before every tick",
+        "erase": "reset once, at the first tick at which the robot may act",
+        "freeze": "not written from the end of the cue until the robot may act",
+        "swap": "exchanged, when the robot may act, with that of an episode of another cue",
+        "noise": "disturbed by Gaussian noise before every tick",
+    }
+)
+"""Probe -> what is done to the memory, for help texts and pages."""
+PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap"})
+"""The probes that act when the robot may act, which only memory tasks say."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How the episodes of an evaluation are run."""
+
+    gap: int | None = None
+    """The ticks for which memory tasks hide their cue; None for those that each task draws."""
+    probe: ProbeName = LIVE
+    """What is done to the memory; see `PROBE_DESCRIPTIONS`."""
+    cue: CueName = "hidden"
+    noise: float | None = None
+    """The share of each token's norm that is added as noise; None for other probes than "noise"."""
+    execution: str = NEWEST
+    """Which of the predicted actions are carried out; see `PolicyRunner.execute_by`."""
+    delay_s: float = 0.0
+    """The time from an observation until its command is in force; see `DelayedActor`."""
+    donor: DonorName = OTHER_STATE
+    """Whose memory the probe "swap" takes, in a result that does not tell it; commands ask for `SAME_STATE`
+    unless told otherwise. It says nothing of other probes."""
+
+    @property
+    def series(self) -> str:
+        """The condition in words, without its gap: one curve over the gap is of one series."""
+        words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
+        words = ["swap with another state"] if self.swaps_states else words
+        words += ["cue left on"] if self.cue == "left_on" else []
+        words += [f"{self.delay_s:g} s late"] if self.delay_s else []
+        return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
+
+    @property
+    def folder(self) -> str:
+        """A name for the folder of its results among those of other conditions."""
+        gap = [] if self.gap is None else [f"gap_{self.gap}"]
+        execution = [] if self.execution == NEWEST else [self.execution.replace(":", "_")]
+        donor = ["other_state"] if self.swaps_states else []
+        return "_".join([*gap, self.probe, *donor, *execution])
+
+    @property
+    def swaps_states(self) -> bool:
+        """Whether the memory is exchanged with that of another initial state."""
+        return self.probe == "swap" and self.donor == OTHER_STATE
+
+    @property
+    def needs_memory_task(self) -> str | None:
+        """The first option that only memory tasks understand, or None."""
+        if self.gap is not None:
+            return f"--gap {self.gap}"
+        if self.cue != "hidden":
+            return f"--cue {self.cue}"
+        return f"--probe {self.probe}" if self.probe in PROBES_OF_MEMORY_TASKS else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from the plain evaluation, as plain data for JSON."""
+        plain = asdict(Condition())
+        return {name: value for name, value in asdict(self).items() if value != plain[name]}
+
+
+def conditions_of(
+    gaps: Sequence[int],
+    probes: Sequence[ProbeName],
+    cue: CueName,
+    noise: float,
+    executions: Sequence[str] = (NEWEST,),
+    delay_s: float = 0.0,
+    donor: DonorName = SAME_STATE,
+) -> list[Condition]:
+    """Return all combinations of gaps, probes and executions, "live" first, each once.
+
+    noise and donor count for the probes that they belong to.
+
+    Raises `UserError` if a gap or `delay_s` is below 0, or `delay_s` above `LONGEST_DELAY_S`, if there is
+    no probe or no execution, if an execution is unknown, or if `noise` is not above 0.
+    """
+    require_some({"--probe": probes, "--execution": executions})
+    for execution in executions:
+        parse_execution(execution)
+    require_above_0({"--noise": noise})
+    require_at_least(0, {"--delay": delay_s})
+    require_at_most(LONGEST_DELAY_S, {"--delay": delay_s})
+    for gap in gaps:
+        require_at_least(0, {"--gap": gap})
+    ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
+    plain = Condition(cue=cue, delay_s=delay_s)
+    of_probe: dict[str, Condition] = {
+        "noise": replace(plain, noise=noise),
+        "swap": replace(plain, donor=donor),
+    }
+    return [
+        replace(of_probe.get(probe, plain), gap=gap, probe=probe, execution=execution)
+        for gap, probe, execution in product(
+            dict.fromkeys(gaps) if gaps else [None], ordered, dict.fromkeys(executions)
+        )
+    ]
+
+
+# What holds while a person drives the simulated robot and records, however the nodes are started.
+
+PATIENT_MAX_AGE_S = 5.0
+"""The least `max_age_s` of who drives it: it does no harm, and a busy machine simulates slowly."""
+
+
+def next_seed(folder: str | Path) -> int:
+    """Return the initial state from which a session counts on that records into the folder.
+
+    No evaluation uses such ones. It goes on after the folder's episodes if these were recorded from here
+    and each in an initial state of its own.
+    """
+    (number,) = re.findall(r"\d+", next_episode_path(Path(folder).expanduser()).stem)
+    return FIRST_DEMONSTRATION_SEED + int(number)

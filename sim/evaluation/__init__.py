@@ -1,1 +1,0 @@
-"""Success rates of policies over numbered initial states: `ttm evaluate`."""

@@ -1,1 +1,0 @@
-"""Report pages: HTML files that hold all they need, so that they can be sent by mail."""

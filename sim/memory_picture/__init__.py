@@ -1,1 +1,0 @@
-"""Pictures of what a memory reads, writes and keeps over an episode."""

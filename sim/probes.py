@@ -1,0 +1,284 @@
+"""Probes: what is done to the memory of a policy from outside, to find out whether it is used.
+
+If a policy chooses as well with its memory emptied, it does not need it. If it then chooses what the
+episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
+but the memory: instruction, previous action and tick count stay as they are. The previous action is
+what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as the robot is held.
+What was decided with the old memory and is not carried out yet goes with it: a plan, and commands that
+are late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from ttm.policy.errors import UserError
+from ttm.sim.condition import SAME_STATE, Condition, ProbeName
+from ttm.sim.environment import Env, reset_options
+from ttm.sim.rollout import Actor, delayed, forget_commands, step
+
+# An episode that is about to be run under a probe, and the runs that come before it.
+
+Memory = Mapping[str, np.ndarray]
+"""The tensors of a core's state, without the batch axis."""
+
+
+class RememberingActor(Actor, Protocol):
+    """An actor whose memory can be read and replaced."""
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return a copy of the memory."""
+
+    def set_memory(self, memory: Memory) -> None:
+        """Replace the memory."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An episode that is about to be run."""
+
+    env: Env
+    actor: RememberingActor
+    task: str
+    seed: int
+    condition: Condition
+    max_ticks: int | None = None
+    """The number of ticks after which it is cut off, as it is without the probe."""
+    late: Actor | None = None
+    """What drives the episode if that is not `actor` itself, as its commands come late."""
+
+
+def begin(
+    trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Reset the environment to an initial state of the trial's task, under the trial's cue.
+
+    gap, right_choice: see `ttm.sim.environment.reset_options`. Returns the observation and the info.
+    """
+    options = reset_options(trial.task, gap, trial.condition.cue, right_choice)
+    observation, info = trial.env.reset(seed=seed, options=options)
+    return observation, info
+
+
+def run_to_go(
+    trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Drive the episode that `begin` begins until the robot may act.
+
+    Commands are as late as in the episode of the trial. Returns the tick at which it may, and the
+    environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
+    if the episode ends before, or is cut off.
+    """
+    env, over = trial.env, False
+    actor = delayed(trial.actor, env, trial.condition.delay_s)
+    most = math.inf if trial.max_ticks is None else trial.max_ticks
+    observation, info = begin(trial, seed, gap, right_choice)
+    actor.reset(info["instruction"])
+    tick = 0
+    while not info["go"] and not over and tick < most:
+        observation, info, over = step(env, actor, actor.act(observation))
+        tick += 1
+    if not info["go"]:
+        longer = "the environment more time" if over else "more --max-ticks"
+        raise UserError(
+            f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "
+            f"the robot could act; give a shorter --gap, or {longer}"
+        )
+    return tick, info
+
+
+# Donors: the episodes whose memory the probe `swap` gives to another one.
+#
+# A donor in the same initial state differs from the episode in its cue alone: when the robot may act,
+# all that it sees and all that it has done is equal in both, and only the memory is not. If the choice
+# follows the donor, the memory is what carries it. A donor in another initial state has seen another
+# scene, too, so that the probe then asks for more: that what was remembered there serves here.
+
+MOST_DONORS = 200
+"""Initial states that are looked through for one of another cue."""
+
+
+@dataclass(frozen=True)
+class Donor:
+    """An episode whose memory is taken."""
+
+    seed: int
+    choice: str
+    """What its cue asked for."""
+    gap: int
+    """Ticks between its cue and the first tick at which the robot may act."""
+    is_other_cue: bool
+    """Whether its initial state would ask for something else by itself, so that the cue is to be set."""
+
+    def memory(self, trial: Trial) -> Memory:
+        """Drive the episode with the actor until the robot may act, and return the memory there."""
+        run_to_go(trial, self.seed, self.gap, self.choice if self.is_other_cue else None)
+        return trial.actor.memory()
+
+
+def find_donor(trial: Trial) -> Donor:
+    """Return the donor that the trial's condition asks for.
+
+    Its gap is that of the episode. Raises `UserError` if there is none.
+    """
+    _, info = begin(trial, trial.seed, trial.condition.gap)
+    find = _of_same_state if trial.condition.donor == SAME_STATE else _of_other_state
+    return find(trial, info)
+
+
+def _of_same_state(trial: Trial, info: dict[str, Any]) -> Donor:
+    """Return the same initial state with another cue, which the number of the state picks."""
+    own, gap = info["right_choice"], int(info["gap"])
+    others = [choice for choice in info.get("choices", ()) if choice != own]
+    if others:
+        theirs = others[trial.seed % len(others)]
+        _, shown = begin(trial, trial.seed, gap, theirs)
+        if shown["right_choice"] == theirs:
+            return Donor(trial.seed, theirs, gap, is_other_cue=True)
+    raise UserError(
+        f"task '{trial.task}': the environment cannot show another cue in the same initial state (see "
+        "`choices` and `right_choice` of ttm.sim.environment.PolicyEnv); take --donor other-state"
+    )
+
+
+def _of_other_state(trial: Trial, info: dict[str, Any]) -> Donor:
+    """Return the next initial state of another right choice, which must be one of this state's."""
+    own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
+    for seed in range(trial.seed + 1, trial.seed + 1 + MOST_DONORS):
+        _, found = begin(trial, seed, gap)
+        theirs = found["right_choice"]
+        if theirs != own and (choices is None or theirs in choices):
+            return Donor(seed, theirs, gap, is_other_cue=False)
+    raise UserError(
+        f"task '{trial.task}': the {MOST_DONORS} initial states after {trial.seed} all ask for '{own}', or "
+        "for what is not there, so that there is no memory of another cue; leave --probe swap out"
+    )
+
+
+class Probe:
+    """Leaves the memory alone. Each other probe overrides `before_tick`."""
+
+    donor: Donor | None = None
+
+    def __init__(self, trial: Trial):
+        """Prepare the episode. This may run other episodes with the environment and the actor."""
+        self.actor, self._late = trial.actor, trial.late or trial.actor
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """Change the memory of the actor, which is about to act.
+
+        tick: counted from 0 at the actor's reset. go: whether the robot may act now.
+        """
+
+    def _exchange(self, memory: Memory) -> None:
+        """Let the robot act with another memory alone."""
+        self.actor.set_memory(memory)
+        forget_commands(self._late)
+
+
+class Zero(Probe):
+    """Resets the memory before every tick."""
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """See `Probe.before_tick`."""
+        if tick == 0:
+            self._initial = self.actor.memory()
+        self.actor.set_memory(self._initial)
+
+
+class Erase(Probe):
+    """Resets the memory once, at the first tick at which the robot may act."""
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """See `Probe.before_tick`."""
+        if tick == 0:
+            self._initial: Memory | None = self.actor.memory()
+        if go and self._initial is not None:
+            self._exchange(self._initial)
+            self._initial = None
+
+
+class Freeze(Probe):
+    """Undoes what is written to the memory in the gap.
+
+    When the gap begins is known from a first run of the same episode, which the probe leaves alone.
+    """
+
+    def __init__(self, trial: Trial):
+        super().__init__(trial)
+        condition = trial.condition
+        go_tick, info = run_to_go(trial, trial.seed, condition.gap)
+        self._last = go_tick
+        self._first = go_tick - int(info["gap"])
+        self._kept: Memory = {}
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """See `Probe.before_tick`."""
+        if tick == max(self._first, 0):
+            self._kept = self.actor.memory()
+        elif self._first < tick <= self._last:
+            self.actor.set_memory(self._kept)
+
+
+class Swap(Probe):
+    """Gives the robot, when it may act, the memory of an episode that was shown another cue.
+
+    `Condition.donor` says which. The same policy drives it through a gap of the same length.
+    """
+
+    def __init__(self, trial: Trial):
+        super().__init__(trial)
+        self.donor = find_donor(trial)
+        self._theirs: Memory | None = self.donor.memory(trial)
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """See `Probe.before_tick`."""
+        if go and self._theirs is not None:
+            self._exchange(self._theirs)
+            self._theirs = None
+
+
+class Noise(Probe):
+    """Adds Gaussian noise to every token of the memory before every tick.
+
+    A token is one row of the last axis of a floating-point tensor that has more axes than one. The
+    expected square of the norm of its noise is the square of `noise` times its own norm. The number
+    of the initial state seeds the noise.
+    """
+
+    def __init__(self, trial: Trial):
+        super().__init__(trial)
+        assert trial.condition.noise is not None
+        self._share = trial.condition.noise
+        self._rng = np.random.default_rng((trial.seed, 2))
+
+    def before_tick(self, tick: int, go: bool) -> None:
+        """See `Probe.before_tick`."""
+        memory = self.actor.memory()
+        self.actor.set_memory({name: self._disturbed(value) for name, value in memory.items()})
+
+    def _disturbed(self, value: np.ndarray) -> np.ndarray:
+        if value.ndim < 2 or not np.issubdtype(value.dtype, np.floating):
+            return value
+        scale = self._share * np.linalg.norm(value, axis=-1, keepdims=True)
+        noise = self._rng.standard_normal(value.shape) / np.sqrt(value.shape[-1])
+        disturbed: np.ndarray = (value + scale * noise).astype(value.dtype)
+        return disturbed
+
+
+PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(
+    {
+        "live": Probe,
+        "zero": Zero,
+        "erase": Erase,
+        "freeze": Freeze,
+        "swap": Swap,
+        "noise": Noise,
+    }
+)

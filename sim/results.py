@@ -1,0 +1,315 @@
+"""The result of an evaluation: outcomes, success rates with intervals, and `result.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal
+
+from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
+from ttm.sim.condition import Condition
+from ttm.sim.environment import KITCHEN, require_same_environment, same_environment
+from ttm.sim.rollout import Choice, Outcome
+
+# The uncertainty of success rates.
+#
+# Wilson's interval is for one rate, McNemar's exact test for two policies on the same initial states.
+
+CONFIDENCE = 0.95
+
+
+def wilson_interval(
+    successes: int, episodes: int, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927).
+
+    It stays within [0, 1] and is useful at 0 of n and at n of n too. Without episodes it is [0, 1].
+    """
+    if not 0 <= successes <= episodes:
+        raise ValueError(
+            f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
+        )
+    if episodes == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / episodes
+    scale = 1 + z**2 / episodes
+    centre = (rate + z**2 / (2 * episodes)) / scale
+    half = z / scale * math.sqrt(rate * (1 - rate) / episodes + z**2 / (4 * episodes**2))
+    # At the ends the closed form is exact except for rounding, which must not give -1e-17.
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == episodes else centre + half
+    return low, high
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """The outcomes of two policies on the same initial states.
+
+    Only the states on which they differ contribute to the test.
+    """
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+    p_value: float
+    """Two-sided: the probability that two equally good policies differ at least this much."""
+
+
+def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
+    """Return McNemar's test with the exact binomial distribution.
+
+    Element i of both sequences is the outcome from the same initial state. Raises `ValueError` if
+    they differ in length.
+    """
+    pairs = list(zip(first, second, strict=True))
+    only_first = sum(a and not b for a, b in pairs)
+    only_second = sum(b and not a for a, b in pairs)
+    differing = only_first + only_second
+    tail = (
+        sum(math.comb(differing, k) for k in range(min(only_first, only_second) + 1)) / 2**differing
+    )
+    return PairedTest(
+        both=sum(a and b for a, b in pairs),
+        only_first=only_first,
+        only_second=only_second,
+        neither=sum(not a and not b for a, b in pairs),
+        p_value=min(1.0, 2 * tail),
+    )
+
+
+RESULT_FILE = "result.json"
+VIDEOS = "videos"
+"""The folder of the videos, beside `RESULT_FILE`."""
+FORMAT = 1
+Measure = Literal["success", "choice"]
+"""What two evaluations are compared by: whether episodes succeeded, or whether the choice was right."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of the episodes of a task did something."""
+
+    count: int
+    episodes: int
+
+    @property
+    def rate(self) -> float:
+        """The portion of the episodes, 0 if there are none."""
+        return self.count / self.episodes if self.episodes else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the rate."""
+        return wilson_interval(self.count, self.episodes)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        counts = f"{self.count} of {self.episodes}"
+        return f"{counts} = {self.rate:.0%}  (95 % interval {low:.0%} to {high:.0%})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `result.json`."""
+        return {"count": self.count, "rate": self.rate, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """All episodes of one task, ordered by the seed of their initial state."""
+
+    task: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def episodes(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def successes(self) -> int:
+        return sum(outcome.success for outcome in self.outcomes)
+
+    @property
+    def rate(self) -> float:
+        """The portion of the episodes that succeeded, 0 if there are none."""
+        return Rate(self.successes, self.episodes).rate
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the rate."""
+        return Rate(self.successes, self.episodes).interval
+
+    @property
+    def choices(self) -> Rate | None:
+        """The right choices; None if this is no memory task. To choose nothing is wrong."""
+        made = [outcome.choice for outcome in self.outcomes if outcome.choice]
+        return Rate(sum(choice.is_right for choice in made), len(made)) if made else None
+
+    @property
+    def donor_choices(self) -> Rate | None:
+        """The choices that follow the donor; None unless memories were exchanged."""
+        made = [item.choice for item in self.outcomes if item.choice and item.choice.donor_choice]
+        return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
+
+    @property
+    def median_ticks(self) -> float | None:
+        """Median number of ticks of the successful episodes, None if there are none."""
+        ticks = sorted(outcome.ticks for outcome in self.outcomes if outcome.success)
+        if not ticks:
+            return None
+        return (ticks[(len(ticks) - 1) // 2] + ticks[len(ticks) // 2]) / 2
+
+    def __str__(self) -> str:
+        parts = [f"{self.task}: {Rate(self.successes, self.episodes)}"]
+        parts += [f"right choice {self.choices}"] if self.choices else []
+        parts += [f"the donor's choice {self.donor_choices}"] if self.donor_choices else []
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One policy on all evaluated tasks."""
+
+    checkpoint: str
+    """A file's path, `none` (untrained) or `expert`."""
+    sha256: str | None
+    """SHA-256 of the checkpoint's file, None where there is no file."""
+    first_seed: int
+    max_ticks: int | None
+    tasks: Mapping[str, TaskResult]
+    environment: str = KITCHEN
+    """The environment's Gymnasium ID."""
+    condition: Condition = Condition()  # noqa: RUF009 (frozen)
+    """What was done to gap, cue and memory."""
+
+    def to_json(self) -> str:
+        """Return what `result.json` holds.
+
+        It has neither a time nor the number of workers, so that the same evaluation gives the same
+        bytes. The environment is named unless it is the kitchen, and of the condition whatever is
+        not the default.
+        """
+        kitchen = same_environment(self.environment, KITCHEN)
+        data: dict[str, Any] = {
+            "format": FORMAT,
+            **({} if kitchen else {"environment": self.environment}),
+            "checkpoint": self.checkpoint,
+            "sha256": self.sha256,
+            "first_seed": self.first_seed,
+            "max_ticks": self.max_ticks,
+            **self.condition.to_dict(),
+            "confidence": CONFIDENCE,
+            "tasks": {name: _task_json(result) for name, result in self.tasks.items()},
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+    def save(self, folder: Path) -> Path:
+        """Write `result.json` in `folder`, which is made if it is missing, and return its path."""
+        path = folder / RESULT_FILE
+        write_atomically(path, self.to_json())
+        return path
+
+
+def load_evaluation(path: Path) -> Evaluation:
+    """Read an evaluation from its `--out` folder, or from the `result.json` in it.
+
+    Raises `UserError` if there is none.
+    """
+    file = path / RESULT_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"{file}: no such evaluation; make one with: ttm evaluate --out {path}")
+    try:
+        data = json.loads(file.read_text())
+        tasks = {
+            name: TaskResult(name, tuple(_outcome(name, outcome) for outcome in task["outcomes"]))
+            for name, task in data["tasks"].items()
+        }
+        return Evaluation(
+            data["checkpoint"],
+            data["sha256"],
+            data["first_seed"],
+            data["max_ticks"],
+            tasks,
+            data.get("environment", KITCHEN),
+            Condition(**{f.name: data[f.name] for f in fields(Condition) if f.name in data}),
+        )
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{file}: not the result of an evaluation ({error!r}); make it with ttm evaluate"
+        ) from error
+
+
+def compare(
+    first: Evaluation, second: Evaluation, measure: Measure = "success"
+) -> dict[str, PairedTest]:
+    """Return a paired test for each task of both, on the initial states that both started from.
+
+    Tasks without choices are left out where the measure is "choice". Raises `UserError` if the
+    evaluations are of different environments.
+    """
+    require_same_environment(first.environment, second.environment)
+    tests = {}
+    for name in [name for name in second.tasks if name in first.tasks]:
+        ours = _by_state(first.tasks[name].outcomes, measure)
+        theirs = _by_state(second.tasks[name].outcomes, measure)
+        shared = sorted(ours.keys() & theirs.keys())
+        if shared:
+            tests[name] = mcnemar_exact([ours[s] for s in shared], [theirs[s] for s in shared])
+    return tests
+
+
+def describe_test(test: PairedTest, first: str, second: str, measure: Measure = "success") -> str:
+    """Return one line that says which of the two was better on how many states, with the p-value."""
+    shared = test.both + test.neither + test.only_first + test.only_second
+    did = "solved" if measure == "success" else "chose right in"
+    return (
+        f"of {shared} initial states both {did} {test.both}, only {first} {test.only_first}, "
+        f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
+    )
+
+
+def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, str, str], bool]:
+    """Return seed, instruction and right choice -> whether the episode went well.
+
+    A task that has changed is thus not compared with itself.
+    """
+    found = {}
+    for outcome in outcomes:
+        choice = outcome.choice
+        if measure == "choice" and choice is None:
+            continue
+        well = outcome.success if measure == "success" or choice is None else choice.is_right
+        found[(outcome.seed, outcome.instruction, choice.right_choice if choice else "")] = well
+    return found
+
+
+def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that `_outcome_json` wrote."""
+    choice = Choice(**data["choice"]) if "choice" in data else None
+    return Outcome(task=task, **{**data, "choice": choice})
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """Return plain data. Keys that say nothing are left out: the task, and absent choices."""
+    data = {key: value for key, value in asdict(outcome).items() if key != "task"}
+    if outcome.choice is None:
+        del data["choice"]
+    return data
+
+
+def _task_json(result: TaskResult) -> dict[str, Any]:
+    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
+    return {
+        "episodes": result.episodes,
+        "successes": result.successes,
+        "rate": result.rate,
+        "interval": list(result.interval),
+        "median_ticks": result.median_ticks,
+        **{name: rate.to_json() for name, rate in rates.items() if rate},
+        "outcomes": [_outcome_json(outcome) for outcome in result.outcomes],
+    }

@@ -1,0 +1,328 @@
+"""Jobs shared among workers, wherever these are.
+
+The result of a job depends on that job alone, not on who runs it. To that end torch runs on one
+thread in every worker, since sums over several threads round differently.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, closing
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from tyro.conf import arg
+
+from ttm.policy.engines import cpu_threads
+from ttm.policy.errors import UserError
+
+# What the bytes of a result depend on beside the job: code, packages and renderer of the machine.
+
+CODE = ("ttm.policy", "ttm.datasets", "ttm.sim")
+SOURCES = ("*.py", "*.xml")
+"""Files of these packages that decide what happens: code, and MuJoCo's scenes."""
+PACKAGES = (
+    "torch", "numpy", "mujoco", "mink", "daqp", "gymnasium", "gymnasium-robotics", "openvino", "h5py",
+    "imageio-ffmpeg", "efficientnet-pytorch",
+)  # fmt: skip
+
+
+def software() -> dict[str, str | None]:
+    """Return name -> version, or None for what is missing, on this machine."""
+    found: dict[str, str | None] = {name: _version(name) for name in PACKAGES}
+    return {**found, "the code of ttm": _code(), "MUJOCO_GL": os.environ.get("MUJOCO_GL")}
+
+
+def require_same_software(wanted: Mapping[str, str | None]) -> None:
+    """Raise `UserError` if this machine differs from `wanted`, that of the machine with the command."""
+    for name, here in software().items():
+        if here != wanted.get(name):
+            raise UserError(
+                f"{name} is {here} there, but {wanted.get(name)} where the command runs, so that results "
+                "could differ; install the same on both"
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _code() -> str:
+    """Return a hash of the files that `SOURCES` names."""
+    digest = hashlib.sha256()
+    for package in CODE:
+        spec = find_spec(package)
+        assert spec is not None
+        assert spec.submodule_search_locations
+        folder = Path(spec.submodule_search_locations[0])
+        for path in sorted(path for pattern in SOURCES for path in folder.rglob(pattern)):
+            digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+# What a worker is and what its jobs are, and the one worker that a process may hold.
+
+JobIn = TypeVar("JobIn", contravariant=True)
+ResultOut = TypeVar("ResultOut", covariant=True)
+
+
+class Job(Protocol):
+    """What a worker does at once, such as an episode. It is a dataclass, and can be pickled."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the files that the job makes go, or None if it makes none."""
+
+
+class Worker(Protocol[JobIn, ResultOut]):
+    """What runs jobs. A process holds one, since making it takes longer than running a job."""
+
+    def run(self, job: JobIn) -> ResultOut:
+        """Run one job. The result depends on the job alone, and can be pickled."""
+
+    def close(self) -> None:
+        """Free what the worker holds, such as its environment."""
+
+
+_held: Worker[Any, Any] | None = None
+"""The worker of this process, if it is one that others gave it."""
+
+
+def holds_worker() -> bool:
+    """Return whether this process holds a worker."""
+    return _held is not None
+
+
+def hold_worker(make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]) -> None:
+    """Make the worker of this process. Torch runs on one thread from now on."""
+    global _held
+    torch.set_num_threads(1)
+    _held = make_worker(*arguments)
+
+
+def run_held(job: Any) -> Any:
+    """Run a job with the worker of this process."""
+    assert _held is not None
+    try:
+        return _held.run(job)
+    finally:
+        # Exit handlers run in reverse order of registration. A renderer must be freed before EGL,
+        # whose handler MuJoCo registers when it first renders.
+        atexit.unregister(_held.close)
+        atexit.register(_held.close)
+
+
+# Workers of this machine: in this process, or one in each of several.
+
+
+class ThisProcess:
+    """A single worker, in this process; see `ttm.sim.workers.Workers`."""
+
+    limit = 1
+
+    def __init__(self, make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]):
+        self._make_worker, self._arguments = make_worker, arguments
+        self._stack = ExitStack()
+
+    def start(self) -> None:
+        """Make the worker. Torch runs on one thread until `close`."""
+        self._stack.enter_context(cpu_threads(1))
+        self._worker = self._stack.enter_context(closing(self._make_worker(*self._arguments)))
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Run a job, and return its result in a future."""
+        done: Future[Any] = Future()
+        done.set_result(self._worker.run(job))
+        return done
+
+    def result(self, job: Job, future: Future[Any]) -> Any:
+        """Return what the worker returned."""
+        return future.result()
+
+    def close(self) -> None:
+        """Close the worker."""
+        self._stack.close()
+
+
+class Processes:
+    """A worker in each of several processes; see `ttm.sim.workers.Workers`."""
+
+    def __init__(
+        self,
+        make_worker: Callable[..., Worker[Any, Any]],
+        arguments: tuple[Any, ...],
+        count: int,
+        advice: str,
+    ):
+        self._count, self._advice = count, advice
+        self.limit = 2 * count  # the next job of each process waits for it
+        context = multiprocessing.get_context("spawn")  # neither torch nor EGL survives a fork
+        self._pool = ProcessPoolExecutor(count, context, _start, (make_worker, arguments))
+
+    def start(self) -> None:
+        """Do nothing: the processes start with the first jobs."""
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Hand a job over to the processes."""
+        return self._pool.submit(run_held, job)
+
+    def result(self, job: Job, future: Future[Any]) -> Any:
+        """Return what a worker returned. Raises `UserError` if a process died."""
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"a worker process died, perhaps for lack of memory (each of {self._count} needs "
+                f"about 1 GB); try fewer: --workers {max(1, self._count // 2)}{self._advice}"
+            ) from error
+
+    def close(self) -> None:
+        """End the processes after the jobs that they are at."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]) -> None:
+    # Ctrl-C reaches all processes, and the parent alone answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hold_worker(make_worker, arguments)
+
+
+# The number of processor cores.
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use; a container may have fewer than its machine."""
+    return len(os.sched_getaffinity(0))
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+Result = TypeVar("Result")
+
+
+class Workers(Protocol):
+    """Workers in one place: this process, processes of this machine, a cluster."""
+
+    @property
+    def limit(self) -> int:
+        """The number of jobs that may be handed over before one is done."""
+
+    def start(self) -> None:
+        """Make ready for jobs. `close` follows even if this raises an exception."""
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Hand over a job."""
+
+    def result(self, job: Job, future: Future[Any]) -> Any:
+        """Return the result of a job whose future is done, with its files in the job's folder."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class WorkerPool(Generic[AnyJob, Result]):
+    """Workers that share jobs; a context manager.
+
+    Parameters
+    ----------
+    make_worker : callable
+        A class or function at the top level of a module. Each process calls it once.
+    arguments : tuple
+        What it is called with. A `Path` is that of a file, of which other machines get a copy.
+    workers : int, optional
+        Number of processes; a single one is this process itself. On a cluster, the largest number of
+        jobs at once. None for one for each core that may be used here, or of the cluster.
+    ray : str, optional
+        Address of a Ray cluster whose machines run the jobs in place of this one.
+    most : int, optional
+        The number of jobs, if it is known: more processes are not started.
+    advice : str
+        What to add to the error message if a process dies.
+    """
+
+    def __init__(
+        self,
+        make_worker: Callable[..., Worker[AnyJob, Result]],
+        arguments: tuple[Any, ...],
+        *,
+        workers: int | None = None,
+        ray: str | None = None,
+        most: int | None = None,
+        advice: str = "",
+    ):
+        count = min(workers or usable_cores(), most or sys.maxsize)
+        self._workers: Workers
+        if ray is not None:
+            self._workers = _cluster(make_worker, arguments, ray, workers, advice)
+        elif count == 1:
+            self._workers = ThisProcess(make_worker, arguments)
+        else:
+            self._workers = Processes(make_worker, arguments, count, advice)
+
+    def __enter__(self) -> WorkerPool[AnyJob, Result]:
+        try:
+            self._workers.start()
+        except BaseException:
+            self._workers.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._workers.close()
+
+    def run(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Result]]:
+        """Run all jobs and yield (index of the job, its result) as they are done.
+
+        Raises `UserError` if a process dies and its job cannot be run elsewhere.
+        """
+        waiting, running = iter(enumerate(jobs)), dict[Future[Any], int]()
+        while True:
+            for index, job in islice(waiting, max(0, self._workers.limit - len(running))):
+                running[self._workers.submit(job)] = index
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                index = running.pop(future)
+                yield index, self._workers.result(jobs[index], future)
+
+
+def _cluster(
+    make_worker: Callable[..., Worker[Any, Any]],
+    arguments: tuple[Any, ...],
+    address: str,
+    workers: int | None,
+    advice: str,
+) -> Workers:
+    """Return the workers of a Ray cluster. Ray is imported here, since it is large and optional."""
+    if find_spec("ray") is None:
+        raise UserError(
+            '--ray needs Ray, which is not installed; run: pip install "ttm-policy-stack[cluster]"'
+        )
+    module = import_module("ttm.sim.cluster")
+    made: Workers = module.Cluster(make_worker, arguments, address, workers, advice)
+    return made
+
+
+# The option of commands whose episodes a cluster can run.
+
+RAY = arg(
+    metavar="ADDRESS",
+    help="Let the Ray cluster that this machine is part of run the episodes: auto, or HOST:PORT as ray "
+    "start prints it. The result does not depend on it.",
+)
+"""`--ray`."""

@@ -1,1 +1,0 @@
-"""Episodes as jobs for workers: in this process, in several of this machine, or on a Ray cluster."""

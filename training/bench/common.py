@@ -1,0 +1,176 @@
+"""What all benchmarks do with their figures: print tables with notes, and write JSON on request."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ttm.policy.cores.core import CoreConfig
+from ttm.training.console import compact_table, write_figures
+
+Row = TypeVar("Row")
+
+
+def rows_table(
+    title: str, columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]
+) -> Table:
+    """Return a compact table with one line for each of `rows`.
+
+    columns: heading -> a function from the row to the text of its cell. The first column is text,
+    the others hold figures.
+    """
+    table = compact_table(title, tuple(columns))
+    for row in rows:
+        table.add_row(*(cell(row) for cell in columns.values()))
+    return table
+
+
+def decimals(value: float | None, digits: int) -> str:
+    """Return `value` with `digits` decimals, or a dash if there is no value."""
+    return "—" if value is None else f"{value:.{digits}f}"
+
+
+class Report:
+    """Prints the tables of a benchmark and collects the figures that `--json` writes."""
+
+    def __init__(self, json_path: Path | None = None, **figures: Any) -> None:
+        """json_path: the file for the figures, None for no file; figures: the first ones in it."""
+        self.console = Console(highlight=False)
+        self.figures = dict(figures)
+        self._json_path = json_path
+
+    def text(self, text: str) -> None:
+        """Print text whose lines are already wrapped."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
+    def table(self, table: Table, notes: str = "") -> None:
+        """Print a table, and notes on its columns below it."""
+        self.console.print(table)
+        if notes:
+            self.text(notes)
+
+    def write(self) -> None:
+        """Write the collected figures as JSON if the user asked for a file."""
+        figures = json.dumps(self.figures, indent=2, ensure_ascii=False)
+        write_figures(self.console, self._json_path, figures)
+
+
+# Figures beside the bars that they have to meet.
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure with its bar."""
+
+    what: str
+    value: float | None
+    digits: int
+    bar: str
+    holds: bool | None
+    """Whether it meets the bar; None if there is none, or no value."""
+
+
+def bar_table(title: str, rows: Iterable[Line]) -> Table:
+    """Return the table of the figures beside their bars."""
+    columns: Mapping[str, Callable[[Line], str]] = {
+        "figure": lambda row: row.what,
+        "value": lambda row: decimals(row.value, row.digits),
+        "bar": lambda row: row.bar,
+        "holds": lambda row: "" if row.holds is None else ("yes" if row.holds else "no"),
+    }
+    return rows_table(title, columns, rows)
+
+
+# Time functions against each other in short alternating blocks.
+
+Times = npt.NDArray[np.float64]
+"""Seconds of single calls."""
+
+BLOCK = 10
+"""Successive calls of one contender before the next one takes its turn."""
+DROPPED = 2
+"""Calls at the start of each block that are not counted."""
+
+
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]],
+    blocks: int,
+    block: int = BLOCK,
+    dropped: int = DROPPED,
+) -> dict[str, Times]:
+    """Return the seconds of each contender's calls, (blocks * (block - dropped),).
+
+    The contenders take turns in short blocks, so that a machine that becomes slower or faster does
+    so for all of them. The first calls of a block are dropped, because the threads of the library
+    that ran before keep the cores busy for some milliseconds while they wait for more work.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(blocks):
+        for name, call in contenders.items():
+            taken[name] += [seconds(call) for _ in range(block)][dropped:]
+    return {name: np.array(times) for name, times in taken.items()}
+
+
+def repeated(call: Callable[[], object], count: int) -> Times:
+    """Return the seconds of each of `count` successive calls, (count,)."""
+    return np.array([seconds(call) for _ in range(count)])
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return the seconds that one call takes."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def median_ms(times: Times) -> float:
+    """Return the median of `times` (in seconds) in milliseconds."""
+    return float(np.median(times)) * 1e3
+
+
+# The cost of one step of a temporal core, measured by PyTorch's FLOP counter.
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """One step at batch 1."""
+
+    multiply_adds: int
+    """Multiply-adds of matrix products. The counter sees nothing else."""
+    state_values: int
+    """Number of values that the core carries from tick to tick."""
+    parameters: int
+
+
+def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep:
+    """Count a step, which runs on the meta device: shapes without memory or time.
+
+    The counter knows matrix products, convolutions and some of the fused attention kernels, but not
+    the one for CPUs. Attention therefore runs as plain matrix products here (`SDPBackend.MATH`). The
+    counter takes two for a multiply-add, and nothing for element-wise work.
+    """
+    with torch.device("meta"), torch.no_grad():
+        # Libraries that replace functions of PyTorch while they load can make it forget that these
+        # functions create tensors, which then lie on the CPU in spite of the context.
+        core = config.build(width, num_inputs).eval().to("meta")
+        tokens = torch.zeros(1, num_inputs, width)
+        state = core.initial_state(1)
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            core.step(tokens, state)
+    return CountedStep(
+        multiply_adds=counter.get_total_flops() // 2,
+        state_values=sum(value.numel() for value in state.values()),
+        parameters=sum(parameter.numel() for parameter in core.parameters()),
+    )

@@ -1,1 +1,0 @@
-"""`ttm bench drift`: whether a memory drifts over episodes much longer than those trained on."""

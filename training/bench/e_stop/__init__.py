@@ -1,1 +1,0 @@
-"""`ttm bench e-stop`: how soon the emergency stop of a running policy stops the robot."""

@@ -1,1 +1,0 @@
-"""`ttm bench flops`: the operations of one step of every temporal core."""

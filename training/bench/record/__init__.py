@@ -1,1 +1,0 @@
-"""`ttm bench record`: whether the recorder keeps every frame that reaches it."""

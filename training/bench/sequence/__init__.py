@@ -1,1 +1,0 @@
-"""`ttm bench sequence`: the cost of long sequences, and how well models predict a text."""

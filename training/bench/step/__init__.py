@@ -1,1 +1,0 @@
-"""`ttm bench step`: the time that a training step on whole episodes takes on this machine."""

@@ -1,1 +1,0 @@
-"""`ttm train`: behaviour cloning."""

@@ -1,1 +1,0 @@
-"""The training loop: steps, averaged weights, validation, checkpoints, resume and logs."""

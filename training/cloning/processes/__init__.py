@@ -1,1 +1,0 @@
-"""Several processes, each with a device of its own, train one policy together."""

@@ -1,1 +1,0 @@
-"""The options of `ttm train` in groups, and the file that holds them."""

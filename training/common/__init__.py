@@ -1,1 +1,0 @@
-"""What several rooms of training share."""

@@ -1,1 +1,0 @@
-"""Recorded episodes as inputs of a policy, and the errors of its actions on them."""

@@ -1,0 +1,63 @@
+"""How the commands show their figures: tables for people, and JSON files for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+
+from ttm.datasets.console import TitledTable
+from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
+
+
+def compact_table(title: str, columns: Sequence[str]) -> TitledTable:
+    """Return an empty table with narrow columns, so that it fits a terminal of 80 characters.
+
+    The first column holds text and the others figures, which are aligned to the right.
+    """
+    table = TitledTable(title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def write_figures(console: Console, path: Path | None, figures: str) -> None:
+    """Write JSON to the file that the user gave as `--json`, if any, and print its name.
+
+    Raises `UserError` if the file cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        write_atomically(path, figures)
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error}); give another file with --json") from error
+    console.print(f"figures: {path}", soft_wrap=True)
+
+
+# Lines about the progress of long commands.
+
+
+def print_progress(line: str) -> None:
+    """Print one line to stderr at once, so that stdout holds nothing but the results."""
+    Console(stderr=True, highlight=False).print(line, soft_wrap=True, markup=False)
+
+
+# Folders that commands write to.
+
+
+def make_folder(path: Path, option: str = "--out") -> Path:
+    """Make the folder that the user gave as `option`, with its parents; return it.
+
+    Raises `UserError` if it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {path} ({error}); give another folder with {option}"
+        ) from error
+    return path

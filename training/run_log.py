@@ -1,0 +1,264 @@
+"""The log of a training: scalars and images for the loggers, a progress bar for the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import WandbLogger
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+from torch import Tensor
+
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.errors import UserError
+from ttm.policy.policy import Policy
+from ttm.training.console import make_folder
+from ttm.training.distributed import Processes
+from ttm.training.options import LoggerName
+
+# The places where a training can be logged: a table of Lightning's loggers.
+
+
+def _tensorboard(out: Path, first_step: int) -> Logger:
+    # Events of later steps are those of a training that was cut off after it had saved.
+    return TensorBoardLogger(out, name="tensorboard", version="", purge_step=first_step)
+
+
+def _csv(out: Path, first_step: int) -> Logger:
+    """Return a logger that writes OUT/csv/version_0/metrics.csv; a resumed training version_1."""
+    return CSVLogger(out, name="csv", flush_logs_every_n_steps=1)
+
+
+def _wandb(out: Path, first_step: int) -> Logger:
+    """Return a logger whose runs have the name of the folder; a resumed training makes another run."""
+    mode = os.environ.get("WANDB_MODE", "offline")
+    (out / "wandb").mkdir(parents=True, exist_ok=True)
+    project = os.environ.get("WANDB_PROJECT", "ttm")
+    return WandbLogger(out.absolute().name, out, project=project, mode=mode)
+
+
+LOGGERS: Mapping[LoggerName, Callable[[Path, int], Logger]] = MappingProxyType(
+    {"tensorboard": _tensorboard, "csv": _csv, "wandb": _wandb}
+)
+"""Value of `ttm train --logger` -> constructor, which is called with the folder of the training and
+its first step. The files are in the folder of that name, which `run_folder.LOGS` lists."""
+
+
+class Loggers:
+    """Several loggers as one."""
+
+    def __init__(self, names: Sequence[LoggerName], out: Path, first_step: int = 0) -> None:
+        self._loggers = [LOGGERS[name](out, first_step) for name in dict.fromkeys(names)]
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Write numbers by name."""
+        for logger in self._loggers:
+            logger.log_metrics(dict(values), step)
+
+    def image(self, step: int, name: str, image: Tensor) -> None:
+        """Write an image (3, H, W) uint8; a table of numbers takes none."""
+        for logger in self._loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_image(name, image, step)
+            elif isinstance(logger, WandbLogger):
+                logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
+
+    def flush(self) -> None:
+        """Write out what is kept back."""
+        for logger in self._loggers:
+            logger.save()
+
+    def close(self, *, success: bool) -> None:
+        """Write out everything; nothing may be logged afterwards."""
+        for logger in self._loggers:
+            logger.finalize("success" if success else "failed")
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if success else 1)
+
+
+LINE_EVERY_S = 30.0
+"""Seconds between two lines of progress where the output is no terminal."""
+
+
+class RunLog:
+    """Averages scalars over several steps and writes the means.
+
+    Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
+    """
+
+    def __init__(
+        self,
+        loggers: Loggers,
+        console: Console,
+        start_progress: float = 0.0,
+        processes: Processes | None = None,
+    ) -> None:
+        """start_progress: portion of the training that was done before, in [0, 1].
+
+        processes: those that train together, whose scalars add up; None for one alone.
+        """
+        self._processes = Processes() if processes is None else processes
+        self.console = console
+        self.loggers = loggers
+        self._sums: dict[str, Tensor] = {}
+        self._count = 0
+        self._images = 0
+        self._since_s = self._line_s = time.monotonic()
+        columns = (
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:3.0f}%"),
+            TextColumn("{task.description}"),
+        )
+        times = (TimeElapsedColumn(), _TimeLeft())
+        self.bar = Progress(*columns, *times, console=console, disable=not console.is_terminal)
+        self._task = self.bar.add_task("starting", total=1.0, begun=start_progress)
+        self.bar.update(self._task, completed=start_progress)
+
+    def __enter__(self) -> RunLog:
+        self.bar.start()
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.bar.stop()
+        self.loggers.close(success=error is None)
+
+    def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
+        """Add one step.
+
+        scalars: 0-d tensors, on any device. images: the number of images of this process.
+        """
+        for name, value in scalars.items():
+            self._sums[name] = (
+                self._sums[name] + value.detach() if name in self._sums else value.detach()
+            )
+        self._count += 1
+        self._images += images
+
+    def write(self, step: int, progress: float, learning_rate: float) -> None:
+        """Write the means since the last call to the loggers and to the terminal."""
+        seconds = time.monotonic() - self._since_s
+        means = self._means()
+        images = means.pop("images")
+        rates = {"steps_per_s": self._count / seconds, "images_per_s": images / seconds}
+        scalars = {f"train/{name}": value for name, value in means.items()}
+        scalars |= {"train/learning_rate": learning_rate}
+        scalars |= {f"throughput/{name}": value for name, value in rates.items()}
+        self.loggers.scalars(step, scalars)
+        speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
+        recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
+        self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
+        self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
+
+    def _means(self) -> dict[str, float]:
+        """Return the mean of each scalar over the steps, and of all images as "images"."""
+        means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        means["images"] = float(self._images)
+        total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
+        return dict(zip(means, total.tolist(), strict=True))
+
+    def restart_clock(self) -> None:
+        """Forget the steps since the last `write`. Call this after a pause in training."""
+        self._since_s = time.monotonic()
+        self._sums, self._count, self._images = {}, 0, 0
+
+    def _show(self, facts: str, progress: float) -> None:
+        """Show the progress on the bar, or without a terminal as a line every `LINE_EVERY_S`."""
+        self.bar.update(self._task, completed=progress, description=facts)
+        if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
+            self._line_s = time.monotonic()
+            self.say(f"{progress:4.0%}  {facts}  {_time_left(self.bar.tasks[self._task])}")
+
+    def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
+        """Write sample images as the network gets them; rows are windows, columns are ticks.
+
+        images: camera -> (B, T, 3, H, W) uint8.
+        """
+        for camera, frames in images.items():
+            # each row: (3, H, T*W)
+            rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
+            self.loggers.image(step, f"augmented/{camera}", torch.cat(rows, dim=1))
+
+    def write_validation(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write the errors on held-out episodes."""
+        self.loggers.scalars(step, {f"validation/{name}": e for name, e in scalars.items()})
+        self.loggers.flush()
+
+    def say(self, text: str) -> None:
+        """Print a line above the progress bar."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+class _TimeLeft(ProgressColumn):
+    """The column of the bar that shows the time left; Rich's own varies with the last half minute."""
+
+    def render(self, task: Task) -> Text:
+        return Text(_time_left(task))
+
+
+def _time_left(task: Task) -> str:
+    """Return the time left by the mean speed since the start, in words."""
+    begun = task.fields["begun"]
+    done = task.completed - begun
+    if task.elapsed is None or done <= 0:
+        return "ETA -:--:--"
+    left = int(task.elapsed * (1.0 - task.completed) / done)
+    return f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+
+
+# The files of a training in its folder: checkpoints, result, state to resume.
+
+BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
+LOGS = ("tensorboard", "csv", "wandb")
+"""Folders of the loggers, by their names."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints that --save-every asks for."""
+
+
+def resume_path(out: Path) -> Path:
+    """Return the file that `--resume` reads, given the folder of the training."""
+    return out / "resume" / "state.safetensors"
+
+
+def prepare_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Make the folder, and empty it of an earlier training if that is to be overwritten.
+
+    Raises `UserError` if it holds a training that is neither resumed nor overwritten.
+    """
+    if overwrite:
+        for name in ("resume", *LOGS):
+            shutil.rmtree(out / name, ignore_errors=True)
+        for path in (
+            *(out / name for name in (BEST, LAST, RESULT, CONFIG)),
+            *step_checkpoints(out),
+        ):
+            path.unlink(missing_ok=True)
+    elif not resume and resume_path(out).exists():
+        raise UserError(
+            f"{out} holds a training; go on with it by --resume, or give --overwrite or another --out"
+        )
+    make_folder(out)
+
+
+def step_checkpoints(out: Path) -> list[Path]:
+    """Return the checkpoints that `save_step` has written, from the first step to the last."""
+    return sorted((out / CHECKPOINTS).glob("step_*.safetensors"))
+
+
+def save_step(
+    out: Path, step: int, policy: Policy, info: Mapping[str, Any], keep: int | None
+) -> None:
+    """Write the checkpoint of a step, and remove all but the newest `keep`; None removes none."""
+    save_checkpoint(out / CHECKPOINTS / f"step_{step:08d}.safetensors", policy, info)
+    if keep is not None:
+        for path in step_checkpoints(out)[:-keep]:
+            path.unlink()

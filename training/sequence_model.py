@@ -1,0 +1,267 @@
+"""The model of the studies on sequences of symbols: embedding, temporal core, classifier."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ttm.policy.cores.core import CoreConfig
+from ttm.policy.cores.registry import sized_like, with_options
+from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.policy.errors import UserError
+
+
+class SequenceModel(nn.Module):
+    """An embedding, a core with one input token per tick, and a linear layer on its mean output.
+
+    The scores at tick t depend only on the symbols up to t, as the action of a control tick depends
+    only on what was seen until then.
+    """
+
+    def __init__(self, config: CoreConfig, num_symbols: int, num_classes: int, width: int) -> None:
+        """width: D, of the embedding and of the core.
+
+        The embedding has values of order 1, which the Temporal Latent Bottleneck needs to learn the
+        copying task.
+        """
+        super().__init__()
+        self.embedding = nn.Embedding(num_symbols, width)
+        self.core = config.build(width, num_inputs=1)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Return the scores (B, T, classes) of the symbols (B, T) int64."""
+        return self.scores(self.embedding(symbols))
+
+    def scores(self, embedded: Tensor) -> Tensor:
+        """Return the scores (B, T, classes) of embedded symbols (B, T, D)."""
+        outputs, _ = self.core(embedded.unsqueeze(2))  # (B, T, R, D)
+        scores: Tensor = self.head(outputs.mean(dim=2))
+        return scores
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of weights, including those of the embedding."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+
+def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
+    """Return how many ticks back the last scores depend on, T - 1 at most, by their gradient.
+
+    symbols: (1, T) int64.
+    """
+    # In float32 a gradient through hundreds of ticks may underflow to 0.
+    model = copy.deepcopy(model).double()
+    embedded = model.embedding(symbols).detach().requires_grad_()
+    last = model.scores(embedded)[0, -1]
+    (gradient,) = torch.autograd.grad(last @ torch.randn_like(last), embedded)
+    seen = gradient[0].abs().sum(dim=1) > 0  # (T,)
+    return len(seen) - 1 - int(seen.int().argmax())
+
+
+# Temporal cores at the common sizes of a study, so that they differ in their memory only.
+#
+# Where a study wants the same number of parameters for all cores, the width of their MLPs is chosen.
+
+
+def study_core(
+    name: str,
+    common: Mapping[str, Any],
+    own: Mapping[str, Mapping[str, Any]],
+    options: Sequence[str] = (),
+) -> CoreConfig:
+    """Return the configuration of the core called `name` at the sizes of a study.
+
+    The values of a field are taken, with increasing priority, from the core's defaults, `common`
+    (where the core has such a field), `own[name]` and `options`.
+
+    options: what the user gave, each "field=value". Raises `UserError` if a name, a field or a
+    value is wrong.
+    """
+    config = sized_like(name, TokenTuringConfig())
+    has = {field.name for field in fields(config)}
+    values = {field: value for field, value in common.items() if field in has}
+    try:
+        return with_options(replace(config, **{**values, **own.get(name, {})}), options)
+    except UserError as error:
+        raise UserError(f"core {name}: {error}") from error
+
+
+MLP_SIZE = "mlp_size"
+"""The field that `with_parameters` chooses."""
+
+
+def has_free_size(config: CoreConfig, options: Sequence[str] = ()) -> bool:
+    """Return whether the core has MLPs whose width none of the user's `options` sets."""
+    given = {option.partition("=")[0] for option in options}
+    return hasattr(config, MLP_SIZE) and MLP_SIZE not in given
+
+
+def num_parameters(config: CoreConfig, width: int, num_inputs: int = 1) -> int:
+    """Return the number of parameters of the core alone.
+
+    width: D. num_inputs: N, the tokens of a tick.
+    """
+    core = config.build(width, num_inputs)
+    return sum(parameter.numel() for parameter in core.parameters())
+
+
+def with_parameters(
+    name: str, config: CoreConfig, wanted: int, width: int, num_inputs: int = 1, *, advice: str
+) -> CoreConfig:
+    """Return `config` with the width of its MLPs for which it has about `wanted` parameters.
+
+    Raises `UserError`, which ends with `advice`, if the core called `name` is larger than that even
+    with the narrowest MLPs. For width and num_inputs see `num_parameters`.
+    """
+    least = num_parameters(replace(config, **{MLP_SIZE: 1}), width, num_inputs)
+    # The number of parameters is linear in the width of the MLPs.
+    each = num_parameters(replace(config, **{MLP_SIZE: 2}), width, num_inputs) - least
+    if least > wanted:
+        raise UserError(
+            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that "
+            f"all are to have; {advice}"
+        )
+    return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
+
+
+# The training loop of the studies: Adam with clipped gradients, on given batches.
+
+MAX_GRADIENT_NORM = 1.0
+
+Samples = tuple[Tensor, ...]
+"""Tensors of the same first dimension, one row for each sample; the arguments of a loss."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a training after some steps."""
+
+    steps: int
+    loss: float
+    """Loss of the newest batch."""
+    mean_loss: float
+    """Mean loss of the batches since the last report."""
+    seconds: float
+    """Time of training so far, without what the caller did between two reports."""
+
+
+def fit(
+    model: nn.Module,
+    batches: Iterable[Samples],
+    loss: Callable[..., Tensor],
+    *,
+    learning_rate: float | Callable[[int], float],
+    report_every: int = 50,
+) -> Iterator[Progress]:
+    """Train on `batches` until they end or the caller stops iterating.
+
+    Yields every `report_every` steps and at the end. The model is in training mode during the
+    steps, whatever the caller does in between.
+
+    loss: called with the model and the tensors of a batch; returns a scalar. learning_rate: Adam's
+    rate, constant or as a function of the step, counted from 0.
+    """
+    rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
+    optimizer = torch.optim.Adam(model.parameters(), rate(0))
+    seconds, begun, steps = 0.0, time.perf_counter(), 0
+    losses: list[Tensor] = []
+
+    def report() -> Progress:
+        values = [float(value) for value in losses]
+        losses.clear()
+        return Progress(steps, values[-1], sum(values) / len(values), seconds)
+
+    model.train()
+    for steps, batch in enumerate(batches, start=1):
+        optimizer.param_groups[0]["lr"] = rate(steps - 1)
+        value = loss(model, *batch)
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step()
+        losses.append(value.detach())
+        if steps % report_every == 0:
+            seconds += time.perf_counter() - begun
+            yield report()
+            begun = time.perf_counter()
+            model.train()
+    if losses:
+        seconds += time.perf_counter() - begun
+        yield report()
+
+
+def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
+    """Yield from `batches` until the time is up, but at least once.
+
+    The time begins when the first batch is asked for.
+    """
+    end = time.perf_counter() + seconds
+    for batch in batches:
+        yield batch
+        if time.perf_counter() >= end:
+            return
+
+
+def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> Iterator[Samples]:
+    """Yield batches of the same samples without end, in a new order after each pass over them."""
+    order = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(order) < batch_size:
+            order = torch.cat([order, torch.randperm(len(samples[0]), generator=generator)])
+        rows, order = order[:batch_size], order[batch_size:]
+        yield tuple(part[rows] for part in samples)
+
+
+# The two options of a variant that are no fields of its core: the size of a sight memory.
+
+TOKENS, CELLS = "sight_tokens", "sight_cells"
+"""The names of the fields."""
+
+
+@dataclass(frozen=True)
+class SightSize:
+    """The size of a sight memory."""
+
+    tokens: int = 0
+    """J, its selectors; 0 for no sight memory."""
+    cells: int | None = None
+    """Cells along each side of a frame; None for the checkpoint's, or else the default."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that give it, each FIELD=VALUE."""
+        cells = () if self.cells is None else (f"{CELLS}={self.cells}",)
+        return (f"{TOKENS}={self.tokens}", *cells) if self.tokens else ()
+
+
+NO_SIGHT = SightSize()
+
+
+def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
+    """Return the options of the core, and the size of the sight memory.
+
+    options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` there is no
+    sight memory. Raises `UserError` if a value is no whole number, or if there are 0 cells.
+    """
+    tokens, cells = _last(options, TOKENS), _last(options, CELLS)
+    if cells == 0:
+        raise UserError(f"{CELLS}=0: a frame has at least one cell; give a number such as 12 or 16")
+    own = tuple(each for each in options if each.partition("=")[0] not in (TOKENS, CELLS))
+    return own, SightSize(tokens or 0, cells)
+
+
+def _last(options: Sequence[str], name: str) -> int | None:
+    given = [option for option in options if option.startswith(f"{name}=")]
+    if not given:
+        return None
+    value = given[-1].partition("=")[2]
+    if not value.isdecimal():
+        raise UserError(f"{given[-1]} is no number; give a whole number, such as {name}=6")
+    return int(value)

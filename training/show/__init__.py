@@ -1,1 +1,0 @@
-"""`ttm show memory`: pictures of what a memory attends to."""

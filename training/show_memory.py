@@ -1,0 +1,399 @@
+"""The work of `ttm show memory`: a picture, a video and a table of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from ttm.datasets.console import track
+from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.frames import Frames, resize_frame
+from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.datasets.reader import EpisodeReader
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy.memory_attention import Floats, Which
+from ttm.policy.policy import Policy
+from ttm.policy.spec import PolicySpec
+from ttm.sim.memory_picture import (
+    DPI,
+    TITLES,
+    VERBS,
+    MemoryTrace,
+    Page,
+    SeenEpisode,
+    draw_strip,
+    enlarged,
+    heat_over,
+    source_colours,
+    source_label,
+    stack_shares,
+    trace_memory,
+)
+from ttm.sim.shipped import checkpoint_path
+from ttm.sim.video import EpisodeVideo
+from ttm.training.console import compact_table, make_folder
+
+# `ttm show memory`: options of the pictures of a memory.
+
+
+@dataclass(frozen=True)
+class ShowCommand:
+    """Show what a policy's memory reads and writes over a recorded episode (ttm show memory).
+
+    The episode is replayed with the memory kept from tick to tick, as on the robot; the previous
+    action that the policy sees is its own. OUT receives a picture and a video. Both show the camera
+    images under a heat map of the places that the policy read and wrote into its memory, and over
+    time how much it read and wrote from every source.
+
+    For example:
+      ttm collect --episodes 1 --out demos
+      ttm show memory --episode demos
+      ttm show memory --checkpoint runs/mine/best.safetensors --episode recorded.hdf5:demo_3 --out pictures
+    """
+
+    what: Annotated[Literal["memory"], Positional]
+    """What to show."""
+    episode: str
+    """An HDF5 file, a folder of them or a glob in quotes; its first episode is shown. For another,
+    add a colon and its name (recorded.hdf5:demo_3) or its number, counted from 0 (demos:7)."""
+    checkpoint: str = "shipped"
+    """A .safetensors file whose core is a Token Turing Machine, or `shipped`, the policy that comes
+    with the project. The episode must be of its robot; frames of another size are resized."""
+    out: Path = Path("memory")
+    """Folder for the picture (.png) and the video (.mp4), which are named after the episode."""
+    columns: int = 8
+    """Number of ticks in the picture, evenly spread from the first to the last."""
+
+    def run(self) -> int:
+        """Write both files; return the exit code."""
+        require_at_least(1, options(self, "columns"))
+
+        show_memory(self.episode, self.checkpoint, self.out, self.columns)
+        return 0
+
+
+# A recorded episode, replayed through a policy.
+
+
+def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
+    """Replay the observations of `episode` as `trace_memory` does, under a progress bar.
+
+    The previous action is the one that was executed, as in training. Frames are resized to the
+    policy's cameras.
+    """
+    instruction = episode.instruction or DEFAULT_INSTRUCTION
+    observations = _observations(policy.spec, episode)
+    seen = SeenEpisode(
+        title,
+        instruction,
+        observations,
+        _embedding(policy, episode, instruction),
+        executed=episode.executed_actions,
+    )
+    return trace_memory(policy, seen, each=partial(track, description="replaying"))
+
+
+def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
+    """Return every observation as (T, ...).
+
+    All are read at once, so that the file is not opened at every tick.
+    """
+    seen: dict[str, npt.NDArray[Any]] = {
+        camera.name: np.stack(
+            [
+                resize_frame(frame, camera.height, camera.width)
+                for frame in episode.frames(camera.name)
+            ]
+        )
+        for camera in spec.cameras
+    }
+    return seen | {
+        vector.name: episode.proprioception(vector.name) for vector in spec.proprioception
+    }
+
+
+def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
+    """Return the episode's embedding if the policy needs it, and if it is of its language model."""
+    known = instruction in policy.known_instructions
+    fits = episode.language_model in (None, policy.config.language_model)
+    return episode.language_embedding if fits and not known else None
+
+
+# The video of an episode: what the memory reads and writes, tick by tick.
+
+WIDTH = 14.4
+HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
+"""Heights of the title, the block of camera images, the space between images, each chart over time,
+its axis."""
+IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
+BARS_LEFT, BARS_WIDTH = 9.2, 1.9
+MATRIX_LEFT, MATRIX = 12.0, 2.1
+
+
+def write_video(trace: MemoryTrace, path: Path) -> None:
+    """Write an mp4 in real time; an interrupted writing leaves no file."""
+    with EpisodeVideo(path, trace.spec.rate_hz) as video:
+        for frame in draw_frames(trace):
+            video.show(frame)
+
+
+def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
+    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
+
+    The page is drawn once; then only what changes is drawn again for each tick.
+    """
+    timelines = len(trace.directions)
+    height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
+    page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)
+    scene = _Scene(page, trace)
+    for artist in scene.artists:
+        artist.set_animated(True)  # leaves it out of what is drawn once
+    page.canvas.draw()
+    still = page.canvas.copy_from_bbox(page.figure.bbox)
+    for tick in track(range(trace.num_ticks), "drawing"):
+        scene.show(tick)
+        page.canvas.restore_region(still)
+        for artist in scene.artists:
+            page.figure.draw_artist(artist)
+        yield np.asarray(page.canvas.buffer_rgba())[..., :3].copy()
+
+
+class _Scene:
+    """The figure, and its artists that change from tick to tick."""
+
+    def __init__(self, page: Page, trace: MemoryTrace) -> None:
+        self._trace = trace
+        instruction = shorten(trace.seen.instruction, 70, placeholder=" …")
+        page.text(0.25, 0.18, f"“{instruction}”", 17, weight="bold")
+        self._clock = page.text(WIDTH - 0.25, 0.2, "", 15, ha="right")
+        self._images = _place_images(page, trace)
+        self._bars = [
+            _Bars(page, trace, which, place) for place, which in enumerate(trace.directions)
+        ]
+        self._matrix = _place_matrix(page, trace)
+        self._cursors = _place_timelines(page, trace)
+
+    @property
+    def artists(self) -> list[Any]:
+        """The artists that change."""
+        images = [image for image, _ in self._images.values()]
+        bars = [artist for bars in self._bars for artist in bars.artists]
+        return [self._clock, *images, *bars, self._matrix, *self._cursors]
+
+    def show(self, tick: int) -> None:
+        """Show the state at `tick`."""
+        trace = self._trace
+        rate = trace.spec.rate_hz
+        self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {tick / rate:.1f} s")
+        for (camera, which), (image, size) in self._images.items():
+            image.set_data(_pixels(trace, camera, which, tick, size))
+        for bars in self._bars:
+            bars.show(tick)
+        self._matrix.set_data(trace.matrices[tick])
+        for cursor in self._cursors:
+            cursor.set_xdata([tick, tick])
+
+
+class _Bars:
+    """Bars for the shares of all sources at one tick, with their values."""
+
+    def __init__(self, page: Page, trace: MemoryTrace, which: Which, place: int) -> None:
+        self._shares = list(trace.shares[which].values())
+        sources = list(trace.shares[which])
+        height = (IMAGES - 0.5) / 2
+        axes = page.axes(BARS_LEFT, HEADER + place * (height + 0.5), BARS_WIDTH, height)
+        colours = source_colours(trace)
+        labels = [source_label(source, which, trace) for source in sources]
+        self._bars = axes.barh(
+            labels, np.ones(len(sources)), color=[colours[s] for s in sources], height=0.72
+        )
+        self._values = [
+            axes.text(0, row, "", fontsize=10, va="center") for row in range(len(sources))
+        ]
+        axes.set(xlim=(0, 1), xticks=[])
+        axes.invert_yaxis()
+        axes.set_title(TITLES[which], loc="left", fontsize=12, weight="bold")
+        axes.tick_params(length=0, labelsize=10)
+        for side in ("top", "right", "bottom"):
+            axes.spines[side].set_visible(False)
+
+    @property
+    def artists(self) -> list[Any]:
+        """The artists that change."""
+        return [*self._bars, *self._values]
+
+    def show(self, tick: int) -> None:
+        """Show the shares at `tick`."""
+        for bar, text, share in zip(self._bars, self._values, self._shares, strict=True):
+            bar.set_width(share[tick])
+            text.set_text(f"{share[tick]:.0%}")
+            text.set_x(min(share[tick] + 0.03, 0.85))
+
+
+def _pixels(
+    trace: MemoryTrace, camera: str, which: Which | None, tick: int, size: tuple[int, int]
+) -> Frames:
+    frame = trace.frames[camera][tick]
+    if which is None:
+        return enlarged(frame, size)
+    return heat_over(frame, trace.maps[which][camera][tick], trace.brightest, which, size)
+
+
+def _place_images(
+    page: Page, trace: MemoryTrace
+) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
+    """Place a row of images for each camera: seen, read and written."""
+    columns = (None, *trace.directions)
+    cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
+    images, top = {}, HEADER
+    for camera, frames in trace.frames.items():
+        scale = min(cell[0] / frames.shape[2], cell[1] / frames.shape[1])
+        width, height = frames.shape[2] * scale, frames.shape[1] * scale
+        size = (round(height * DPI), round(width * DPI))
+        page.text(
+            IMAGES_LEFT - 0.12, top + height / 2, camera, 12, ha="right", va="center", weight="bold"
+        )
+        for column, which in enumerate(columns):
+            left = IMAGES_LEFT + column * (cell[0] + GAP) + (cell[0] - width) / 2
+            image = page.image(left, top, width, height, _pixels(trace, camera, which, 0, size))
+            images[camera, which] = (image, size)
+        top += height + GAP
+    for column, which in enumerate(columns):
+        middle = IMAGES_LEFT + column * (cell[0] + GAP) + cell[0] / 2
+        title = "seen" if which is None else VERBS[which]
+        page.text(middle, HEADER - 0.07, title, 12, ha="center", va="bottom")
+    return images
+
+
+def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
+    axes = page.axes(MATRIX_LEFT, HEADER, MATRIX, MATRIX)
+    brightest = float(np.quantile(trace.matrices, 0.999)) or 1.0  # 0 where nothing is ever kept
+    shown = axes.imshow(
+        trace.matrices[0],
+        aspect="auto",
+        cmap="cividis",
+        vmin=0,
+        vmax=brightest,
+        interpolation="nearest",
+    )
+    title, new, old = (
+        ("Slots written to", "vector", "memory token")
+        if trace.erase_add
+        else ("Memory kept", "new memory token", "old memory token")
+    )
+    axes.set_title(title, loc="left", fontsize=12, weight="bold")
+    axes.set_xlabel(old, fontsize=10)
+    axes.set_ylabel(new, fontsize=10)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
+    place = page.axes(MATRIX_LEFT, HEADER + MATRIX + 0.65, MATRIX, 0.14)
+    bar = page.figure.colorbar(shown, cax=place, orientation="horizontal")
+    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
+    bar.ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    return shown
+
+
+def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
+    """Place charts of the shares over time; return the lines that mark the current tick."""
+    cursors = []
+    for place, which in enumerate(trace.directions):
+        top = HEADER + IMAGES + 0.5 + place * (TIMELINE + 0.3)
+        last = which == trace.directions[-1]
+        axes = page.axes(IMAGES_LEFT, top, WIDTH - IMAGES_LEFT - 0.35, TIMELINE)
+        stack_shares(axes, trace, which)
+        axes.set_xlim(-0.5, trace.num_ticks - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        axes.tick_params(labelbottom=last)
+        axes.set_xlabel("tick" if last else "")
+        axes.set_title(TITLES[which], loc="left", fontsize=10, weight="bold", pad=3)
+        cursors.append(axes.axvline(0, color="black", lw=2))
+    return cursors
+
+
+def show_memory(wanted: str, checkpoint: str, out: Path, columns: int) -> None:
+    """Write the picture and the video of an episode to the folder `out`, and print mean shares.
+
+    wanted: as in `find_episode`. checkpoint: a path, or `shipped`. columns: ticks in the picture.
+    """
+    policy, _ = load_checkpoint(checkpoint_path(checkpoint))
+    episode = find_episode(wanted, policy.spec, checkpoint)
+    title = f"{episode.path.stem}/{episode.name}, policy {Path(checkpoint).stem}"
+    trace = trace_episode(policy, episode, title)
+    picture = make_folder(out) / f"{episode.path.stem}_{episode.name}.png"
+    draw_strip(trace, columns).savefig(picture)
+    video = picture.with_suffix(".mp4")
+    write_video(trace, video)
+    console = Console()
+    console.print(shares_table(trace))
+    console.print(f"picture: {picture}\nvideo: {video}", soft_wrap=True, highlight=False)
+
+
+def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReader:
+    """Return the episode that `wanted` names as `PATH`, `PATH:NAME` or `PATH:NUMBER`.
+
+    spec: the spec of the policy `checkpoint`. Files without a spec get the one inferred from all of
+    PATH, as in training. Raises `UserError` if there is no such episode or more than one, or if the
+    episode is of another robot than the policy.
+    """
+    path, colon, which = wanted.rpartition(":")
+    if not colon or Path(wanted).exists():
+        path, which = wanted, ""
+    episodes = open_dataset(path, like=spec)
+    recorded = {camera.name for camera in episodes.spec.cameras}
+    needed = {camera.name for camera in spec.cameras}
+    # Cameras that the policy does not use are left out, as in training.
+    shown = replace(episodes.spec, cameras=spec.cameras) if recorded >= needed else episodes.spec
+    spec.require_compatible(shown, ours=checkpoint, theirs=path)
+    return _choose(episodes, which or "0")
+
+
+def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
+    """Return the episode of the name or number `which`."""
+    if which.isdecimal():
+        if int(which) >= len(episodes):
+            raise UserError(
+                f"{episodes.source} has {len(episodes)} episodes and none of number {which}; "
+                "they count from 0"
+            )
+        return episodes[int(which)]
+    found = [episode for episode in episodes if episode.name == which]
+    if len(found) != 1:
+        names = ", ".join(dict.fromkeys(episode.name for episode in episodes))
+        raise UserError(
+            f"{episodes.source} has {len(found) or 'no'} episodes of the name '{which}' "
+            f"(it has: {names}); give the file that it is in, or its number, counted from 0"
+        )
+    return found[0]
+
+
+def shares_table(trace: MemoryTrace) -> Table:
+    """Return a table of the mean share of every source, and of the size of the memory."""
+    table = compact_table(
+        f"{trace.seen.title}\n“{trace.seen.instruction}”",
+        [
+            f"mean of {trace.num_ticks} ticks",
+            *(TITLES[which].lower() for which in trace.directions),
+        ],
+    )
+    for source in list(trace.shares[trace.directions[-1]]):
+        shares = [trace.shares[which].get(source) for which in trace.directions]
+        table.add_row(
+            source_label(source, "read", trace),
+            *("-" if share is None else f"{share.mean():.1%}" for share in shares),
+        )
+    table.add_section()
+    blank = [""] * (len(trace.directions) - 1)
+    table.add_row("norm of memory tokens", *blank, f"{trace.norms.mean():.2f}")
+    return table

@@ -1,1 +1,0 @@
-"""`ttm study chunks`."""

@@ -1,1 +1,0 @@
-"""`ttm study memory-start`: which memory a training window should start from."""

@@ -1,0 +1,766 @@
+"""The training loop: takes batches, writes checkpoints and errors."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.cores.core import CoreState
+from ttm.policy.errors import UserError, first_line
+from ttm.policy.files import write_json
+from ttm.policy.policy import Policy
+from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.data import Data
+from ttm.training.distributed import Processes, shares
+from ttm.training.losses import cloning_losses, weight_sums
+from ttm.training.options import (
+    FINE_TUNING,
+    LEARNING_RATES,
+    KeepingConfig,
+    OptimizerConfig,
+    TrainOptions,
+)
+from ttm.training.recall import RecallLoss
+from ttm.training.resume import (
+    TrainingProgress,
+    comparable,
+    fingerprint,
+    length,
+    load_memory,
+    load_resume,
+    save_resume,
+)
+from ttm.training.run_log import BEST, LAST, RESULT, RunLog, resume_path, save_step
+from ttm.training.runtime import Interruption
+from ttm.training.schedule import Budget, WarmupCosine
+from ttm.training.validation import EpisodeErrors
+
+# An exponential moving average of the weights (Polyak averaging).
+#
+# The averaged weights are what is validated, saved and run.
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class WeightAverage(Generic[Model]):
+    """Holds a copy of a model, `model`, whose weights are the moving average of the trained ones.
+
+    The decay is at most (1 + k) / (10 + k) after k updates, so that a short training is not
+    averaged with its random start.
+    """
+
+    def __init__(self, trained: Model, decay: float = 0.999) -> None:
+        self.decay = decay
+        self.updates = 0
+        self.model: Model = copy.deepcopy(trained)
+        self.model.eval().requires_grad_(False)
+        self._pairs = _matching_floats(self.model, trained)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the average towards the trained weights; call this after every optimiser step."""
+        self.updates += 1
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        averaged, trained = self._pairs
+        torch._foreach_lerp_(averaged, trained, 1 - decay)
+
+
+def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the saved floating-point tensors of both models, in the same order.
+
+    Buffers that are not saved are constants, which may be infinite, and are left out.
+    """
+    mine, theirs = averaged.state_dict(), trained.state_dict()
+    names = [name for name, value in mine.items() if value.is_floating_point()]
+    return [mine[name] for name in names], [theirs[name] for name in names]
+
+
+@torch.no_grad()
+def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
+    """Replace BatchNorm's running statistics by those of the weights of `model` on some batches.
+
+    The running statistics of training belong to the trained weights and do not fit their average
+    (Izmailov et al. 2018, stochastic weight averaging). Drawing an item from `forwards` must run
+    `model` once. Nothing is drawn for a model without BatchNorm.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over the batches
+        norm.train()  # only the norms: dropout elsewhere stays off
+    for _ in forwards:
+        pass
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
+
+
+# AdamW (Loshchilov and Hutter 2019) with decay for matrices and kernels only.
+#
+# Biases, normalisations and embeddings do not decay.
+
+
+def build_optimizer(
+    model: nn.Module, weight_decay: float, config: OptimizerConfig | None = None
+) -> torch.optim.AdamW:
+    """Return the optimiser of the weights that require a gradient.
+
+    Its learning rate is 0 until `set_learning_rate` sets it, which the trainer does before every
+    step.
+
+    config: None for its defaults.
+    """
+    config = OptimizerConfig() if config is None else config
+    named = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
+    decaying = [parameter for name, parameter in named if _decays(name, parameter)]
+    others = [parameter for name, parameter in named if not _decays(name, parameter)]
+    groups = [
+        {"params": decaying, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the learning rate of all groups."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return name.endswith("weight") and parameter.dim() >= 2
+
+
+# Compiling what a training step computes, by `torch.compile`.
+#
+# The losses of a batch with their gradients become one graph, in which the ticks of a window stand one
+# after the other, so that the recurrence of the memory is a part of it.
+
+BACKEND: str | Callable[..., Any] = "inductor"
+"""What compiles the graph; another one in tests, which is quick."""
+
+
+def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> None:
+    """Have `module` compiled when it is first called, in place.
+
+    graphs: whether a GPU may record CUDA graphs, for which the shapes of a step must always be the same
+    and its gradients used before the next call. Raises `UserError` if no compiler works here.
+    """
+    _require_compiler(device)
+    mode = "reduce-overhead" if graphs and device.type == "cuda" else "default"
+    module.compile(backend=BACKEND, mode=mode)
+
+
+def kept(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies, without gradient, that the next call of a compiled module does not overwrite."""
+    return {name: value.detach().clone() for name, value in values.items()}
+
+
+def _require_compiler(device: torch.device) -> None:
+    """Compile a small function, and raise `UserError` if that fails."""
+
+    def more(x: Tensor) -> Tensor:
+        return (x + 1).sin()
+
+    try:
+        torch.compile(more, backend=BACKEND)(torch.zeros(8, device=device))
+    except (RuntimeError, ImportError, OSError) as error:
+        cause = getattr(error, "inner_exception", error)
+        raise UserError(
+            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
+            "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
+        ) from error
+
+
+# The losses and gradients of a batch that several processes share, or that is taken in parts.
+#
+# Every loss is a weighted mean over the whole batch. Each part computes its portion of it, by the
+# weights that it holds, so that the portions and their gradients add up to those of the batch,
+# however unequal the parts are.
+
+LEAST_WEIGHT = 1e-6
+"""Where the weights of a whole batch add up to less, a loss is 0."""
+
+Losses = dict[str, Tensor]
+
+
+class _CloningLosses(nn.Module):
+    """`cloning_losses` as a module, the form in which Fabric takes what processes share."""
+
+    def __init__(self, policy: Policy, recall: RecallLoss | None) -> None:
+        super().__init__()
+        self.policy, self.recall = policy, recall
+
+    def forward(
+        self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
+    ) -> tuple[Losses, CoreState]:
+        losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
+        # No gradient flows beyond the batch, and no process waits for one.
+        return losses, {name: value.detach() for name, value in memory.items()}
+
+
+class Gradients:
+    """Computes the losses of a batch, and their gradients, which all processes then have."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        recall: RecallLoss | None,
+        fabric: Fabric,
+        processes: Processes,
+        parts: int = 1,
+        *,
+        compiles: bool = False,
+        same_shapes: bool = False,
+    ) -> None:
+        """Make what computes the losses of `policy` and `recall`.
+
+        parts: into how many parts each process cuts its windows, which it takes in turn. compiles: whether
+        the losses are computed by `torch.compile`. same_shapes: whether all batches have the same shapes.
+        """
+        self._spec, self._fabric, self._processes, self._parts = (
+            policy.spec,
+            fabric,
+            processes,
+            parts,
+        )
+        losses, self._compiles = _CloningLosses(policy, recall), compiles
+        if compiles:
+            graphs = same_shapes and parts == processes.count == 1
+            compile_module(losses, fabric.device, graphs=graphs)
+        self._losses = fabric.strategy.setup_module(losses)
+
+    def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
+        """Add the gradients of the whole batch to those of the weights.
+
+        batch: the windows of this process; memory: theirs before the first tick. Returns the
+        portions of the losses that are of these windows, and their memory after the last tick.
+        """
+        rows = shares(len(batch.valid), self._parts)
+        parts = [batch] if len(rows) == 1 else [batch.of_windows(each) for each in rows]
+        done = [
+            self._of_part(part, _of_windows(memory, each), portions, last=each == rows[-1])
+            for part, each, portions in zip(parts, rows, self._portions(parts), strict=True)
+        ]
+        losses, memories = zip(*done, strict=True)
+        if len(done) == 1:
+            return losses[0], memories[0]
+        return (
+            {name: torch.stack(values).sum(0) for name, values in _by_name(losses)},
+            {name: torch.cat(values) for name, values in _by_name(memories)},
+        )
+
+    def _of_part(
+        self,
+        part: TrainingBatch,
+        memory: CoreState | None,
+        portions: Mapping[str, Tensor] | None,
+        *,
+        last: bool,
+    ) -> tuple[Losses, CoreState]:
+        here = part.to(self._fabric.device)
+        if self._compiles:
+            torch.compiler.cudagraph_mark_step_begin()
+        with self._exchanging(last):
+            with self._fabric.autocast():
+                losses, memory = self._losses(here, memory, portions)
+            # The processes take the mean of their gradients, and these are to be added up.
+            self._fabric.backward(losses["loss"] * self._processes.count)
+        return (kept(losses), kept(memory)) if self._compiles else (losses, memory)
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
+        """Return a context in which gradients are exchanged only at the last part of a batch."""
+        if last or not isinstance(self._losses, DistributedDataParallel):
+            return nullcontext()
+        waiting: AbstractContextManager[None] = self._losses.no_sync()
+        return waiting
+
+    def _portions(self, parts: Sequence[TrainingBatch]) -> list[dict[str, Tensor] | None]:
+        """Return for each part which portion of each loss it has; None for a whole batch."""
+        if len(parts) == self._processes.count == 1:
+            return [None]
+        sums = [weight_sums(self._spec, part) for part in parts]
+        held = {name: torch.stack(values).double() for name, values in _by_name(sums)}
+        totals = self._processes.sum(torch.stack([value.sum() for value in held.values()]))
+        portions = {
+            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
+            for (name, value), total in zip(held.items(), totals, strict=True)
+        }
+        return [
+            {name: value[index] for name, value in portions.items()} for index in range(len(parts))
+        ]
+
+
+def _of_windows(memory: CoreState | None, rows: slice) -> CoreState | None:
+    return None if memory is None else {name: value[rows] for name, value in memory.items()}
+
+
+def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield each name with its values."""
+    for name in several[0]:
+        yield name, [each[name] for each in several]
+
+
+# The time of a training, by which all of its processes go.
+
+
+class Clock:
+    """Tells how long a training has run, and how long ago it was saved.
+
+    Where several processes train together, all of them have the time of the first, as it was when
+    they last agreed, so that each of them makes the same decisions.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self.start(0.0)
+
+    def start(self, elapsed_s: float) -> None:
+        """Start the clock at `elapsed_s`, as if the training had just been saved."""
+        now = time.monotonic()
+        self._begun_s, self._saved_s = now - elapsed_s, now
+        self._agreed = elapsed_s, 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the training began."""
+        return self._times()[0]
+
+    @property
+    def since_saved_s(self) -> float:
+        """Seconds since the training was saved, or started."""
+        return self._times()[1]
+
+    def saved(self) -> None:
+        """Note that the training has been saved now."""
+        self._saved_s = time.monotonic()
+        self._agreed = self._agreed[0], 0.0
+
+    def agree(self, interruption: Interruption) -> None:
+        """Take over the time of the first process, and the signal that any process has received."""
+        if self._processes.count == 1:
+            return
+        times = self._read() if self._processes.first else (0.0, 0.0)
+        signals = [float(interruption.signal_number == each) for each in Interruption.SIGNALS]
+        told = self._processes.sum(torch.tensor([*times, *signals], dtype=torch.float64)).tolist()
+        self._agreed = told[0], told[1]
+        received = zip(Interruption.SIGNALS, told[2:], strict=True)
+        interruption.signal_number = next((each for each, count in received if count), None)
+
+    def _times(self) -> tuple[float, float]:
+        return self._read() if self._processes.count == 1 else self._agreed
+
+    def _read(self) -> tuple[float, float]:
+        now = time.monotonic()
+        return now - self._begun_s, now - self._saved_s
+
+
+CALIBRATION_BATCHES = 8
+"""Batches from which the statistics of BatchNorm are found for the averaged weights."""
+LOG_EVERY = 10
+IMAGES_EVERY = 1000
+SAVE_EVERY_S = 180.0
+"""Steps between two writings of scalars and of sample images, and seconds between two savings."""
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """Length and optimisation of a training, and what its files hold besides the errors."""
+
+    budget: Budget
+    schedule: WarmupCosine
+    weight_decay: float
+    average_decay: float
+    validations: int
+    seed: int
+    info: dict[str, Any]
+    """Data, command and date, for the checkpoints and `result.json`."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What a training that resumes is compared with; see `save_resume`."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    keeping: KeepingConfig = field(default_factory=KeepingConfig)
+    accumulate: int = 1
+    """The number of parts of a batch that each process takes in turn."""
+    compiles: bool = False
+    """Whether losses and gradients are computed by `torch.compile`."""
+
+
+class Trainer:
+    """Trains one policy and writes all files into the folder `out`.
+
+    Where several processes train together, each has a trainer of its own, and all of them do the
+    same; the first alone writes files.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        source: BatchSource,
+        errors: dict[str, EpisodeErrors],
+        config: TrainerConfig,
+        out: Path,
+        fabric: Fabric,
+        recall: RecallLoss | None = None,
+    ) -> None:
+        """errors: of the "training" episodes, and of the "validation" episodes if there are any.
+
+        recall: trained along with the policy, but not saved in checkpoints; None for none.
+        """
+        self.config, self.out, self.fabric, self.source = config, out, fabric, source
+        self.policy = fabric.to_device(policy)
+        self.average = WeightAverage(self.policy, config.average_decay)
+        self.recall = None if recall is None else fabric.to_device(recall)
+        self.processes = source.processes
+        self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
+        self._gradients = Gradients(
+            self.policy,
+            self.recall,
+            fabric,
+            self.processes,
+            config.accumulate,
+            compiles=config.compiles,
+            same_shapes=source.features is None,
+        )
+        self.optimizer = build_optimizer(self._trained, config.weight_decay, config.optimizer)
+        self.progress = TrainingProgress()
+        self._memory: CoreState | None = None  # the memory that the next batch starts from
+        self.errors = errors
+        self._baselines = {
+            name: {"mean_action": e.mean_action(), "previous_action": e.previous_action()}
+            for name, e in errors.items()
+        }
+        self._latest: dict[str, Any] = {}
+        self._diverged_at = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.clock = Clock(self.processes)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which it trains."""
+        return self.fabric.device
+
+    def resume(self, path: Path) -> None:
+        """Continue the training whose state is saved in `path`."""
+        models = (self.policy, self.average.model)
+        self.progress = load_resume(path, *models, self.optimizer, self.recall)
+        self._memory = self.processes.windows_of_this(load_memory(path, self.device))
+        self.average.updates = self.progress.step
+        self.clock.start(self.progress.elapsed_s)
+
+    def run(self, log: RunLog) -> int:
+        """Train until the budget is spent, nothing improves any more, or a signal asks to stop.
+
+        Returns the exit code: 0, or in the first process that of the signal.
+        """
+        self.clock.start(self.progress.elapsed_s)
+        with Interruption() as interruption:
+            for batch in self._batches():
+                self._train_step(batch, log)
+                self.clock.agree(interruption)
+                self._read_clock()
+                if interruption.signal_number is not None:
+                    break
+                self._validate_or_save(log)
+            self._finish(log, whole=interruption.signal_number is None)
+            self.processes.wait()  # until the first has written its files
+            return interruption.exit_code if self.processes.first else 0
+
+    def _batches(self) -> Iterator[TrainingBatch]:
+        """Yield batches until the training is done: one at least, unless it was before."""
+        if self._done:
+            return
+        for batch in self.source.batches(self.progress.step):
+            yield batch
+            if self._done:
+                return
+
+    @property
+    def _done(self) -> bool:
+        """Whether the budget is spent, or --early-stopping has ended the training."""
+        return self.used >= 1 or self._stops_early
+
+    @property
+    def _stops_early(self) -> bool:
+        patience = self.config.keeping.early_stopping
+        return patience is not None and self.progress.validations_since_best >= patience
+
+    @property
+    def used(self) -> float:
+        """The portion of the budget that was used when the clock was last read, in [0, 1]."""
+        return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
+
+    def _read_clock(self) -> None:
+        self.progress.elapsed_s = self.clock.elapsed_s
+
+    def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Compute losses and gradients of a batch: the first half of a step.
+
+        Returns the losses; where several processes train together, their portions add up.
+        """
+        self.policy.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        losses, memory = self._gradients.of(batch, self._memory)
+        self._memory = self.source.memory.kept(memory)
+        return losses
+
+    def update_weights(self) -> Tensor:
+        """Move weights and their average: the second half. Returns the gradient's norm."""
+        limit = self.config.optimizer.gradient_limit
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), limit)
+        self.optimizer.step()
+        self.average.update()
+        return norm
+
+    def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
+        step = self.progress.step
+        torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
+        learning_rate = self.config.schedule.learning_rate(step, self.used)
+        set_learning_rate(self.optimizer, learning_rate)
+        scalars = self.backpropagate(batch)
+        scalars["gradient_norm"] = self.update_weights() / self.processes.count
+        self.progress.step += 1
+        self._watch(scalars)
+        log.add(scalars, batch.num_images)
+        if step % IMAGES_EVERY == 0:
+            log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
+        if self.progress.step % LOG_EVERY == 0:
+            self._require_finite()
+            log.write(self.progress.step, self.used, learning_rate)
+
+    def _watch(self, scalars: dict[str, Tensor]) -> None:
+        """Remember the first step whose loss or gradient is not finite.
+
+        It stays on the device, since reading it off a GPU at every step would wait for the GPU.
+        """
+        bad = ~torch.isfinite(scalars["loss"].detach() + scalars["gradient_norm"])
+        first = bad & (self._diverged_at == 0)
+        self._diverged_at = torch.where(first, self.progress.step, self._diverged_at)
+
+    def _require_finite(self) -> None:
+        """Raise `UserError` if a loss or gradient was not finite; call it before anything is written."""
+        steps = [step for step in self.processes.gathered(int(self._diverged_at)) if step]
+        if steps:
+            self._diverged(f"the loss or its gradient is not finite in step {min(steps)}")
+
+    def _diverged(self, what: str) -> None:
+        advice = "lower --learning-rate or --optimizer.gradient-limit, or look for faults with ttm data check"
+        if resume_path(self.out).exists():
+            advice += f"; --resume --resume-anyway goes on from what {self.out} held before"
+        raise UserError(f"{what}; the training has ended and overwrote no checkpoint; {advice}")
+
+    def _validate_or_save(self, log: RunLog) -> None:
+        """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.
+
+        --save-every asks for a checkpoint of its own besides.
+        """
+        due, every = int(self.used * self.config.validations), self.config.keeping.save_every
+        validates = due > self.progress.validations
+        keeps = every is not None and self.progress.step % every == 0
+        if not (validates or keeps or self.clock.since_saved_s > SAVE_EVERY_S):
+            return
+        self._require_finite()
+        self.calibrate()
+        if validates:
+            self.progress.validations = due
+            self._validate(log)
+        self._save()
+        if keeps and self.processes.first:
+            keep = self.config.keeping.keep
+            save_step(self.out, self.progress.step, self.average.model, self._info(), keep)
+        log.restart_clock()
+
+    def _finish(self, log: RunLog, *, whole: bool) -> None:
+        """Save everything.
+
+        The errors on training episodes are evaluated only after a complete training.
+        """
+        self._require_finite()
+        if self._latest.get("step") != self.progress.step:
+            self.calibrate()
+            if whole:
+                self._validate(log)
+        if whole and "training" in self.errors:
+            self._latest["training"] = self._evaluate("training")
+        self._save()
+        if self.progress.best_error is None or not (self.out / BEST).exists():
+            self._save_checkpoint(BEST)
+        how = "finished" if whole else "interrupted"
+        if whole and self._stops_early:
+            how = f"stopped early (lowest error at step {self.progress.best_step})"
+        log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
+
+    def calibrate(self) -> None:
+        """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""
+        if self.source.features is not None:
+            return
+        batches = (batch.to(self.device) for batch in self.source.sample(CALIBRATION_BATCHES))
+        calibrate_batch_norm(
+            self.average.model, (self.average.model(batch.inputs) for batch in batches)
+        )
+
+    def _validate(self, log: RunLog) -> None:
+        """Evaluate the averaged weights on held-out episodes; save them if they are the best."""
+        step = self.progress.step
+        self._latest = {"step": step}
+        if "validation" not in self.errors:
+            return
+        found = self._latest["validation"] = self._evaluate("validation")
+        error = found["policy"]["normalized"]
+        if not math.isfinite(error):
+            self._diverged(f"the validation error is {error} after step {step}")
+        log.write_validation(step, _flat(found))
+        log.say(f"step {step}: validation error {_in_words(found)}")
+        self.progress.validations_since_best += 1
+        if self.progress.best_error is None or error < self.progress.best_error:
+            self.progress.best_error, self.progress.best_step = error, step
+            self.progress.validations_since_best = 0
+            self._save_checkpoint(BEST)
+
+    def _evaluate(self, name: str) -> dict[str, Any]:
+        """Return the errors of the averaged policy and of the baselines on the same ticks."""
+        errors, model = self.errors[name], self.average.model
+        found = {
+            "policy": errors.policy(model),
+            "policy_without_previous_action": errors.policy(model, without_previous_action=True),
+            **self._baselines[name],
+        }
+        return {who: error.to_json() for who, error in found.items()}
+
+    def _save(self) -> None:
+        self.clock.saved()
+        self._read_clock()
+        self._save_checkpoint(LAST)
+        memory = self.processes.windows_of_all(self._memory)
+        if not self.processes.first:
+            return
+        path, models = resume_path(self.out), (self.policy, self.average.model)
+        state = (self.progress, self.config.facts, *models, self.optimizer)
+        save_resume(path, *state, memory, self.recall)
+        result = {
+            "step": self.progress.step,
+            "elapsed_s": self.progress.elapsed_s,
+            "finished": self._done,
+            "stopped_early": self._stops_early,
+            "best": {"step": self.progress.best_step, "validation_error": self.progress.best_error},
+            **{key: value for key, value in self._latest.items() if key != "step"},
+            "units": {part.name: part.unit for part in self.policy.spec.actions},
+            "info": self.config.info,
+        }
+        write_json(self.out / RESULT, result)
+
+    def _save_checkpoint(self, name: str) -> None:
+        if self.processes.first:
+            save_checkpoint(self.out / name, self.average.model, self._info())
+
+    def _info(self) -> dict[str, Any]:
+        minutes = round(self.progress.elapsed_s / 60, 2)
+        return {**self.config.info, "steps": self.progress.step, "minutes": minutes}
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    names = {
+        "policy_without_previous_action": "without its previous action",
+        "mean_action": "mean action",
+        "previous_action": "repeating the previous action",
+    }
+    others = ", ".join(f"{words} {found[name]['normalized']:.3f}" for name, words in names.items())
+    each = "".join(f"; {name} {error:.3f}" for name, error in _of_data_sets(found).items())
+    return f"{found['policy']['normalized']:.3f} ({others}){each}"
+
+
+def _of_data_sets(found: dict[str, Any]) -> dict[str, float]:
+    """Return the policy's error on each data set, if there are several."""
+    each = found["policy"].get("data_sets", {})
+    return {name: errors["normalized"] for name, errors in each.items()}
+
+
+def _flat(found: dict[str, Any]) -> dict[str, float]:
+    """Return the errors as scalars by name, for the log."""
+    scalars = {f"normalized/{who}": errors["normalized"] for who, errors in found.items()}
+    scalars |= {f"data sets/{name}": error for name, error in _of_data_sets(found).items()}
+    return scalars | {
+        f"{part}/{who}": e for who, errors in found.items() for part, e in errors["parts"].items()
+    }
+
+
+# The configuration of the trainer that the options ask for.
+
+DEFAULT_MINUTES = 60.0
+"""Length of a training that is given neither steps nor minutes."""
+
+
+def trainer_config(
+    options: TrainOptions, data: Data, source: BatchSource, errors: Mapping[str, EpisodeErrors]
+) -> TrainerConfig:
+    """Return the configuration of the trainer on `data`, whose windows `source` and `errors` hold."""
+    budget, optimizer = options.budget, options.optimizer
+    return TrainerConfig(
+        budget=replace(budget, minutes=DEFAULT_MINUTES) if budget == Budget() else budget,
+        schedule=WarmupCosine(
+            _learning_rate(options),
+            optimizer.warmup_steps,
+            optimizer.longest_warmup,
+            optimizer.floor,
+        ),
+        weight_decay=options.optimization.weight_decay,
+        average_decay=options.optimization.average_decay,
+        validations=options.validations,
+        seed=options.seed,
+        facts=_facts(options, data, source, errors),
+        optimizer=optimizer,
+        keeping=options.keeping,
+        accumulate=options.processes.accumulate,
+        compiles=options.compile,
+        info={
+            "command": shlex.join(["ttm", *sys.argv[1:]]),
+            "data": data.training.source,
+            "training_episodes": len(data.training),
+            "training_ticks": data.training.num_ticks,
+            "validation_episodes": len(data.validation),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        },
+    )
+
+
+def _learning_rate(options: TrainOptions) -> float:
+    if options.optimization.learning_rate is not None:
+        return options.optimization.learning_rate
+    return LEARNING_RATES[options.preset] * (1.0 if options.init is None else FINE_TUNING)
+
+
+def _facts(
+    options: TrainOptions, data: Data, source: BatchSource, errors: Mapping[str, EpisodeErrors]
+) -> dict[str, Any]:
+    """Return what a training that resumes this one is compared with."""
+    vectors = {**source.windows.vectors, "weights": source.tick_weights}
+    found = fingerprint("training", data.training, vectors)
+    shares = None if data.sets is None else data.sets.shares
+    found["training shares"] = None if shares is None else list(shares.shares)
+    if "validation" in errors:
+        found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
+    return {
+        "options": comparable(options),
+        "length": length(options),
+        "data": found,
+        "shuffle": source.memory.apart or "all",
+    }

@@ -1,0 +1,295 @@
+"""Errors on held-out episodes, run as on the robot: whole, with the memory carried.
+
+Two baselines that look at nothing are evaluated too: the mean action of the training episodes, and
+the previous action repeated. The previous action that the network gets is the demonstrator's, so a
+low error alone does not show a good policy; `without_previous_action` hides that input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ttm.datasets.dataset import LEAST_DEVIATION, EpisodeDataset, VectorStatistics
+from ttm.datasets.windows import Chunks, WindowBatch, WindowDataset
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.policy import Policy
+from ttm.policy.spec import PolicySpec
+from ttm.training.data import policy_inputs
+from ttm.training.distributed import Processes
+from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache, without_cameras
+
+# Delays between observation and command, as a robot has them that goes on while its policy thinks.
+#
+# What is commanded upon an observation is in force only some time later, when the robot is elsewhere.
+# "Thinking while moving" (Xiao et al., 2020) therefore tells the policy that time, beside the previous
+# action. For behaviour cloning this means to learn what was demonstrated so much later.
+
+
+class Delays:
+    """Draws a delay for each window, and finds the actions that were demonstrated so much later.
+
+    The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
+    in force for the last 0.7 of one tick and the first 0.3 of the next, so that it is their mean with
+    these weights. A binary part takes the action that is in force for the larger share. Beyond the end of
+    an episode its last action goes on.
+    """
+
+    def __init__(self, spec: PolicySpec, longest_s: float) -> None:
+        """longest_s: delays are drawn uniformly from 0 to this, in seconds."""
+        self._longest_s, self._tick_s = longest_s, spec.control_dt_s
+        self._binary = torch.from_numpy(spec.binary_mask)
+        self.ticks_ahead = math.floor(longest_s / spec.control_dt_s) + 1
+        """How many more actions than the policy predicts `in_force` needs."""
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Tensor:
+        """Return the delays of so many windows, (count,) float32 in seconds."""
+        return torch.from_numpy(rng.uniform(0.0, self._longest_s, count).astype(np.float32))
+
+    def in_force(self, coming: Chunks, delay_s: Tensor, size: int) -> Chunks:
+        """Return the `size` actions of each tick that begin `delay_s` after it.
+
+        coming: the next `size` + `ticks_ahead` actions of each tick; delay_s: (B,).
+        """
+        ticks = delay_s / self._tick_s  # (B,)
+        whole = ticks.floor().clamp_max(self.ticks_ahead - 1)
+        share = (ticks - whole)[:, None, None, None]  # (B, 1, 1, 1), in the later of two ticks
+        earlier = whole.long()[:, None] + torch.arange(size, device=ticks.device)  # (B, K)
+        first, second = _taken(coming.actions, earlier), _taken(coming.actions, earlier + 1)
+        mean = (1 - share) * first + share * second
+        nearest = torch.where(share > 0.5, second, first)
+        actions = torch.where(self._binary.to(mean.device), nearest, mean)
+        main = earlier + (ticks - whole > 0.5).long()[:, None]
+        return Chunks(actions, coming.inside[..., :size], _taken(coming.dataset_tick, main))
+
+
+def _taken(values: Tensor, index: Tensor) -> Tensor:
+    """Return values (B, T, n, …) at the places (B, K) of the third axis, (B, T, K, …)."""
+    batch = torch.arange(len(index), device=index.device)[:, None]
+    return values.transpose(1, 2)[batch, index].transpose(1, 2)
+
+
+# How far predicted actions are from demonstrated ones.
+#
+# The normalised error is the root mean square over ticks and action dimensions of (predicted -
+# demonstrated) / s, where s is the standard deviation of the dimension over the training episodes;
+# dimensions that never moved in them (`LEAST_DEVIATION`) are left out.
+# The mean action has the least mean square of all constant predictions, so it is the strongest
+# constant baseline for this error.
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
+    """Return the mean over dimensions of the squared normalised error.
+
+    predicted, actions: (..., A); scale: (A,), as in `ErrorSum` -> (...).
+    """
+    moved = scale > LEAST_DEVIATION
+    squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
+    return squares.mean(axis=-1)
+
+
+@dataclass(frozen=True)
+class ActionErrors:
+    """The errors of one predictor over some ticks."""
+
+    normalized: float
+    """Root mean square error in standard deviations of the training actions."""
+    parts: dict[str, float]
+    """Part -> mean absolute error in the part's unit; for a binary part the portion of wrong
+    ticks."""
+    ticks: int
+    data_sets: Mapping[str, ActionErrors] = field(default_factory=dict)
+    """The errors on the ticks of each data set, by its name, where there are several."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `result.json`."""
+        told = {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
+        each = {name: errors.to_json() for name, errors in self.data_sets.items()}
+        return {**told, **({"data_sets": each} if each else {})}
+
+
+@dataclass
+class ErrorSum:
+    """Accumulates errors over batches."""
+
+    spec: PolicySpec
+    scale: Floats
+    """(A,) standard deviations of the training actions."""
+    _squares: Floats = field(init=False)
+    _absolute: Floats = field(init=False)
+    ticks: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._squares = np.zeros(self.spec.action_size)
+        self._absolute = np.zeros(self.spec.action_size)
+
+    def add(self, predicted: Floats, actions: Floats) -> None:
+        """Add n ticks.
+
+        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are the
+        means of `Policy.decode`.
+        """
+        error = predicted.astype(np.float64) - actions
+        self._squares += np.square(error).sum(axis=0)
+        binary, thresholds = self.spec.binary_mask, self.spec.thresholds
+        wrong = (predicted > thresholds) != (actions > thresholds)
+        self._absolute += np.where(binary, wrong, np.abs(error)).sum(axis=0)
+        self.ticks += len(actions)
+
+    def over(self, add_up: Callable[[Tensor], Tensor]) -> ErrorSum:
+        """Return the sum of several of these, given a function that adds up the same tensor of each."""
+        mine = np.concatenate([self._squares, self._absolute, [self.ticks]])
+        *sums, ticks = np.split(add_up(torch.from_numpy(mine)).numpy(), (len(self._squares), -1))
+        whole = ErrorSum(self.spec, self.scale)
+        whole._squares, whole._absolute = sums
+        whole.ticks = int(ticks[0])
+        return whole
+
+    def result(self) -> ActionErrors:
+        """Return the means over all ticks added so far."""
+        moved = self.scale > LEAST_DEVIATION
+        mean_squares = self._squares[moved] / self.ticks / np.square(self.scale[moved])
+        mean_absolute = self._absolute / self.ticks
+        parts = {
+            name: float(mean_absolute[part].mean())
+            for name, part in self.spec.action_slices.items()
+        }
+        return ActionErrors(float(np.sqrt(mean_squares.mean())), parts, self.ticks)
+
+
+EPISODES_AT_ONCE = 8
+TICKS_AT_ONCE = 32
+"""Limits on the memory of one forward pass; results do not depend on them."""
+
+
+@dataclass
+class EpisodeErrors:
+    """Evaluates predictors on every tick of some episodes."""
+
+    windows: WindowDataset
+    """One window for each whole episode."""
+    statistics: VectorStatistics
+    """Statistics of the training episodes' actions."""
+    features: EpisodeFeatures | None = None
+    """Features of frozen vision, in place of the images of `windows`."""
+    most_episodes: int | None = None
+    """Evaluate only so many episodes, the first ones; None for all."""
+    processes: Processes = field(default_factory=Processes)
+    """Those that evaluate together; all of them have the result."""
+    data_sets: Sequence[str] = ()
+    """The name of the data set of each episode, to tell the errors of each; () for one data set."""
+
+    @classmethod
+    def of(
+        cls,
+        episodes: EpisodeDataset,
+        statistics: VectorStatistics,
+        resize_to: dict[str, tuple[int, int]],
+        most_episodes: int = 50,
+        cache: FeatureCache | None = None,
+        data_sets: Sequence[str] = (),
+        processes: Processes | None = None,
+    ) -> EpisodeErrors:
+        """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
+
+        cache: makes the features of frozen vision, if it is frozen. data_sets: see the attribute.
+        processes: those that evaluate together, each its part of the episodes; None for one alone.
+        """
+        processes = Processes() if processes is None else processes
+        chosen = slice(None, None, -(-len(episodes) // most_episodes))
+        episodes, data_sets = episodes[chosen], data_sets[chosen]
+        longest = max((episode.num_samples for episode in episodes), default=1)
+        if cache is None:
+            windows = WindowDataset(
+                episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+            )
+            return cls(windows, statistics, data_sets=data_sets, processes=processes)
+        windows = WindowDataset(without_cameras(episodes), longest, pad="none")
+        features = cache.features(episodes)
+        return cls(windows, statistics, features, data_sets=data_sets, processes=processes)
+
+    def mean_action(self) -> ActionErrors:
+        """Return the errors of always predicting the mean action of the training episodes."""
+        mean = self.statistics.mean
+        return self._errors(
+            (batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches()
+        )
+
+    def previous_action(self) -> ActionErrors:
+        """Return the errors of repeating the demonstrator's previous action.
+
+        At the first tick the mean action stands in for it.
+        """
+        mean = torch.from_numpy(self.statistics.mean)
+
+        def repeated(batch: WindowBatch) -> Floats:
+            known = batch["previous_action_valid"].unsqueeze(2)
+            return torch.where(known, batch["previous_action"], mean).numpy()
+
+        return self._errors((batch, repeated(batch)) for batch in self._batches())
+
+    def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
+        """Return the errors of a policy, which must be in evaluation mode."""
+        form = policy.relative
+
+        def predicted(batch: WindowBatch) -> Floats:
+            actions = _predict(policy, self._inputs(batch), without_previous_action)
+            # One rotation is written in several ways, such as by two quaternions; that is no error.
+            return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
+
+        return self._errors((batch, predicted(batch)) for batch in self._batches())
+
+    def _inputs(self, batch: WindowBatch) -> PolicyInputs:
+        inputs = policy_inputs(batch)
+        return (
+            self.features.into(inputs, batch["dataset_tick"])
+            if self.features is not None
+            else inputs
+        )
+
+    def _batches(self) -> Iterator[WindowBatch]:
+        indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]
+        for indices in self.processes.mine(indices_of_all.split(EPISODES_AT_ONCE)):
+            yield self.windows.gather(indices)
+
+    def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:
+        total = ErrorSum(self.windows.spec, self.statistics.std)
+        parts = {name: ErrorSum(total.spec, total.scale) for name in self.data_sets}
+        for batch, predicted in predictions:
+            valid = batch["valid"].numpy()
+            total.add(predicted[valid], batch["actions"].numpy()[valid])
+            names = [self.data_sets[episode] for episode in batch["episode"].tolist() if parts]
+            for name in dict.fromkeys(names):
+                mine = valid & np.array([other == name for other in names])[:, None]
+                parts[name].add(predicted[mine], batch["actions"].numpy()[mine])
+        add_up = self.processes.sum
+        parts = {name: part.over(add_up) for name, part in parts.items()}
+        of_each = {name: part.result() for name, part in parts.items() if part.ticks}
+        return replace(total.over(add_up).result(), data_sets=of_each)
+
+
+@torch.no_grad()
+def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Tensor:
+    """Return actions (B, T, A) in the spec's units, as `Policy.decode` does.
+
+    The memory goes through all T ticks.
+    """
+    if without_previous_action:
+        inputs = replace(
+            inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid)
+        )
+    device, state, decoded = next(policy.parameters()).device, None, []
+    for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
+        some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)
+        raw, state = policy(some, state)
+        decoded.append(policy.decode(raw, some.proprioception).float().cpu())
+    return torch.cat(decoded, dim=1)
