@@ -8,7 +8,7 @@ from ttm.policy.errors import UserError
 
 SHIPPED = "shipped"
 """The name of that policy wherever a command takes a checkpoint."""
-SHIPPED_CHECKPOINT = Path(__file__).parent / "assets" / "kitchen.safetensors"
+SHIPPED_CHECKPOINT = Path(__file__).resolve().parent / "assets" / "kitchen.safetensors"
 
 
 def default_checkpoint() -> Path:

@@ -1,16 +1,23 @@
-"""The structure of the code: the direction of imports, the absence of circles, and the size of folders.
+"""The structure of the code: the direction of imports, the absence of circles, and the size of the whole.
 
 Imports are read from the syntax trees, so those within functions count as well as those at the top.
+`pytest tests/test_layering.py -s` prints the figures. Who adds beyond a budget takes something away.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import re
+import statistics
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from ttm.training import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -49,6 +56,28 @@ LAZY_IMPORTS: Mapping[str, str] = {
     "ttm.sim.kitchen.rendering": "importing mujoco fails where EGL is missing, and that is what it tries",
 }
 """Modules that may import within functions, and why."""
+
+
+LINES = {
+    "ttm.policy": 7_000,
+    "ttm.datasets": 8_900,
+    "ttm.sim": 6_400,
+    "ttm.training": 11_900,
+    "ttm_policy": 12_800,
+}
+"""Package -> the lines that its files may have together."""
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_000, 240, 130
+LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
+MOST_OPTIONS = 360
+PLACES_TO_ADD = (
+    "ttm.policy.cores.",
+    "ttm.datasets.formats.",
+    "ttm.datasets.tools.",
+    "ttm.sim.tasks.",
+    "ttm.training.bench.",
+    "ttm.training.study.",
+)
+"""Prefixes of modules that are added to a table, which alone imports or names them."""
 
 
 def modules() -> dict[str, Path]:
@@ -225,3 +254,85 @@ def test_imports_stand_at_the_top(module: str) -> None:
         return
     functions = [function for function, _ in found]
     assert not functions, f"{module} imports within {functions}"
+
+
+NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+
+
+def code_lines(text: str) -> int:
+    """Return the number of lines that hold more than blanks, comments and docstrings."""
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+@cache
+def files(package: str) -> dict[Path, str]:
+    return {path: path.read_text("utf-8") for path in sorted(PACKAGES[package].rglob("*.py"))}
+
+
+def importers() -> dict[str, list[str]]:
+    """Module -> the modules that import it."""
+    found: dict[str, list[str]] = {module: [] for module in modules()}
+    for module, targets in graph().items():
+        for target in targets:
+            found[target].append(module)
+    return found
+
+
+@cache
+def chain(module: str) -> int:
+    """The number of modules on the longest way of imports that begins at `module`."""
+    return 1 + max((chain(target) for target in graph()[module]), default=0)
+
+
+@pytest.mark.parametrize("package", LINES)
+def test_a_package_has_no_more_lines_than_its_budget(package: str) -> None:
+    lines = sum(len(text.splitlines()) for text in files(package).values())
+    print(f"\n{package}: {len(files(package))} files, {lines} lines of {LINES[package]}")
+    assert lines <= LINES[package], (
+        f"{package} has {lines} lines; take away what it no longer needs"
+    )
+
+
+def test_the_house_is_small() -> None:
+    texts = {path: text for package in PACKAGES for path, text in files(package).items()}
+    lines = [len(text.splitlines()) for text in texts.values()]
+    code = sum(code_lines(text) for text in texts.values())
+    single = [
+        module
+        for module, by in importers().items()
+        if len(by) == 1 and not module.startswith(PLACES_TO_ADD)
+    ]
+    longest = max(modules(), key=chain)
+    print(
+        f"\n{len(texts)} files, {sum(lines)} lines, {code} of code, median file "
+        f"{statistics.median(lines):.0f}, longest {max(lines)}; longest chain of imports "
+        f"{chain(longest)} (from {longest}); {len(single)} modules with one importer"
+    )
+    assert len(texts) <= MOST_FILES
+    assert code <= MOST_CODE
+    assert statistics.median(lines) >= LEAST_MEDIAN
+    assert max(lines) <= LONGEST_FILE
+    assert chain(longest) <= LONGEST_CHAIN
+    assert len(single) <= MOST_SINGLE_IMPORTERS, single
+
+
+def test_the_commands_have_few_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """The options are those that the help texts show."""
+    counts = {}
+    for name in cli.COMMANDS:
+        with pytest.raises(SystemExit):
+            cli.main([*name.split(), "--help"])
+        counts[name] = len(re.findall(r"^│ --", capsys.readouterr().out, re.M))
+    most = sorted(counts.items(), key=lambda item: -item[1])[:8]
+    with capsys.disabled():
+        print(f"\n{sum(counts.values())} options of {len(counts)} commands, most in {dict(most)}")
+    assert sum(counts.values()) <= MOST_OPTIONS

@@ -1,0 +1,94 @@
+"""What is installed without extras runs a policy and reads episodes: nothing else is needed on a robot's computer."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+
+import pytest
+from packaging.requirements import Requirement
+
+NAME = "ttm-policy-stack"
+
+
+def installed_with(*extras: str) -> set[str]:
+    """Return the names of the distributions that `pip install ttm-policy-stack[extras]` brings."""
+    found: set[str] = set()
+    todo = [Requirement(f"{NAME}[{','.join(extras)}]" if extras else NAME)]
+    seen = set()
+    while todo:
+        wanted = todo.pop()
+        key = (plain(wanted.name), frozenset(wanted.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        found.add(plain(wanted.name))
+        try:
+            needs = [Requirement(text) for text in requires(wanted.name) or ()]
+        except PackageNotFoundError:
+            continue
+        for need in needs:
+            marker = need.marker
+            if marker is None or any(marker.evaluate({"extra": e}) for e in {"", *wanted.extras}):
+                todo.append(need)
+    return found
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def run(code: str, *extras: str) -> None:
+    """Run code in a process in which what other extras bring cannot be imported."""
+    allowed = installed_with(*extras)
+    blocked = {
+        module
+        for module, names in packages_distributions().items()
+        if not {plain(name) for name in names} & allowed
+    } - {"ttm", "ttm_policy"}
+    assert {"mujoco", "lightning", "matplotlib"} <= blocked
+    guard = f"""
+import sys
+class Guard:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"no module {{name}}", name=name)
+sys.meta_path.insert(0, Guard())
+"""
+    subprocess.run([sys.executable, "-c", guard + code], check=True)
+
+
+def test_a_policy_runs_and_episodes_are_written_and_read() -> None:
+    run("""
+import tempfile
+from pathlib import Path
+import numpy as np
+from ttm.datasets import EpisodeReader, EpisodeWriter
+from ttm.policy import PolicyRunner
+from ttm.sim.shipped import SHIPPED_CHECKPOINT
+
+runner = PolicyRunner.from_checkpoint(SHIPPED_CHECKPOINT)
+runner.reset("open the top drawer")
+spec = runner.spec
+seen = {c.name: np.zeros((c.height, c.width, 3), np.uint8) for c in spec.cameras}
+seen |= {v.name: np.zeros(v.size, np.float32) for v in spec.proprioception}
+action = runner.step(seen)
+path = Path(tempfile.mkdtemp(), "one.hdf5")
+with EpisodeWriter(path, spec) as writer:
+    writer.append(seen, action.values, timestamp_s=0.0)
+    writer.finish(instruction="wave", task="wave", success=True, seed=0)
+""")
+
+
+def test_the_command_line_and_checks_of_data_need_no_extra() -> None:
+    run("""
+from ttm.training import cli
+assert cli.main(["data", "check", "/nowhere.hdf5"]) == 2
+""")
+
+
+def test_the_nodes_of_a_robot_need_only_ros() -> None:
+    pytest.importorskip("rclpy")
+    run("import ttm_policy.policy_node, ttm_policy.recorder_node", "ros")
