@@ -17,7 +17,7 @@ from ttm.datasets.layout import next_episode_path
 from ttm.policy.config import LONGEST_DELAY_S
 from ttm.policy.errors import require_above_0, require_at_least, require_at_most, require_some
 from ttm.policy.execution import NEWEST, parse_execution
-from ttm.sim.environment import FIRST_DEMONSTRATION_SEED, CueName
+from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, CueName
 
 ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
 LIVE: ProbeName = "live"

@@ -10,25 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.policy.spec import PolicySpec
+from ttm.sim.shipped import KITCHEN, CueName
 
-KITCHEN = "ttm/Kitchen-v0"
-"""The simulated Fetch in its kitchen, which every command takes unless told otherwise."""
-FIRST_DEMONSTRATION_SEED = 1_000_000
-"""The first initial state that demonstrations are recorded from. Evaluation takes 0, 1, 2, …, so that
-no evaluated state was ever trained on."""
 ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
 EXECUTED = "executed_action"
 """The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
-CueName = Literal["hidden", "left_on"]
-"""Whether memory tasks hide their cue before the robot may act, or leave it on as a control."""
 
 
 class Expert(Protocol):

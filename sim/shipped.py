@@ -1,11 +1,22 @@
-"""The policy that ships with the project, which every command takes if no checkpoint is named."""
+"""What every command takes unless told otherwise: the policy that ships, and its environment.
+
+Nothing here imports a simulator: a robot's computer has none.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from ttm.policy.errors import UserError
 
+KITCHEN = "ttm/Kitchen-v0"
+"""The Gymnasium ID of the simulated Fetch in its kitchen."""
+FIRST_DEMONSTRATION_SEED = 1_000_000
+"""The first initial state that demonstrations are recorded from. Evaluation takes 0, 1, 2, …, so that
+no evaluated state was ever trained on."""
+CueName = Literal["hidden", "left_on"]
+"""Whether memory tasks hide their cue before the robot may act, or leave it on as a control."""
 SHIPPED = "shipped"
 """The name of that policy wherever a command takes a checkpoint."""
 SHIPPED_CHECKPOINT = Path(__file__).resolve().parent / "assets" / "kitchen.safetensors"

@@ -122,10 +122,7 @@ def by_steps(
 def assert_same_states(one: CoreState, other: CoreState) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
-        if value.is_floating_point():
-            assert_same_but_rounding(value, other[name])
-        else:
-            assert torch.equal(value, other[name])
+        assert_same_but_rounding(value, other[name])
 
 
 def test_all_kinds_are_tested() -> None:

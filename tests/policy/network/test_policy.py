@@ -42,8 +42,13 @@ def test_every_parameter_learns(policy: Policy, make_inputs: Make) -> None:
     raw, _ = policy(inputs)
     losses = policy.loss(raw, torch.rand(4, 3, 1, 4))
     torch.stack(list(losses.values())).sum().backward()
-    idle = [name for name, p in policy.named_parameters() if p.grad is None or not p.grad.any()]
-    assert idle == []
+    slopes = {
+        name: 0.0 if p.grad is None else float(p.grad.abs().max())
+        for name, p in policy.named_parameters()
+    }
+    idle = {name for name, slope in slopes.items() if slope < 1e-6}  # others are 1e-4 and more
+    # A softmax over tokens is the same whatever is added to all of them: these are rounding, or 0.
+    assert idle == {name for name in slopes if name.endswith("summarizer.mlp.out.bias")}
 
 
 def test_hidden_inputs_do_not_count(policy: Policy, make_inputs: Make) -> None:

@@ -27,7 +27,7 @@ from ttm.policy.errors import (
 )
 from ttm.policy.execution import EXECUTION_HELP, NEWEST
 from ttm.sim.condition import Condition
-from ttm.sim.environment import KITCHEN
+from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASKS
 
 # How a node's parameters are declared: a dataclass whose fields carry help, unit and range.
