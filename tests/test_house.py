@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -54,3 +55,22 @@ def test_make_knows_the_commands_of_the_readme() -> None:
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_a_type_checker_finds_the_packages_in_a_users_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import ttm\nfrom ttm.policy import PolicyRunner\n"
+        "reveal_type(ttm.__version__)\nreveal_type(PolicyRunner.from_checkpoint('a'))\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--follow-imports=silent",
+        str(script),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert 'Revealed type is "ttm.policy.runner.PolicyRunner"' in done.stdout, done.stdout
+    assert '"builtins.str"' in done.stdout or '"str"' in done.stdout, done.stdout

@@ -2,6 +2,8 @@
 
 from importlib.metadata import version
 
+__version__: str
+
 
 def __getattr__(name: str) -> str:
     """Return `__version__`, that of the installed distribution."""
