@@ -194,10 +194,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "ttm.training.study.memory:StudyMemoryCommand",
             "Clone an expert of MiniGrid's Memory levels with every core, and count right choices.",
         ),
-        "study memory-start": (
-            "ttm.training.study.memory_start:StudyMemoryStartCommand",
-            "Compare the ways of `ttm train --memory` by how well the memory holds over 300 ticks.",
-        ),
         "study suite": (
             "ttm.training.study.suite:StudySuiteCommand",
             "Train policies that differ in their core alone on memory tasks, and compare their choices.",
@@ -210,7 +206,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "data": "Look at episodes, check, convert and change them, or put them into other files.",
         "bench": "Measure time, operations, and the drift of memories.",
-        "study": "Compare memories by experiments of the papers, and ways to train them.",
+        "study": "Compare memories by experiments of the papers.",
     }
 )
 """First word of several commands -> what they are for."""
