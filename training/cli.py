@@ -233,6 +233,8 @@ WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
 """Errors of a disk that takes no more, which are told in one line."""
+INSTALL: Mapping[str, str] = MappingProxyType({"minigrid": "pip install 'minigrid>=3,<4'"})
+"""Packages that only some commands need -> how to install them."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -338,7 +340,14 @@ def _group(name: str, words: Sequence[str]) -> type[Any]:
 
 def _load(where: str) -> type[Any]:
     module, _, name = where.partition(":")
-    found: type[Any] = getattr(import_module(module), name)
+    try:
+        found: type[Any] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (install := INSTALL.get(error.name or "")) is None:
+            raise
+        raise UserError(
+            f"this command needs {error.name}, which is not installed; install it: {install}"
+        ) from error
     return found
 
 
