@@ -183,7 +183,6 @@ def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
         ("demo", "--demonstrations", 1),
         ("demo", "--checkpoint", "expert"),
         ("demo", "--episodes", 2, "--ros-episodes", 3),
-        ("study", "memory-start", "--data", "d", "--seeds", 0),
         ("train", "--data", "d", "--out", "o", "--window", 0),
     ],
 )
@@ -210,7 +209,6 @@ def outs() -> Iterator[tuple[str, ...]]:
     )
     yield from (
         ("study", "suite"),
-        ("study", "memory-start", *data),
         ("data", "split", "d"),
         ("data", "merge", "d"),
     )

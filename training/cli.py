@@ -194,10 +194,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "ttm.training.study.memory:StudyMemoryCommand",
             "Clone an expert of MiniGrid's Memory levels with every core, and count right choices.",
         ),
-        "study memory-start": (
-            "ttm.training.study.memory_start:StudyMemoryStartCommand",
-            "Compare the ways of `ttm train --memory` by how well the memory holds over 300 ticks.",
-        ),
         "study suite": (
             "ttm.training.study.suite:StudySuiteCommand",
             "Train policies that differ in their core alone on memory tasks, and compare their choices.",
@@ -210,7 +206,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "data": "Look at episodes, check, convert and change them, or put them into other files.",
         "bench": "Measure time, operations, and the drift of memories.",
-        "study": "Compare memories by experiments of the papers, and ways to train them.",
+        "study": "Compare memories by experiments of the papers.",
     }
 )
 """First word of several commands -> what they are for."""
@@ -237,6 +233,8 @@ WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
 """Errors of a disk that takes no more, which are told in one line."""
+INSTALL: Mapping[str, str] = MappingProxyType({"minigrid": "pip install 'minigrid>=3,<4'"})
+"""Packages that only some commands need -> how to install them."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -342,7 +340,14 @@ def _group(name: str, words: Sequence[str]) -> type[Any]:
 
 def _load(where: str) -> type[Any]:
     module, _, name = where.partition(":")
-    found: type[Any] = getattr(import_module(module), name)
+    try:
+        found: type[Any] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (install := INSTALL.get(error.name or "")) is None:
+            raise
+        raise UserError(
+            f"this command needs {error.name}, which is not installed; install it: {install}"
+        ) from error
     return found
 
 

@@ -1,4 +1,7 @@
-"""The model of the studies on sequences of symbols: embedding, temporal core, classifier."""
+"""A model of sequences around a temporal core, cores of equal size, and the loop that trains them.
+
+Studies and benches share it, so that what they compare differs in its memory only.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,12 @@ class SequenceModel(nn.Module):
     """An embedding, a core with one input token per tick, and a linear layer on its mean output.
 
     The scores at tick t depend only on the symbols up to t, as the action of a control tick depends
-    only on what was seen until then.
+    only on what was seen until then. The embedding has values of order 1, which the Temporal Latent
+    Bottleneck needs to learn the copying task.
     """
 
     def __init__(self, config: CoreConfig, num_symbols: int, num_classes: int, width: int) -> None:
-        """width: D, of the embedding and of the core.
-
-        The embedding has values of order 1, which the Temporal Latent Bottleneck needs to learn the
-        copying task.
-        """
+        """width: D, of the embedding and of the core."""
         super().__init__()
         self.embedding = nn.Embedding(num_symbols, width)
         self.core = config.build(width, num_inputs=1)
@@ -65,9 +65,7 @@ def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
     return len(seen) - 1 - int(seen.int().argmax())
 
 
-# Temporal cores at the common sizes of a study, so that they differ in their memory only.
-#
-# Where a study wants the same number of parameters for all cores, the width of their MLPs is chosen.
+# Cores at the sizes of a study.
 
 
 def study_core(
@@ -78,11 +76,9 @@ def study_core(
 ) -> CoreConfig:
     """Return the configuration of the core called `name` at the sizes of a study.
 
-    The values of a field are taken, with increasing priority, from the core's defaults, `common`
-    (where the core has such a field), `own[name]` and `options`.
-
-    options: what the user gave, each "field=value". Raises `UserError` if a name, a field or a
-    value is wrong.
+    A field takes the last value that it has in: the core's defaults, `common` (where the core has
+    such a field), `own[name]`, and `options`, which the user gave, each "field=value". Raises
+    `UserError` if a name, a field or a value is wrong.
     """
     config = sized_like(name, TokenTuringConfig())
     has = {field.name for field in fields(config)}
@@ -131,7 +127,7 @@ def with_parameters(
     return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
 
 
-# The training loop of the studies: Adam with clipped gradients, on given batches.
+# The training loop: Adam with clipped gradients, on given batches.
 
 MAX_GRADIENT_NORM = 1.0
 
@@ -219,10 +215,9 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-# The two options of a variant that are no fields of its core: the size of a sight memory.
+# The sight memory of a variant: two options that are no fields of its core.
 
 TOKENS, CELLS = "sight_tokens", "sight_cells"
-"""The names of the fields."""
 
 
 @dataclass(frozen=True)
@@ -250,18 +245,15 @@ def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
     options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` there is no
     sight memory. Raises `UserError` if a value is no whole number, or if there are 0 cells.
     """
-    tokens, cells = _last(options, TOKENS), _last(options, CELLS)
-    if cells == 0:
+    own, given = [], {}
+    for option in options:
+        name, _, value = option.partition("=")
+        if name not in (TOKENS, CELLS):
+            own.append(option)
+        elif not value.isdecimal():
+            raise UserError(f"{option} is no number; give a whole number, such as {name}=6")
+        else:
+            given[name] = int(value)
+    if given.get(CELLS) == 0:
         raise UserError(f"{CELLS}=0: a frame has at least one cell; give a number such as 12 or 16")
-    own = tuple(each for each in options if each.partition("=")[0] not in (TOKENS, CELLS))
-    return own, SightSize(tokens or 0, cells)
-
-
-def _last(options: Sequence[str], name: str) -> int | None:
-    given = [option for option in options if option.startswith(f"{name}=")]
-    if not given:
-        return None
-    value = given[-1].partition("=")[2]
-    if not value.isdecimal():
-        raise UserError(f"{given[-1]} is no number; give a whole number, such as {name}=6")
-    return int(value)
+    return tuple(own), SightSize(given.get(TOKENS, 0), given.get(CELLS))

@@ -1,4 +1,7 @@
-"""Runs `ttm study babyai` and prints its tables."""
+"""`ttm study babyai`: which memory learns a level of BabyAI from its bot?
+
+BabyAI (Chevalier-Boisvert et al. 2019) is a set of grid worlds with an instruction in English.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,8 @@ from rich.table import Table
 from ttm.policy.errors import UserError
 from ttm.sim.results import wilson_interval
 from ttm.training.console import compact_table
-from ttm.training.study.common import print_results
-from ttm.training.study.minigrid import (
-    VIEW,
-    CoreResult,
-    Demonstrations,
-    GaveUp,
-    MinigridEnvironment,
-    MinigridView,
-    StudySettings,
-)
-from ttm.training.study.minigrid_study import (
-    Effort,
-    Method,
-    MinigridOptions,
-    common_values,
-    compare,
-    p_value_against_no_memory,
-    panels_of,
-    write_plot,
-)
-
-# minigrid's BabyAI bot as an expert; it is stopped where it would plan without end.
+from ttm.training.study.minigrid import VIEW, GaveUp, MinigridEnvironment, MinigridView
+from ttm.training.study.minigrid_study import Comparison, CoreResult, Effort, MinigridStudy
 
 LONGEST_PLANNING = 100
 """How often the bot may read its plan within one tick. On levels from GoToLocal to BossLevel it
@@ -82,10 +65,7 @@ class BoundedBot(BabyAIBot):
         self._image = np.zeros((VIEW, VIEW, 3), np.uint8)
 
     def act(self, view: MinigridView, previous_action: int | None) -> int:
-        """Return the action at a tick. previous_action: None at the first.
-
-        Raises `GaveUp` if the bot does not stop planning, or raises an error.
-        """
+        """See `Expert`. Raises `GaveUp` if the bot does not stop planning, or raises an error."""
         self.stack.reads = 0
         self._image = view.image
         try:
@@ -149,8 +129,6 @@ def _path(end: Any, came_from: dict[Any, Any]) -> list[Any]:
     return path
 
 
-# The levels of BabyAI (Chevalier-Boisvert et al. 2019) with their bot as the expert.
-
 PREFIX = "BabyAI-"
 
 
@@ -175,25 +153,14 @@ def environment_id(level: str) -> str:
 
     Raises `UserError` with the most similar names if there is no such level.
     """
-    levels = _levels()
+    ids = sorted(name for name in gymnasium.registry if name.startswith(PREFIX))
+    levels = {name.removeprefix(PREFIX).rpartition("-v")[0]: name for name in ids}
     if level not in levels:
         near = difflib.get_close_matches(level, levels, n=3, cutoff=0.3)
-        hint = (
-            f"the nearest are {', '.join(near)}"
-            if near
-            else f"there are {', '.join(sorted(levels))}"
-        )
-        raise UserError(f"--level is '{level}', which BabyAI does not have; {hint}")
+        some = f"the nearest are {', '.join(near)}" if near else f"there are {', '.join(levels)}"
+        raise UserError(f"--level is '{level}', which BabyAI does not have; {some}")
     return levels[level]
 
-
-def _levels() -> dict[str, str]:
-    """Return level -> the id of its newest version."""
-    ids = sorted(name for name in gymnasium.registry if name.startswith(PREFIX))
-    return {name.removeprefix(PREFIX).rpartition("-v")[0]: name for name in ids}
-
-
-# The options of `ttm study babyai`.
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
@@ -206,55 +173,6 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
 OTHER_LEVELS = Effort(10_000, 2_000, 2_048)
 """The default effort for levels that are not in `EFFORTS`."""
 
-
-@dataclass(frozen=True)
-class BabyaiOptions(MinigridOptions):
-    """What `ttm study babyai` asks."""
-
-    level: str = "GoToLocal"
-    """BabyAI's name without BabyAI- and -v0. GoToSeq needs a memory, GoToLocal does not."""
-
-    demonstrations: int | None = None
-    """Episodes to learn from.
-    Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for GoToSeqS5R2, else 10,000."""
-
-    steps: int | None = None
-    """Training steps of every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, else 2,000."""
-
-    batch_ticks: int | None = None
-    """Most ticks in a batch. Default: 1,024 for GoToLocal, else 2,048."""
-
-    cache: Path = Path("runs/babyai")
-    """Folder in which demonstrations and results are kept."""
-
-    @property
-    def default_effort(self) -> Effort:
-        """The effort for the level where the user asks for none."""
-        return EFFORTS.get(self.level, OTHER_LEVELS)
-
-
-# `ttm study babyai`: which memory learns a level of BabyAI from its bot?
-
-
-@dataclass(frozen=True)
-class StudyBabyaiCommand(BabyaiOptions):
-    """Clone the bot of a BabyAI level with every core, and count successes in new episodes.
-
-    Needs minigrid: pip install 'minigrid>=3,<4'. All cores have the same number of parameters
-    within one per cent, learn from the same demonstrations in the same batches, and train for the
-    same number of steps. Demonstrations and results are kept under --cache and are not made again.
-    Several of these commands may run at the same time, each for other cores.
-    """
-
-    def run(self) -> int:
-        """Train and evaluate the cores, print the tables, and return the exit code."""
-        self.check()
-
-        return run(self)
-
-
-# The notes, the tables and the figures of `ttm study babyai`.
-
 TITLES: Mapping[str, str] = MappingProxyType(
     {
         "best": "Acting by the highest score",
@@ -263,79 +181,83 @@ TITLES: Mapping[str, str] = MappingProxyType(
 )
 """How a policy acts -> title of its table."""
 COLUMNS = ("core", "parameters", "success\n%", "95 % interval", "p", "ticks", "s")
-NOTES = """\
+
+
+@dataclass(frozen=True)
+class StudyBabyaiCommand(MinigridStudy):
+    """Clone the bot of a BabyAI level with every core, and count successes in new episodes.
+
+    Needs minigrid: pip install 'minigrid>=3,<4'. All cores have the same number of parameters
+    within one per cent, learn from the same demonstrations in the same batches, and train for the
+    same number of steps. Demonstrations and results are kept under --cache and are not made again.
+    Several of these commands may run at the same time, each for other cores.
+    """
+
+    level: str = "GoToLocal"
+    """BabyAI's name without BabyAI- and -v0. GoToSeq needs a memory, GoToLocal does not."""
+    demonstrations: int | None = None
+    """Episodes to learn from.
+    Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for GoToSeqS5R2, else 10,000."""
+    steps: int | None = None
+    """Training steps of every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, else 2,000."""
+    cache: Path = Path("runs/babyai")
+    """Folder in which demonstrations and results are kept."""
+
+    notes = """\
 The intervals are Wilson's at 95 %, over the episodes; they do not say how much another training of
 the same core would differ. p: McNemar's exact test against the core without memory, on the same
 episodes. ticks: mean length of an episode, failed ones included. s: seconds of training."""
 
+    @property
+    def default_effort(self) -> Effort:
+        """The effort for the level where the user asks for none."""
+        return EFFORTS.get(self.level, OTHER_LEVELS)
 
-def heading(settings: StudySettings, demonstrations: Demonstrations) -> str:
-    """Return the text above the tables: demonstrations, training, and evaluation."""
-    count = len(demonstrations)
-    tried = count + len(demonstrations.skipped)
-    return (
-        f"BabyAI {settings.level} (minigrid {settings.minigrid}): cloning of its bot, "
-        f"{settings.episodes} episodes\n"
-        f"{count:,} demonstrations, mean length {demonstrations.lengths.mean():.1f}; "
-        f"the bot solves {count:,} of {tried:,} seeds; "
-        f"one core records {demonstrations.per_second:.0f} a second\n"
-        f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
-        f"seed {settings.seed}"
-    )
+    def chosen_level(self) -> BabyaiLevel:
+        """Return the level that the user named."""
+        return BabyaiLevel(self.level)
 
-
-def result_table(results: Sequence[CoreResult], way: str) -> Table:
-    """Return a table with one row for each core, the best first.
-
-    way: how the policies acted, a key of `TITLES`.
-    """
-    table = compact_table(TITLES[way], COLUMNS)
-    for result in sorted(results, key=lambda result: -result.acting[way].rate):
-        acting = result.acting[way]
-        low, high = wilson_interval(sum(acting.success), len(acting.success))
-        table.add_row(
-            result.core,
-            f"{result.parameters:,}",
-            f"{100 * acting.rate:.1f}",
-            f"{100 * low:.1f} to {100 * high:.1f}",
-            p_value_against_no_memory(result, results, way),
-            f"{fmean(acting.lengths):.1f}",
-            f"{result.training_s:.0f}",
+    def heading(self, found: Comparison) -> str:
+        """Return the text above the tables: demonstrations, training, and evaluation."""
+        settings, shown = found.settings, found.demonstrations
+        count = len(shown)
+        return (
+            f"BabyAI {settings.level} (minigrid {settings.minigrid}): cloning of its bot, "
+            f"{settings.episodes} episodes\n"
+            f"{count:,} demonstrations, mean length {shown.lengths.mean():.1f}; "
+            f"the bot solves {count:,} of {count + len(shown.skipped):,} seeds; "
+            f"one core records {shown.per_second:.0f} a second\n"
+            f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
+            f"seed {settings.seed}"
         )
-    return table
 
+    def table(self, results: Sequence[CoreResult], way: str) -> Table:
+        """Return a table with one row for each core, the best first."""
+        table = compact_table(TITLES[way], COLUMNS)
+        for result in sorted(results, key=lambda result: -result.acting[way].rate):
+            acting = result.acting[way]
+            low, high = wilson_interval(sum(acting.success), len(acting.success))
+            table.add_row(
+                result.core,
+                f"{result.parameters:,}",
+                f"{100 * acting.rate:.1f}",
+                f"{100 * low:.1f} to {100 * high:.1f}",
+                result.p_value(results, way),
+                f"{fmean(acting.lengths):.1f}",
+                f"{result.training_s:.0f}",
+            )
+        return table
 
-def figures(
-    settings: StudySettings, demonstrations: Demonstrations, results: Sequence[CoreResult]
-) -> dict[str, Any]:
-    """Return all figures as plain data, with the results of every episode."""
-    return {
-        "settings": asdict(settings),
-        "bot": {
-            "demonstrations": len(demonstrations),
-            "mean_length": float(demonstrations.lengths.mean()),
-            "per_second_and_core": demonstrations.per_second,
-            "seeds_not_solved": demonstrations.skipped,
-        },
-        "results": [asdict(result) for result in results],
-    }
-
-
-def run(options: BabyaiOptions) -> int:
-    """Run the study and return the exit code.
-
-    The tables hold all results of the same settings that are kept in the folder, also those of
-    earlier commands. Raises `UserError` for an unknown level and for core options that do not fit.
-    """
-    settings = StudySettings(**common_values(options))
-    compared = compare(options, settings, BabyaiLevel(options.level), Method())
-    print_results(
-        heading(compared.settings, compared.demonstrations),
-        *(result_table(compared.results, way) for way in options.actions),
-        NOTES,
-        figures=figures(compared.settings, compared.demonstrations, compared.results),
-        json_path=options.json,
-    )
-    if options.plot is not None:
-        write_plot(options.plot, panels_of(options.level, options.actions, compared.results))
-    return 0
+    def figures(self, found: Comparison) -> dict[str, Any]:
+        """Return all figures as plain data, with the results of every episode."""
+        shown = found.demonstrations
+        return {
+            "settings": asdict(found.settings),
+            "bot": {
+                "demonstrations": len(shown),
+                "mean_length": float(shown.lengths.mean()),
+                "per_second_and_core": shown.per_second,
+                "seeds_not_solved": shown.skipped.tolist(),
+            },
+            "results": [asdict(result) for result in found.results],
+        }

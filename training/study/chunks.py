@@ -1,10 +1,17 @@
-"""Runs `ttm study chunks`: trains every model on every vocabulary with every seed."""
+"""`ttm study chunks`: why does Hourglass need vanilla layers around the layers that it shortens?
+
+The task of Nawrot et al. 2021, appendix A.1. A sequence consists of chunks L#L, where L is one of V
+letters, drawn for each chunk. The model predicts each symbol from those before it. The first symbol
+of a chunk can only be guessed (1 / V), the second is always #, and the third repeats the first: at
+best (2 + 1 / V) / 3 of the symbols are right. If ticks are shortened in groups of three and no layer
+runs at full length, then the newest group ends with the previous chunk, and the third symbol can
+only be guessed, too: (1 + 2 / V) / 3.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -21,14 +28,57 @@ from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, study_core
-from ttm.training.study.common import SMALL_CORE, SymbolStudyOptions, prepare_process, print_results
+from ttm.training.study.common import (
+    HELD_OUT_SEED,
+    SMALL_CORE,
+    SymbolStudy,
+    prepare_process,
+    print_results,
+)
 
-# The options of `ttm study chunks`, and their checks.
+CHUNK = 3
+"""Symbols in a chunk."""
+NUM_CHUNKS = 6
+"""Chunks in a sequence; most of them have some before them."""
+HELD_OUT = 1000
+"""Number of held-out sequences."""
+EVALUATION_BATCH = 100
+"""Sequences that are evaluated at once."""
+
+COMMON: Mapping[str, Any] = MappingProxyType({**SMALL_CORE, "window": 8})
+"""Sizes of every core that has such fields."""
+OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"ttm": {"memory_size": 4, "process_size": 2}}
+)
+"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
+
+NOTES = """\
+Chunks L#L of V letters. The model predicts each symbol from those before it: the first symbol of
+a chunk is a guess (1 / V), the second is #, and the third repeats the first.
+
+  right   held-out symbols that are predicted, with half of the 95 % interval, and
+  1 2 3   the same for the first, second and third symbol of a chunk.
+  limit   the highest possible "right", except by luck: (2 + 1/V)/3 for a core that remembers two
+          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers, which
+          has not seen the first symbol of a chunk when it predicts the third; less for such a
+          hierarchy with repeating, and for a core without memory, because they do not know which
+          symbol of a chunk comes next.
+  s       seconds of training.
+
+{steps} steps each, on one CPU thread. The two formulas are those of the Hourglass paper
+(Nawrot et al. 2021, appendix A.1); we do not know its figures for these sizes.
+"""
+COLUMNS = ("V", "model", "seed", "right", "±", "limit", "1", "2", "3", "s")
 
 
 @dataclass(frozen=True)
-class ChunksOptions(SymbolStudyOptions):
-    """What `ttm study chunks` asks; its defaults take some minutes."""
+class StudyChunksCommand(SymbolStudy):
+    """Train memories to predict the next symbol of chunks L#L (the Hourglass paper's appendix A.1).
+
+    Hourglass learns that the third symbol repeats the first if it has a layer at full length before
+    and after the shortened ones; without them it cannot. Any other core that remembers two symbols
+    can. Takes some minutes.
+    """
 
     core: tuple[CoreName, ...] = ("hourglass", "ttm")
     """Cores to compare. Hourglass is trained once for each of --hierarchies."""
@@ -49,41 +99,67 @@ class ChunksOptions(SymbolStudyOptions):
                 f"--vocabularies has {min(self.vocabularies)}; give numbers of letters, 2 or more"
             )
 
-
-# `ttm study chunks`: why does Hourglass need vanilla layers around the layers that it shortens?
-
-
-@dataclass(frozen=True)
-class StudyChunksCommand(ChunksOptions):
-    """Train memories to predict the next symbol of chunks L#L (the Hourglass paper's appendix A.1).
-
-    Hourglass learns that the third symbol repeats the first if it has a layer at full length before
-    and after the shortened ones; without them it cannot. Any other core that remembers two symbols
-    can. Takes some minutes.
-    """
-
     def run(self) -> int:
         """Train the models one after another, print the table, and return the exit code."""
         self.check()
+        models = self.models()
+        prepare_process()
+        results = [
+            self.train(name, config, letters, seed)
+            for letters in self.vocabularies
+            for name, config in models.items()
+            for seed in self.seeds
+        ]
+        named = ("steps", "width", "batch_size", "learning_rate")
+        figures = {
+            "models": {name: core_to_dict(config) for name, config in models.items()},
+            "options": {name: getattr(self, name) for name in named},
+            "results": results,
+        }
+        notes = NOTES.format(steps=self.steps)
+        print_results(notes, chunk_table(results), figures=figures, json_path=self.json)
+        return 0
 
-        return run(self)
+    def models(self) -> dict[str, CoreConfig]:
+        """Return name -> core: one for each core, and for Hourglass one for each hierarchy.
 
+        Raises `UserError` for hierarchies or core options that do not fit.
+        """
+        models: dict[str, CoreConfig] = {}
+        for name in self.core:
+            if name == "hourglass":
+                for hierarchy in self.hierarchies:
+                    own = {name: {"hierarchy": hierarchy}}
+                    config = study_core(name, COMMON, own, self.core_options)
+                    models[f"hourglass {hierarchy}"] = config
+            else:
+                models[name] = study_core(name, COMMON, OWN, self.core_options)
+        return models
 
-# The task that shows why Hourglass needs vanilla layers (Nawrot et al. 2021, appendix A.1).
-#
-# A sequence consists of chunks L#L, where L is one of V letters, drawn for each chunk. The model
-# predicts each symbol from those before it. The first symbol of a chunk can only be guessed (1 / V),
-# the second is always #, and the third repeats the first: at best (2 + 1 / V) / 3 of the symbols are
-# right. If ticks are shortened in groups of three and no layer runs at full length, then the newest
-# group ends with the previous chunk, and the third symbol can only be guessed,
-# too: (1 + 2 / V) / 3.
-
-CHUNK = 3
-"""Symbols in a chunk."""
-NUM_CHUNKS = 6
-"""Chunks in a sequence; most of them have some before them."""
-EVALUATION_BATCH = 100
-"""Sequences that are evaluated at once."""
+    def train(self, name: str, config: CoreConfig, letters: int, seed: int) -> dict[str, Any]:
+        """Train `config`, called `name`, on V = `letters`; return its result on held-out sequences."""
+        torch.manual_seed(seed)
+        symbols = num_symbols(letters)
+        model = SequenceModel(config, symbols, symbols, self.width)
+        batches = fresh_batches(self.batch_size, letters, torch.Generator().manual_seed(seed))
+        steps = islice(batches, self.steps)
+        *_, last = fit(model, steps, chunk_loss, learning_rate=self.learning_rate)
+        held_out = sequences(HELD_OUT, letters, torch.Generator().manual_seed(HELD_OUT_SEED))
+        right = right_by_place(model, *held_out)
+        by_sequence = right.mean(dim=1)
+        accuracy = by_sequence.mean().item()
+        print_progress(f"V = {letters}, {name}, seed {seed}: {accuracy:.3f}, {last.seconds:.0f} s")
+        return {
+            "name": name,
+            "letters": letters,
+            "seed": seed,
+            "parameters": model.num_parameters,
+            "accuracy": accuracy,
+            "deviation": by_sequence.std().item() / HELD_OUT**0.5,  # the standard error
+            "by_place": right.mean(dim=0).tolist(),
+            "limit": limit(config, letters),
+            "seconds": last.seconds,
+        }
 
 
 def num_symbols(letters: int) -> int:
@@ -94,9 +170,8 @@ def num_symbols(letters: int) -> int:
 def sequences(count: int, letters: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw `count` (B) sequences with V = `letters`.
 
-    Returns the inputs and the targets of each tick, both (B, T) int64.
-
-    The input of a tick is the target of the tick before.
+    Returns the inputs and the targets of each tick, both (B, T) int64. The input of a tick is the
+    target of the tick before.
     """
     letter = torch.randint(letters, (count, NUM_CHUNKS), generator=generator)
     mark = torch.full_like(letter, letters)
@@ -129,6 +204,25 @@ def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Ten
     return right.unflatten(1, (NUM_CHUNKS, CHUNK)).double().mean(dim=1)
 
 
+def limit(config: CoreConfig, letters: int) -> float | None:
+    """Return the highest accuracy that a core can reach; None where we do not know it.
+
+    letters: V.
+    """
+    if core_name(config) == "none":
+        return best_with_one_tick(letters)
+    if not isinstance(config, HourglassConfig):
+        return best_with_two_ticks(letters)
+    hierarchy = parse_hierarchy(config.hierarchy)
+    if hierarchy.stages[0].num_layers:
+        return best_with_two_ticks(letters)
+    if not hierarchy.factors or hierarchy.factors[0] != CHUNK:
+        return None
+    # Upsampling other than by repeating has weights, or ages, for each tick of a group.
+    knows_place = config.upsampling != "repeat"
+    return best_without_vanilla_layers(letters) if knows_place else best_with_one_tick(letters)
+
+
 def best_with_two_ticks(letters: int) -> float:
     """Return the highest accuracy of a model that remembers the last two symbols."""
     return (2 + 1 / letters) / 3
@@ -152,204 +246,19 @@ def best_with_one_tick(letters: int) -> float:
     return (1 + (1 + 1 / NUM_CHUNKS) / letters) / 3
 
 
-# The models of `ttm study chunks`, and the highest accuracy that each can reach.
-
-COMMON: Mapping[str, Any] = MappingProxyType({**SMALL_CORE, "window": 8})
-"""Sizes of every core that has such fields."""
-
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"ttm": {"memory_size": 4, "process_size": 2}}
-)
-"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
-
-
-@dataclass(frozen=True)
-class ChunkModel:
-    """A core to be trained, and its name in the tables."""
-
-    name: str
-    config: CoreConfig
-
-    def limit(self, letters: int) -> float | None:
-        """Return the highest accuracy that the model can reach; None where we do not know it.
-
-        letters: V.
-        """
-        if core_name(self.config) == "none":
-            return best_with_one_tick(letters)
-        if not isinstance(self.config, HourglassConfig):
-            return best_with_two_ticks(letters)
-        return _limit_of_hierarchy(self.config, letters)
-
-
-def chunk_models(
-    cores: Sequence[str], hierarchies: Sequence[str], options: Sequence[str]
-) -> list[ChunkModel]:
-    """Return one model for each core, and for Hourglass one for each hierarchy.
-
-    options: what the user asked for, each "field=value". Raises `UserError` for one that does not
-        fit.
-    """
-    return [model for name in cores for model in _models(name, hierarchies, options)]
-
-
-def _models(name: str, hierarchies: Sequence[str], options: Sequence[str]) -> Iterator[ChunkModel]:
-    if name != "hourglass":
-        yield ChunkModel(name, study_core(name, COMMON, OWN, options))
-        return
-    for hierarchy in hierarchies:
-        own = {name: {"hierarchy": hierarchy}}
-        yield ChunkModel(f"hourglass {hierarchy}", study_core(name, COMMON, own, options))
-
-
-def _limit_of_hierarchy(config: HourglassConfig, letters: int) -> float | None:
-    hierarchy = parse_hierarchy(config.hierarchy)
-    if hierarchy.stages[0].num_layers:
-        return best_with_two_ticks(letters)
-    if not hierarchy.factors or hierarchy.factors[0] != CHUNK:
-        return None
-    # Upsampling other than by repeating has weights, or ages, for each tick of a group.
-    knows_place = config.upsampling != "repeat"
-    return best_without_vanilla_layers(letters) if knows_place else best_with_one_tick(letters)
-
-
-# One training on the task of chunks, for a number of steps.
-
-HELD_OUT = 1000
-"""Number of held-out sequences."""
-HELD_OUT_SEED = 2**40
-"""Seed of the held-out sequences, which are the same for all trainings of one vocabulary."""
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """The result of one training on held-out sequences."""
-
-    name: str
-    """Core, or core and hierarchy."""
-    letters: int
-    """V."""
-    seed: int
-    parameters: int
-    accuracy: float
-    """Portion of the symbols that are predicted."""
-    deviation: float
-    """Standard error of the accuracy, from sequence to sequence."""
-    by_place: tuple[float, ...]
-    """Accuracy on the first, second and third symbol of a chunk."""
-    limit: float | None
-    """Highest accuracy that the model can reach, except by luck; None where we do not know it."""
-    seconds: float
-    """Duration of the training."""
-
-
-def train_chunks(model: ChunkModel, letters: int, seed: int, options: ChunksOptions) -> ChunkResult:
-    """Train `model` on V = `letters` and evaluate it."""
-    torch.manual_seed(seed)
-    symbols = num_symbols(letters)
-    network = SequenceModel(model.config, symbols, symbols, options.width)
-    begun, generator = time.perf_counter(), torch.Generator().manual_seed(seed)
-    batches = islice(fresh_batches(options.batch_size, letters, generator), options.steps)
-    for _ in fit(network, batches, chunk_loss, learning_rate=options.learning_rate):
-        pass
-    seconds = time.perf_counter() - begun
-    held_out = sequences(HELD_OUT, letters, torch.Generator().manual_seed(HELD_OUT_SEED))
-    right = right_by_place(network, *held_out)
-    by_sequence = right.mean(dim=1)
-    return ChunkResult(
-        name=model.name,
-        letters=letters,
-        seed=seed,
-        parameters=network.num_parameters,
-        accuracy=by_sequence.mean().item(),
-        deviation=by_sequence.std().item() / HELD_OUT**0.5,
-        by_place=tuple(right.mean(dim=0).tolist()),
-        limit=model.limit(letters),
-        seconds=seconds,
-    )
-
-
-# The notes, the table and the figures of `ttm study chunks`.
-
-NOTES = """\
-Chunks L#L of V letters. The model predicts each symbol from those before it: the first symbol of
-a chunk is a guess (1 / V), the second is #, and the third repeats the first.
-
-  right   held-out symbols that are predicted, with half of the 95 % interval, and
-  1 2 3   the same for the first, second and third symbol of a chunk.
-  limit   the highest possible "right", except by luck: (2 + 1/V)/3 for a core that remembers two
-          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers, which
-          has not seen the first symbol of a chunk when it predicts the third; less for such a
-          hierarchy with repeating, and for a core without memory, because they do not know which
-          symbol of a chunk comes next.
-  s       seconds of training.
-
-{steps} steps each; CPU threads: {threads}. The two formulas are those of the Hourglass paper
-(Nawrot et al. 2021, appendix A.1); we do not know its figures for these sizes.
-"""
-COLUMNS = ("V", "model", "seed", "right", "±", "limit", "1", "2", "3", "s")
-
-
-def notes(options: ChunksOptions) -> str:
-    """Return the text above the table: the task, and what the columns hold."""
-    return NOTES.format(steps=options.steps, threads=options.threads)
-
-
-def progress_line(result: ChunkResult) -> str:
-    """Return a line on a training that has ended."""
-    return (
-        f"V = {result.letters}, {result.name}, seed {result.seed}: {result.accuracy:.3f}, "
-        f"{result.seconds:.0f} s"
-    )
-
-
-def chunk_table(results: Sequence[ChunkResult]) -> Table:
+def chunk_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table with one row for each training."""
     table = compact_table("Chunks L#L: accuracy of the prediction", COLUMNS)
     table.columns[1].justify = "left"
     for result in results:
         table.add_row(
-            str(result.letters),
-            result.name,
-            str(result.seed),
-            f"{result.accuracy:.3f}",
-            f"{1.96 * result.deviation:.3f}",
-            "—" if result.limit is None else f"{result.limit:.3f}",
-            *(f"{portion:.2f}" for portion in result.by_place),
-            f"{result.seconds:.0f}",
+            str(result["letters"]),
+            result["name"],
+            str(result["seed"]),
+            f"{result['accuracy']:.3f}",
+            f"{1.96 * result['deviation']:.3f}",
+            "—" if result["limit"] is None else f"{result['limit']:.3f}",
+            *(f"{portion:.2f}" for portion in result["by_place"]),
+            f"{result['seconds']:.0f}",
         )
     return table
-
-
-def figures(
-    models: Sequence[ChunkModel], options: ChunksOptions, results: Sequence[ChunkResult]
-) -> dict[str, Any]:
-    """Return all figures as plain data, with the sizes and options that they belong to."""
-    fields = ("steps", "width", "batch_size", "learning_rate")
-    return {
-        "models": {model.name: core_to_dict(model.config) for model in models},
-        "options": {field: getattr(options, field) for field in fields},
-        "results": [asdict(result) for result in results],
-    }
-
-
-def run(options: ChunksOptions) -> int:
-    """Run the study and return the exit code.
-
-    Raises `UserError` for hierarchies or core options that do not fit.
-    """
-    models = chunk_models(options.core, options.hierarchies, options.core_options)
-    prepare_process(options.threads)
-    results = []
-    for letters in options.vocabularies:
-        for model in models:
-            for seed in options.seeds:
-                results.append(train_chunks(model, letters, seed, options))
-                print_progress(progress_line(results[-1]))
-    print_results(
-        notes(options),
-        chunk_table(results),
-        figures=figures(models, options, results),
-        json_path=options.json,
-    )
-    return 0

@@ -1,4 +1,4 @@
-"""What the studies print as results: notes, tables, and the name of a JSON file."""
+"""What the studies share: options and sizes of those on sequences of symbols, and printed results."""
 
 from __future__ import annotations
 
@@ -17,6 +17,46 @@ from ttm.policy.errors import options, require_above_0, require_at_least, requir
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
 
+SMALL_CORE: Mapping[str, Any] = MappingProxyType(
+    {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 128}
+)
+"""Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
+HELD_OUT_SEED = 2**40
+"""Seed of held-out sequences, which are the same for all trainings."""
+
+
+@dataclass(frozen=True)
+class SymbolStudy:
+    """The options of every study that trains cores on sequences of symbols."""
+
+    seeds: tuple[int, ...] = (0,)
+    """One training for each seed, with other initial weights and batches; held-out data stay."""
+    core_options: tuple[str, ...] = ()
+    """Fields that all named cores get, such as `num_layers=3`, instead of the study's sizes."""
+    width: int = 64
+    """D, the width of the core and of the embedding of the symbols."""
+    batch_size: int = 32
+    """Sequences in a batch."""
+    learning_rate: float = 1e-3
+    """Learning rate of Adam."""
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range."""
+        require_some(options(self, "seeds"))
+        require_at_least(1, options(self, "width", "batch_size"))
+        require_above_0(options(self, "learning_rate"))
+
+
+def prepare_process() -> None:
+    """Set up this process for training on one CPU core.
+
+    Figures would depend a little on the number of threads, by the order of rounded sums.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(1)
+
 
 def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path | None) -> None:
     """Print notes and tables in this order; write `figures` to `json_path`, if it is not None.
@@ -30,46 +70,3 @@ def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path 
         else:
             console.print(part)
     write_figures(console, json_path, json.dumps(figures, indent=2))
-
-
-# Options that the studies on sequences of symbols share.
-
-
-@dataclass(frozen=True)
-class SymbolStudyOptions:
-    """What a study that trains cores on sequences of symbols asks on the command line."""
-
-    seeds: tuple[int, ...] = (0,)
-    """One training for each seed, with other initial weights and batches; held-out data stay."""
-    core_options: tuple[str, ...] = ()
-    """Fields that all named cores get, such as `num_layers=3`, instead of the study's sizes."""
-    width: int = 64
-    """D, the width of the core and of the embedding of the symbols."""
-    batch_size: int = 32
-    """Sequences in a batch."""
-    learning_rate: float = 1e-3
-    """Learning rate of Adam."""
-    threads: int = 1
-    """CPU threads. The figures depend a little on their number, by the order of rounded sums."""
-    json: Path | None = None
-    """Also write all figures to this file."""
-
-    def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
-        require_some(options(self, "seeds"))
-        require_at_least(1, options(self, "width", "batch_size", "threads"))
-        require_above_0(options(self, "learning_rate"))
-
-
-# What the studies on sequences of symbols share when they run.
-
-SMALL_CORE: Mapping[str, Any] = MappingProxyType(
-    {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 128}
-)
-"""Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
-
-
-def prepare_process(threads: int) -> None:
-    """Set up this process for training on the CPU with so many threads."""
-    keep_freed_memory()
-    torch.set_num_threads(threads)

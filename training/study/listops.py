@@ -1,8 +1,15 @@
-"""Runs `ttm study listops`: trains every core with every seed, and prints the results."""
+"""`ttm study listops`: which memory learns the value of nested operations, read token by token?
+
+ListOps (Nangia & Bowman 2018): `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9, one of ten classes. MED is the median
+rounded down, SM the sum modulo 10. The expressions are made as in Long Range Arena (Tay et al. 2020):
+every argument is drawn to be a digit or an operator, and an expression is kept if its length and
+depth are within the bounds.
+"""
 
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,14 +23,12 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
-from ttm.policy.errors import UserError, options, require_at_least, require_portion, require_some
+from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.sim.results import wilson_interval
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import Progress, SequenceModel, fit, study_core
-from ttm.training.study.common import SMALL_CORE, SymbolStudyOptions, prepare_process, print_results
-
-# The sizes of the cores in `ttm study listops`.
+from ttm.training.sequence_model import SequenceModel, fit, study_core
+from ttm.training.study.common import SMALL_CORE, SymbolStudy, prepare_process, print_results
 
 OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -36,32 +41,15 @@ OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Sizes of single cores. A core that is not named here gets `SMALL_CORE` alone."""
-
 COVERING = ("transformer", "hourglass")
 """Cores whose window covers the longest expression: the first is then the plain causal Transformer.
 """
-
-
-def listops_core(name: str, max_length: int, options: Sequence[str] = ()) -> CoreConfig:
-    """Return the core called `name` in the sizes of this study; see `study_core`.
-
-    max_length: number of tokens that the windows of the cores in `COVERING` cover.
-    """
-    window = {"window": max(2, max_length)} if name in COVERING else {}
-    return study_core(name, SMALL_CORE, {name: {**OWN.get(name, {}), **window}}, options)
-
-
-# ListOps (Nangia & Bowman 2018): nested operations on digits, whose value is one of ten classes.
-#
-# `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The expressions are made as in Long Range Arena (Tay et al. 2020):
-# every argument is drawn to be a digit or an operator, and an expression is kept if its length and
-# depth are within the bounds. MED is the median rounded down, SM the sum modulo 10.
 
 OPERATORS: Mapping[str, Callable[[Sequence[int]], int]] = MappingProxyType(
     {
         "[MIN": min,
         "[MAX": max,
-        "[MED": lambda values: _median(values),
+        "[MED": lambda values: int(statistics.median(values)),
         "[SM": lambda values: sum(values) % 10,
     }
 )
@@ -69,9 +57,14 @@ OPERATORS: Mapping[str, Callable[[Sequence[int]], int]] = MappingProxyType(
 END = "]"
 DIGITS = tuple("0123456789")
 """The digits, which are also the possible values of an expression, and so the classes."""
+SYMBOLS = (*DIGITS, *OPERATORS, END)
+NUMBERS = {token: number for number, token in enumerate(SYMBOLS)}
+"""Token -> number of its symbol."""
+PAD = len(SYMBOLS)
+"""The symbol after the end of an expression. The scores there are not used."""
+NUM_SYMBOLS = len(SYMBOLS) + 1
+
 FEWEST_ARGUMENTS = 2
-SHORTEST = FEWEST_ARGUMENTS + 2
-"""Tokens of an operator with the fewest arguments, all digits."""
 DEEPEST = 100
 """Most operators within one another: ten times as many as in the papers, and within Python's
 recursion limit."""
@@ -81,65 +74,79 @@ addition)."""
 MOST_IDLE_DRAWS = 20_000
 """`ListopsTask.make` gives up after so many draws in a row without a new expression within the
 bounds."""
+POOL = 16
+"""Number of batches that are cut from one pool of expressions, sorted by length, so that there is
+little padding."""
+EVALUATION_BATCH = 256
+"""Expressions that are evaluated at once."""
+REPORT_EVERY = 100
+"""Steps between two lines of progress."""
+
+NOTES = """\
+ListOps, scaled down: these figures are not comparable with published ones.
+                        here                             Long Range Arena (Tay et al. 2020)
+  tokens                {lengths:<31}  500 to 2,000
+  training expressions  {samples:<31}  96,000
+  presented             {presented:<31}  —
+  operators nested      at most {depth:<23}  at most 9
+  arguments             2 to {arguments:<26}  2 to 10
+  model                 {model}
+  plain Transformer     {transformer:<31}  36.37 % (its table 1)
+  TLB                   {bottleneck:<31}  — (we do not know the figure in the TLB paper)
+
+An example: {example}
+is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The value
+of {frequent:.1f} % of them is {most}, the most frequent one.
+
+  size       thousands of weights.
+  accuracy   held-out values that are right (%), after {steps} steps of {batch_size} expressions.
+  95 %       Wilson's interval over the choice of the held-out expressions.
+  depth      accuracy by the number of operators within one another; below it, the number of
+             held-out expressions.
+  s          seconds of training, on one CPU thread.
+  guess      without a network: the most frequent value in training, of all expressions or of those
+             with the same first operator.
+"""
 
 
-@dataclass(frozen=True)
-class Expression:
-    """One expression with its value and depth."""
+class Expression(NamedTuple):
+    """One expression with its value and depth, the number of operators within one another."""
 
     tokens: tuple[str, ...]
     value: int
     depth: int
-    """Number of operators within one another."""
-
-    @property
-    def text(self) -> str:
-        """The tokens with spaces between them."""
-        return " ".join(self.tokens)
 
 
 @dataclass(frozen=True)
 class ListopsTask:
     """The bounds of the expressions. Raises `UserError` if no expression meets them."""
 
-    min_length: int
-    max_length: int
+    min_length: int = 10
+    max_length: int = 50
     """Fewest and most tokens: digits, operators and closing brackets."""
-    depth: int
+    depth: int = 3
     """Most operators within one another. Long Range Arena also counts the level of the digits: its
     10 are 9 here."""
-    arguments: int
+    arguments: int = 5
     """Most arguments of an operator. All numbers from 2 to this one are equally likely."""
-    operator_probability: float
+    operator_probability: float = 0.25
     """Probability that an argument is an operator, where the depth allows one. The outermost token
     always is one."""
 
     def __post_init__(self) -> None:
-        require_at_least(1, options(self, "min_length", "depth"))
-        require_at_least(FEWEST_ARGUMENTS, options(self, "arguments"))
+        require_at_least(self.min_length, options(self, "max_length"))
+        require_at_least(1, options(self, "depth"))
         if self.depth > DEEPEST:
             raise UserError(f"--depth is {self.depth}; give {DEEPEST} or less")
-        require_portion(options(self, "operator_probability"))
-        least, most = max(self.min_length, SHORTEST), min(self.max_length, self.longest)
-        if self.min_length > self.max_length:
-            raise UserError(
-                f"--min-length is {self.min_length} and --max-length {self.max_length}; "
-                f"give a longer --max-length"
-            )
-        if least > most:
-            raise UserError(
-                f"no expression has {self.min_length} to {self.max_length} tokens: "
-                f"with --depth {self.depth} and --arguments {self.arguments} they have "
-                f"{SHORTEST} to {self.longest}; change one of the four"
-            )
-
-    @property
-    def longest(self) -> int:
-        """Number of tokens of the longest expression that depth and arguments allow."""
-        length = 1
+        shortest, longest = FEWEST_ARGUMENTS + 2, 1
         for _ in range(self.depth):
-            length = self.arguments * length + 2
-        return length
+            longest = self.arguments * longest + 2
+        if max(self.min_length, shortest) > min(self.max_length, longest):
+            raise UserError(
+                f"no expression has {self.min_length} to {self.max_length} tokens: with "
+                f"--depth {self.depth} and {FEWEST_ARGUMENTS} to {self.arguments} arguments they have "
+                f"{shortest} to {longest}; give another --depth or --max-length"
+            )
 
     def make(self, count: int, seed: int) -> list[Expression]:
         """Draw `count` different expressions.
@@ -151,24 +158,18 @@ class ListopsTask:
         found: dict[tuple[str, ...], int] = {}
         draws = newest = 0
         while len(found) < count:
+            if draws >= min(MOST_DRAWS_EACH * count, newest) + MOST_IDLE_DRAWS:
+                raise UserError(
+                    f"{draws:,} draws gave {len(found):,} different expressions of {self.min_length} "
+                    f"to {self.max_length} tokens, and {count:,} are needed; give fewer --samples, or "
+                    "another --max-length or --depth"
+                )
             draws += 1
-            if (
-                draws > MOST_DRAWS_EACH * count + MOST_IDLE_DRAWS
-                or draws > newest + MOST_IDLE_DRAWS
-            ):
-                raise self._too_few(len(found), count, draws - 1)
             tokens: list[str] = []
             self._draw_operator(rng, tokens, level=1)
             if self.min_length <= len(tokens) <= self.max_length:
                 newest = max(newest, found.setdefault(tuple(tokens), draws))
         return [Expression(tokens, *evaluate(tokens)) for tokens in found]
-
-    def _too_few(self, found: int, count: int, draws: int) -> UserError:
-        return UserError(
-            f"{draws:,} draws gave {found:,} different expressions of {self.min_length} to "
-            f"{self.max_length} tokens, and {count:,} are needed; give fewer --samples, or other "
-            f"--min-length, --max-length, --depth, --arguments or --operator-probability"
-        )
 
     def _draw_operator(self, rng: random.Random, tokens: list[str], level: int) -> None:
         """Append an operator and its arguments to `tokens`, but stop when there are too many."""
@@ -208,122 +209,35 @@ def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
     return values[0], depth
 
 
-def _median(values: Sequence[int]) -> int:
-    """Return the median; of two middle values the mean, rounded down."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) // 2
-
-
-# The options of `ttm study listops`, and their checks.
-
-
-@dataclass(frozen=True)
-class ListopsOptions(SymbolStudyOptions):
-    """What `ttm study listops` asks; its defaults take about ten minutes."""
-
-    core: tuple[CoreName, ...] = ("tlb", "hourglass", "ttm", "none", "lstm", "transformer")
-    """Cores to compare."""
-    samples: int = 64_000
-    """Expressions to train on. The default number of steps presents each of them once."""
-    held_out: int = 2000
-    """Expressions for the evaluation; none of them is trained on."""
-    min_length: int = 10
-    """Fewest tokens of an expression: digits, operators and closing brackets."""
-    max_length: int = 50
-    """Most tokens of an expression."""
-    depth: int = 3
-    """Most operators within one another."""
-    arguments: int = 5
-    """Most arguments of an operator, 2 or more."""
-    operator_probability: float = 0.25
-    """Probability that an argument is an operator, where the depth allows one."""
-    steps: int = 1000
-    """Training steps, the same for all cores."""
-    batch_size: int = 64
-    """Expressions in a batch."""
-    data_seed: int = 0
-    """Seed of the expressions."""
-
-    def check(self) -> None:
-        """Raise `UserError` if a value is out of range, or if no expression meets the bounds."""
-        super().check()
-        require_some(options(self, "core"))
-        require_at_least(1, options(self, "samples", "held_out", "steps"))
-        _ = self.task
-
-    @property
-    def task(self) -> ListopsTask:
-        """The bounds of the expressions. Raises `UserError` if no expression meets them."""
-        return ListopsTask(
-            self.min_length, self.max_length, self.depth, self.arguments, self.operator_probability
-        )
-
-
-# `ttm study listops`: which memory learns the value of nested operations, read token by token?
-
-
-@dataclass(frozen=True)
-class StudyListopsCommand(ListopsOptions):
-    """Train memories to predict the value of ListOps expressions, scaled down.
-
-    For example, the value of `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9.
-
-    The core reads one token in each tick and predicts the value at the last one. The expressions
-    are made as in Long Range Arena, but they are much shorter, and the models are small, so that
-    all cores take about ten minutes on one CPU core. The figures are not comparable with published
-    ones.
-    """
-
-    def run(self) -> int:
-        """Train the cores one after another, print the table, and return the exit code."""
-        self.check()
-
-        return run(self)
-
-
-# Trains a core to predict the value of ListOps expressions, which it reads token by token.
-
-SYMBOLS = (*DIGITS, *OPERATORS, END)
-NUMBERS = {token: number for number, token in enumerate(SYMBOLS)}
-"""Token -> number of its symbol."""
-PAD = len(SYMBOLS)
-"""The symbol after the end of an expression. The scores there are not used."""
-NUM_SYMBOLS = len(SYMBOLS) + 1
-POOL = 16
-"""Number of batches that are cut from one pool of expressions, sorted by length, so that there is
-little padding."""
-EVALUATION_BATCH = 256
-"""Expressions that are evaluated at once."""
-REPORT_EVERY = 100
-"""Steps between two lines of progress."""
-
-
-@dataclass(frozen=True)
-class Tally:
+class Tally(NamedTuple):
     """How many of the held-out values are right, by depth."""
 
     by_depth: dict[int, tuple[int, int]]
     """Depth -> how many are right, and how many there are; in ascending order."""
 
     @property
-    def right(self) -> int:
-        """How many are right, at all depths."""
-        return sum(right for right, _ in self.by_depth.values())
-
-    @property
-    def count(self) -> int:
-        """How many there are, at all depths."""
-        return sum(count for _, count in self.by_depth.values())
-
-    @property
     def accuracy(self) -> float:
-        """The portion that is right."""
-        return self.right / self.count
+        """The portion that is right, at all depths."""
+        right, count = self._sums
+        return right / count
 
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the accuracy over the choice of the held-out expressions."""
-        return wilson_interval(self.right, self.count)
+        return wilson_interval(*self._sums)
+
+    @property
+    def _sums(self) -> tuple[int, int]:
+        right, count = (sum(values) for values in zip(*self.by_depth.values(), strict=True))
+        return right, count
+
+    def plain(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        by_depth = {
+            str(depth): {"right": right, "count": count}
+            for depth, (right, count) in self.by_depth.items()
+        }
+        return {"accuracy": self.accuracy, "interval": self.interval, "by_depth": by_depth}
 
 
 @dataclass(frozen=True)
@@ -339,6 +253,159 @@ class ListopsResult:
     seconds: float
     """Duration of the training, without the evaluation."""
     tally: Tally
+
+
+@dataclass(frozen=True)
+class StudyListopsCommand(SymbolStudy):
+    """Train memories to predict the value of ListOps expressions, scaled down.
+
+    For example, the value of `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9.
+
+    The core reads one token in each tick and predicts the value at the last one. The expressions
+    are made as in Long Range Arena, but they are much shorter, and the models are small, so that
+    all cores take about ten minutes on one CPU core. The figures are not comparable with published
+    ones.
+    """
+
+    core: tuple[CoreName, ...] = ("tlb", "hourglass", "ttm", "none", "lstm", "transformer")
+    """Cores to compare."""
+    samples: int = 64_000
+    """Expressions to train on. The default number of steps presents each of them once."""
+    held_out: int = 2000
+    """Expressions for the evaluation; none of them is trained on."""
+    max_length: int = ListopsTask.max_length
+    """Most tokens of an expression: digits, operators and closing brackets."""
+    depth: int = ListopsTask.depth
+    """Most operators within one another."""
+    steps: int = 1000
+    """Training steps, the same for all cores."""
+    batch_size: int = 64
+    """Expressions in a batch."""
+    data_seed: int = 0
+    """Seed of the expressions."""
+
+    @property
+    def task(self) -> ListopsTask:
+        """The bounds of the expressions. Raises `UserError` if no expression meets them."""
+        return ListopsTask(max_length=self.max_length, depth=self.depth)
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range, or if no expression meets the bounds."""
+        super().check()
+        require_some(options(self, "core"))
+        require_at_least(1, options(self, "samples", "held_out", "steps"))
+        _ = self.task
+
+    def run(self) -> int:
+        """Train the cores one after another, print the table, and return the exit code."""
+        self.check()
+        configs = {
+            name: listops_core(name, self.max_length, self.core_options) for name in self.core
+        }
+        expressions = self.task.make(self.held_out + self.samples, self.data_seed)
+        held_out, train = expressions[: self.held_out], expressions[self.held_out :]
+        prepare_process()
+        results = [
+            self.train(name, config, train, held_out, seed)
+            for name, config in configs.items()
+            for seed in self.seeds
+        ]
+        features: dict[str, Callable[[Expression], str]] = {
+            "guess": lambda expression: "",
+            "guess by 1st": lambda expression: expression.tokens[0],
+        }
+        guessed = {
+            name: tally(held_out, guessed_values(train, held_out, feature))
+            for name, feature in features.items()
+        }
+        named = ("width", "batch_size", "learning_rate", "steps")
+        figures = {
+            "task": asdict(self.task),
+            "cores": {name: core_to_dict(config) for name, config in configs.items()},
+            "options": {name: getattr(self, name) for name in named},
+            "guesses": {name: counted.plain() for name, counted in guessed.items()},
+            "results": [{**vars(result), "tally": result.tally.plain()} for result in results],
+        }
+        print_results(
+            self.notes(train, held_out, results),
+            listops_table(guessed, results),
+            figures=figures,
+            json_path=self.json,
+        )
+        return 0
+
+    def train(
+        self,
+        core: str,
+        config: CoreConfig,
+        train: Sequence[Expression],
+        held_out: Sequence[Expression],
+        seed: int,
+    ) -> ListopsResult:
+        """Train `config`, called `core`, and evaluate it on the held-out expressions.
+
+        seed: determines the initial weights and the order of the batches; all cores get the same
+        batches.
+        """
+        torch.manual_seed(seed)
+        model = SequenceModel(config, NUM_SYMBOLS, len(DIGITS), self.width)
+        batches = training_batches(train, self.batch_size, self.steps, seed)
+        rate = self.learning_rate
+        for progress in fit(
+            model, batches, listops_loss, learning_rate=rate, report_every=REPORT_EVERY
+        ):
+            print_progress(
+                f"{core}, seed {seed}: {progress.steps} of {self.steps} steps, "
+                f"loss {progress.loss:.3f}, {progress.seconds:.0f} s"
+            )
+        right = tally(held_out, predicted_values(model, held_out))
+        return ListopsResult(
+            core, model.num_parameters, seed, progress.steps, progress.loss, progress.seconds, right
+        )
+
+    def notes(
+        self,
+        train: Sequence[Expression],
+        held_out: Sequence[Expression],
+        results: Sequence[ListopsResult],
+    ) -> str:
+        """Return the text above the table: the task, the differences to the papers, the columns."""
+        values = [expression.value for expression in held_out]
+        most = max(set(values), key=lambda value: (values.count(value), -value))
+        shown = min(held_out, key=lambda expression: abs(len(expression.tokens) - 15))
+        presented = self.steps * self.batch_size
+
+        def reached(core: str) -> str:
+            found = (_percent(each.tally.accuracy) for each in results if each.core == core)
+            return ", ".join(f"{accuracy} %" for accuracy in found) or "—"
+
+        return NOTES.format(
+            lengths=f"{self.task.min_length} to {self.max_length}",
+            samples=f"{len(train):,}",
+            presented=f"{presented:,} ({presented / len(train):.2g} times each)",
+            depth=self.depth,
+            arguments=self.task.arguments,
+            model=f"width {self.width}; layers and other sizes: --json",
+            transformer=reached("transformer"),
+            bottleneck=reached("tlb"),
+            example=" ".join(shown.tokens),
+            value=shown.value,
+            held_out=f"{len(held_out):,}",
+            shared=len({e.tokens for e in train} & {e.tokens for e in held_out}),
+            frequent=100 * values.count(most) / len(values),
+            most=most,
+            steps=f"{self.steps:,}",
+            batch_size=self.batch_size,
+        )
+
+
+def listops_core(name: str, max_length: int, options: Sequence[str] = ()) -> CoreConfig:
+    """Return the core called `name` in the sizes of this study; see `study_core`.
+
+    max_length: number of tokens that the windows of the cores in `COVERING` cover.
+    """
+    window = {"window": max(2, max_length)} if name in COVERING else {}
+    return study_core(name, SMALL_CORE, {name: {**OWN.get(name, {}), **window}}, options)
 
 
 class ExpressionBatch(NamedTuple):
@@ -362,6 +429,28 @@ def to_batch(expressions: Sequence[Expression]) -> ExpressionBatch:
     )
 
 
+def training_batches(
+    expressions: Sequence[Expression], batch_size: int, steps: int, seed: int
+) -> Iterator[ExpressionBatch]:
+    """Yield `steps` batches of expressions of similar length.
+
+    Every pass over the expressions has another order, which depends on `seed` alone.
+    """
+    rng = random.Random(seed)
+    while True:
+        order = list(expressions)
+        rng.shuffle(order)
+        for first in range(0, len(order), POOL * batch_size):
+            pool = sorted(order[first : first + POOL * batch_size], key=lambda e: len(e.tokens))
+            batches = [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
+            rng.shuffle(batches)
+            for batch in batches:
+                if steps == 0:
+                    return
+                steps -= 1
+                yield to_batch(batch)
+
+
 def last_scores(model: SequenceModel, symbols: Tensor, last: Tensor) -> Tensor:
     """Return the scores (B, classes) at the tick of the last token; see `ExpressionBatch`."""
     scores: Tensor = model(symbols)[torch.arange(len(symbols)), last]
@@ -373,67 +462,18 @@ def listops_loss(model: SequenceModel, symbols: Tensor, last: Tensor, values: Te
     return F.cross_entropy(last_scores(model, symbols, last), values)
 
 
-def training_batches(
-    expressions: Sequence[Expression], batch_size: int, steps: int, seed: int
-) -> Iterator[ExpressionBatch]:
-    """Yield `steps` batches of expressions of similar length.
-
-    Every pass over the expressions has another order, which depends on `seed` alone.
-    """
-    rng = random.Random(seed)
-    made = 0
-    while True:
-        for batch in _one_pass(expressions, batch_size, rng):
-            if made == steps:
-                return
-            made += 1
-            yield batch
-
-
-def train_listops(
-    core: str,
-    config: CoreConfig,
-    train: Sequence[Expression],
-    held_out: Sequence[Expression],
-    seed: int,
-    options: ListopsOptions,
-    report: Callable[[Progress], None],
-) -> ListopsResult:
-    """Train `config`, called `core`, and evaluate it on the held-out expressions.
-
-    seed: determines the initial weights and the order of the batches; all cores get the same
-        batches.
-    report: called with the progress every `REPORT_EVERY` steps and at the end.
-    """
-    torch.manual_seed(seed)
-    model = SequenceModel(config, NUM_SYMBOLS, len(DIGITS), options.width)
-    batches = training_batches(train, options.batch_size, options.steps, seed)
-    for progress in fit(
-        model,
-        batches,
-        listops_loss,
-        learning_rate=options.learning_rate,
-        report_every=REPORT_EVERY,
-    ):
-        report(progress)
-    right = tally(held_out, predicted_values(model, held_out))
-    return ListopsResult(
-        core, model.num_parameters, seed, progress.steps, progress.loss, progress.seconds, right
-    )
-
-
+@torch.inference_mode()
 def predicted_values(model: SequenceModel, expressions: Sequence[Expression]) -> list[int]:
     """Return the value with the highest score for each expression."""
     order = sorted(range(len(expressions)), key=lambda i: len(expressions[i].tokens))
     predicted = [0] * len(expressions)
     model.eval()
-    with torch.inference_mode():
-        for first in range(0, len(order), EVALUATION_BATCH):
-            places = order[first : first + EVALUATION_BATCH]
-            batch = to_batch([expressions[i] for i in places])
-            best = last_scores(model, batch.symbols, batch.last).argmax(dim=1)
-            for place, value in zip(places, best.tolist(), strict=True):
-                predicted[place] = value
+    for first in range(0, len(order), EVALUATION_BATCH):
+        places = order[first : first + EVALUATION_BATCH]
+        batch = to_batch([expressions[i] for i in places])
+        best = last_scores(model, batch.symbols, batch.last).argmax(dim=1)
+        for place, value in zip(places, best.tolist(), strict=True):
+            predicted[place] = value
     return predicted
 
 
@@ -458,87 +498,6 @@ def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> Tally:
     return Tally({depth: (right[depth], count[depth]) for depth in sorted(count)})
 
 
-def _one_pass(
-    expressions: Sequence[Expression], batch_size: int, rng: random.Random
-) -> Iterator[ExpressionBatch]:
-    order = list(expressions)
-    rng.shuffle(order)
-    for first in range(0, len(order), POOL * batch_size):
-        pool = sorted(order[first : first + POOL * batch_size], key=lambda e: len(e.tokens))
-        batches = [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
-        rng.shuffle(batches)
-        yield from map(to_batch, batches)
-
-
-# The notes, the table and the figures of `ttm study listops`.
-
-NOTES = """\
-ListOps, scaled down: these figures are not comparable with published ones.
-                        here                             Long Range Arena (Tay et al. 2020)
-  tokens                {lengths:<31}  500 to 2,000
-  training expressions  {samples:<31}  96,000
-  presented             {presented:<31}  —
-  operators nested      at most {depth:<23}  at most 9
-  arguments             2 to {arguments:<26}  2 to 10
-  model                 {model}
-  plain Transformer     {transformer:<31}  36.37 % (its table 1)
-  TLB                   {bottleneck:<31}  — (we do not know the figure in the TLB paper)
-
-An example: {example}
-is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The value
-of {frequent:.1f} % of them is {most}, the most frequent one.
-
-  size       thousands of weights.
-  accuracy   held-out values that are right (%), after {steps} steps of {batch_size} expressions.
-  95 %       Wilson's interval over the choice of the held-out expressions.
-  depth      accuracy by the number of operators within one another; below it, the number of
-             held-out expressions.
-  s          seconds of training; CPU threads: {threads}.
-  guess      without a network: the most frequent value in training, of all expressions or of those
-             with the same first operator.
-"""
-
-
-def guesses(train: Sequence[Expression], held_out: Sequence[Expression]) -> dict[str, Tally]:
-    """Return the accuracy of guesses that use nothing, or only the first token."""
-    return {
-        "guess": tally(held_out, guessed_values(train, held_out, lambda e: "")),
-        "guess by 1st": tally(held_out, guessed_values(train, held_out, lambda e: e.tokens[0])),
-    }
-
-
-def notes(
-    train: Sequence[Expression],
-    held_out: Sequence[Expression],
-    options: ListopsOptions,
-    results: Sequence[ListopsResult],
-) -> str:
-    """Return the text above the table: the task, the differences to the papers, the columns."""
-    values = [e.value for e in held_out]
-    most = max(set(values), key=lambda value: (values.count(value), -value))
-    shown = min(held_out, key=lambda e: abs(len(e.tokens) - 15))
-    presented = options.steps * options.batch_size
-    return NOTES.format(
-        lengths=f"{options.min_length} to {options.max_length}",
-        samples=f"{len(train):,}",
-        presented=f"{presented:,} ({presented / len(train):.2g} times each)",
-        depth=options.depth,
-        arguments=options.arguments,
-        model=f"width {options.width}; layers and other sizes: --json",
-        transformer=_accuracies("transformer", results),
-        bottleneck=_accuracies("tlb", results),
-        example=shown.text,
-        value=shown.value,
-        held_out=f"{len(held_out):,}",
-        shared=len({e.tokens for e in train} & {e.tokens for e in held_out}),
-        frequent=100 * values.count(most) / len(values),
-        most=most,
-        steps=f"{options.steps:,}",
-        batch_size=options.batch_size,
-        threads=options.threads,
-    )
-
-
 def listops_table(guessed: Mapping[str, Tally], results: Sequence[ListopsResult]) -> Table:
     """Return a table with one row for each guess and each training."""
     depths = next(iter(guessed.values())).by_depth
@@ -548,37 +507,10 @@ def listops_table(guessed: Mapping[str, Tally], results: Sequence[ListopsResult]
     table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
     for name, counted in guessed.items():
         table.add_row(name, "—", "—", *_cells(counted), "—")
-    for result in results:
-        size = f"{result.parameters / 1000:.0f}"
-        table.add_row(
-            result.core, size, str(result.seed), *_cells(result.tally), f"{result.seconds:.0f}"
-        )
+    for each in results:
+        size, seconds = f"{each.parameters / 1000:.0f}", f"{each.seconds:.0f}"
+        table.add_row(each.core, size, str(each.seed), *_cells(each.tally), seconds)
     return table
-
-
-def progress_line(core: str, seed: int, progress: Progress, steps: int) -> str:
-    """Return a line on how a training is going."""
-    return (
-        f"{core}, seed {seed}: {progress.steps} of {steps} steps, loss {progress.loss:.3f}, "
-        f"{progress.seconds:.0f} s"
-    )
-
-
-def figures(
-    configs: Mapping[str, CoreConfig],
-    options: ListopsOptions,
-    guessed: Mapping[str, Tally],
-    results: Sequence[ListopsResult],
-) -> dict[str, Any]:
-    """Return all figures as plain data, with the task, sizes and options that they belong to."""
-    fields = ("width", "batch_size", "learning_rate", "steps")
-    return {
-        "task": asdict(options.task),
-        "cores": {name: core_to_dict(config) for name, config in configs.items()},
-        "options": {field: getattr(options, field) for field in fields},
-        "guesses": {name: _plain(counted) for name, counted in guessed.items()},
-        "results": [{**asdict(result), "tally": _plain(result.tally)} for result in results],
-    }
 
 
 def _cells(counted: Tally) -> list[str]:
@@ -587,59 +519,5 @@ def _cells(counted: Tally) -> list[str]:
     return [_percent(counted.accuracy), f"{_percent(low)} to {_percent(high)}", *by_depth]
 
 
-def _plain(counted: Tally) -> dict[str, Any]:
-    by_depth = {
-        str(depth): {"right": right, "count": count}
-        for depth, (right, count) in counted.by_depth.items()
-    }
-    return {"accuracy": counted.accuracy, "interval": counted.interval, "by_depth": by_depth}
-
-
-def _accuracies(core: str, results: Sequence[ListopsResult]) -> str:
-    known = [f"{_percent(result.tally.accuracy)} %" for result in results if result.core == core]
-    return ", ".join(known) or "—"
-
-
 def _percent(portion: float) -> str:
     return f"{100 * portion:.1f}"
-
-
-def run(options: ListopsOptions) -> int:
-    """Run the study and return the exit code.
-
-    Raises `UserError` for core options that do not fit, and if there are too few different
-    expressions.
-    """
-    configs = {
-        name: listops_core(name, options.max_length, options.core_options) for name in options.core
-    }
-    expressions = options.task.make(options.held_out + options.samples, options.data_seed)
-    held_out, train = expressions[: options.held_out], expressions[options.held_out :]
-    prepare_process(options.threads)
-    results = [
-        _train(name, config, train, held_out, seed, options)
-        for name, config in configs.items()
-        for seed in options.seeds
-    ]
-    guessed = guesses(train, held_out)
-    print_results(
-        notes(train, held_out, options, results),
-        listops_table(guessed, results),
-        figures=figures(configs, options, guessed, results),
-        json_path=options.json,
-    )
-    return 0
-
-
-def _train(
-    name: str,
-    config: CoreConfig,
-    train: list[Expression],
-    held_out: list[Expression],
-    seed: int,
-    options: ListopsOptions,
-) -> ListopsResult:
-    def report(progress: Progress) -> None:
-        print_progress(progress_line(name, seed, progress, options.steps))
-
-    return train_listops(name, config, train, held_out, seed, options, report)

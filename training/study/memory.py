@@ -1,11 +1,16 @@
-"""Runs `ttm study memory` and prints its tables."""
+"""`ttm study memory`: which memory remembers an object down a corridor, in MiniGrid's Memory levels?
+
+A Memory level (Chevalier-Boisvert et al. 2023) is a room, a corridor to its right, and a crossing with
+an object above and one below. The room holds an object of one of these two kinds, the cue. The mission
+is to go to the object that matches it. The agent starts in the room or in the corridor, and faces the
+crossing.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,65 +19,30 @@ import torch
 from minigrid.core.constants import OBJECT_TO_IDX
 from rich.table import Table
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import UserError, options, require_at_least
-from ttm.sim.results import wilson_interval
+from ttm.sim.results import Rate
 from ttm.training.console import compact_table
-from ttm.training.study.common import print_results
 from ttm.training.study.minigrid import (
-    ActingResult,
-    CoreResult,
+    NO_LOSS,
+    EpisodeTensors,
     MinigridEnvironment,
     MinigridPolicy,
     MinigridView,
-    StudySettings,
     Vocabulary,
+    action_loss,
 )
 from ttm.training.study.minigrid_study import (
-    NO_LOSS,
+    ActingResult,
     Comparison,
+    CoreResult,
     Effort,
-    Method,
-    MinigridOptions,
-    RecallHead,
-    action_loss,
-    common_values,
-    compare,
-    p_value_against_no_memory,
-    panels_of,
-    write_plot,
+    MinigridStudy,
+    StudySettings,
+    percent,
 )
-
-# What a policy chose at the end of the corridor, told by how its episodes ended.
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How many episodes ended at an object, and at how many of them it was the matching one."""
-
-    made: int
-    right: int
-
-    @classmethod
-    def of(cls, acting: ActingResult, max_steps: int) -> Choices:
-        """Return the choices in episodes of at most `max_steps` ticks.
-
-        A Memory level ends when the agent steps to an object or when its time is up. An episode
-        that failed earlier than that has therefore ended at the wrong object.
-        """
-        made = sum(
-            success or length < max_steps
-            for success, length in zip(acting.success, acting.lengths, strict=True)
-        )
-        return cls(made, sum(acting.success))
-
-
-# An expert for MiniGrid's Memory levels, which knows where everything is.
-#
-# A Memory level is a room, a corridor to its right, and a crossing with an object above and one below.
-# The room holds an object of one of these two kinds, the cue. The mission is to go to the object that
-# matches it. The agent starts in the room or in the corridor, and faces the crossing.
 
 LEFT, RIGHT, FORWARD = range(3)
 """Numbers of the actions that the expert takes."""
@@ -95,7 +65,7 @@ class MemoryExpert:
         self._seen = False
 
     def act(self, view: MinigridView, previous_action: int | None) -> int:
-        """Return the action at a tick; see `Expert`."""
+        """See `Expert`."""
         self._seen = self._seen or sees(self._world, view, self._cue)
         wanted = self._way_to_the_match() if self._seen else WEST
         return turn_or_go(view.direction, wanted)
@@ -127,8 +97,6 @@ def turn_or_go(direction: int, wanted: int) -> int:
     return RIGHT if turns_right == 1 else LEFT
 
 
-# MiniGrid's Memory levels (Chevalier-Boisvert et al. 2023) with their scripted expert.
-
 REGISTERED = "MiniGrid-MemoryS7-v0"
 """Any of MiniGrid's Memory levels: they are the same class with other arguments."""
 SMALLEST = 7
@@ -158,52 +126,94 @@ class MemoryLevel:
         return MemoryExpert(environment)
 
 
-# The options of `ttm study memory`.
+class RecallHead(nn.Module):
+    """Tells from the core's output which kinds of tiles have been in view so far.
 
-EFFORT = Effort(4_000, 600, 1_024)
-"""The effort by default, the same for all levels."""
+    Its loss needs no labels and knows nothing of the task: the targets are the agent's own views. The
+    loss of the actions asks for the memory at one tick of an episode, long after what is to be
+    remembered. This one asks from the next tick on, so that a memory that is kept for a tick, then for
+    two and so on, is rewarded all the way.
+    """
+
+    def __init__(self, width: int, num_kinds: int) -> None:
+        super().__init__()
+        self.num_kinds = num_kinds
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, num_kinds))
+
+    def loss(self, outputs: Tensor, tiles: Tensor, real: Tensor) -> Tensor:
+        """Return the mean logistic loss over the kinds that are not in view, a scalar.
+
+        outputs: (B, T, D). tiles: (B, T, 49) int64. real: (B, T) bool, False after the end.
+        """
+        now = seen_now(tiles, self.num_kinds)
+        asked = ~now & real.unsqueeze(-1)
+        before = now.cumsum(dim=1) > 0
+        logits = self.layers(outputs)
+        return F.binary_cross_entropy_with_logits(logits[asked], before[asked].to(logits.dtype))
+
+
+def seen_now(tiles: Tensor, num_kinds: int) -> Tensor:
+    """Return which kinds of tiles are in view: (B, T, 49) int64 -> (B, T, kinds) bool."""
+    now = torch.zeros(*tiles.shape[:2], num_kinds, dtype=torch.bool, device=tiles.device)
+    return now.scatter(2, tiles, True)
+
+
+class RecallingPolicy(MinigridPolicy):
+    """A `MinigridPolicy` with a recall head, whose weights outside the core depend on the seed alone.
+
+    What comes before the core is made first and does so anyway. The heads come last, after as many
+    random numbers as the core needs, and are therefore drawn again from the seed.
+    """
+
+    def __init__(
+        self, config: CoreConfig, vocabulary: Vocabulary, width: int, recall: float
+    ) -> None:
+        """recall: weight of the recall loss. Call `torch.manual_seed` before."""
+        super().__init__(config, vocabulary, width)
+        self.recall_weight = recall
+        with torch.random.fork_rng():
+            torch.manual_seed(torch.initial_seed())
+            self.head = nn.Linear(self.head.in_features, self.head.out_features)
+            self.recall = RecallHead(width, len(vocabulary.codes) + 1)
+
+    def loss(self, batch: EpisodeTensors) -> Tensor:
+        """Return the loss of the actions plus that of the recall head, a scalar."""
+        instructions = self.instruct(batch.sentences)
+        seen = batch.which, batch.tiles, batch.directions
+        scores, outputs, _ = self.remember(instructions, *seen)
+        recall = self.recall.loss(outputs, batch.tiles, batch.actions != NO_LOSS)
+        return action_loss(scores, batch.actions) + self.recall_weight * recall
+
+
+def choices(acting: ActingResult, max_steps: int) -> Rate:
+    """Return how many episodes ended at an object, and at how many of them it was the matching one.
+
+    A Memory level ends when the agent steps to an object or when its time, `max_steps` ticks, is up.
+    An episode that failed earlier than that has therefore ended at the wrong object.
+    """
+    made = sum(
+        success or length < max_steps
+        for success, length in zip(acting.success, acting.lengths, strict=True)
+    )
+    return Rate(sum(acting.success), made)
+
+
+TITLES: Mapping[str, str] = MappingProxyType(
+    {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
+)
+"""How a policy acts -> title of its table."""
+COLUMNS = ("core", "success in %", "p", "made", "right choices in %", "s")
 
 
 @dataclass(frozen=True)
-class MemoryOptions(MinigridOptions):
-    """What `ttm study memory` asks."""
+class MemorySettings(StudySettings):
+    """The settings of every study, and the weight of the recall loss."""
 
-    level: str = "MemoryS13"
-    """MiniGrid's name: MemoryS and the side of the map, an odd number such as 7, 9, 11, 13 or 17. With
-    Random after it (MemoryS13Random) every episode has a corridor of another length."""
-
-    demonstrations: int | None = None
-    """Episodes to learn from. Default: 4,000."""
-
-    steps: int | None = None
-    """Training steps of every core. Default: 600."""
-
-    batch_ticks: int | None = None
-    """Most ticks in a batch of whole episodes. Default: 1,024."""
-
-    recall: float = 1.0
-    """Weight of a second loss without labels, for every core: its outputs must tell which kinds of
-    tiles the agent has seen in the episode and does not see now. 0: the actions alone."""
-
-    cache: Path = Path("runs/memory")
-    """Folder in which demonstrations and results are kept."""
-
-    def check(self) -> None:
-        """Raise `UserError` if a value is out of range, or if minigrid is not installed."""
-        super().check()
-        require_at_least(0, options(self, "recall"))
-
-    @property
-    def default_effort(self) -> Effort:
-        """The effort for the level where the user asks for none."""
-        return EFFORT
-
-
-# `ttm study memory`: which memory remembers an object down a corridor, in MiniGrid's Memory levels?
+    recall: float
 
 
 @dataclass(frozen=True)
-class StudyMemoryCommand(MemoryOptions):
+class StudyMemoryCommand(MinigridStudy):
     """Clone an expert of MiniGrid's Memory levels with every core, and count right choices.
 
     The agent sees a key or a ball in a room, walks down a corridor, and has to go to the object of
@@ -216,175 +226,101 @@ class StudyMemoryCommand(MemoryOptions):
     for other cores or other --core-options; the tables hold the results of all of them.
     """
 
-    def run(self) -> int:
-        """Train and evaluate the cores, print the tables, and return the exit code."""
-        self.check()
+    level: str = "MemoryS13"
+    """MiniGrid's name: MemoryS and the side of the map, an odd number such as 7, 9, 11, 13 or 17. With
+    Random after it (MemoryS13Random) every episode has a corridor of another length."""
+    demonstrations: int | None = None
+    """Episodes to learn from. Default: 4,000."""
+    steps: int | None = None
+    """Training steps of every core. Default: 600."""
+    recall: float = 1.0
+    """Weight of a second loss without labels, for every core: its outputs must tell which kinds of
+    tiles the agent has seen in the episode and does not see now. 0: the actions alone."""
+    cache: Path = Path("runs/memory")
+    """Folder in which demonstrations and results are kept."""
 
-        return run(self)
-
-
-# The policy of `ttm study memory`, its first weights, and its loss.
-
-
-class RecallingPolicy(MinigridPolicy):
-    """A `MinigridPolicy` with a recall head, whose weights outside the core depend on the seed alone.
-
-    What comes before the core is made first and does so anyway. The heads come last, after as many
-    random numbers as the core needs, and are therefore drawn anew.
-    """
-
-    def __init__(self, config: CoreConfig, vocabulary: Vocabulary, width: int) -> None:
-        """See `MinigridPolicy`. Call `torch.manual_seed` before."""
-        super().__init__(config, vocabulary, width)
-        with torch.random.fork_rng():
-            torch.manual_seed(torch.initial_seed())
-            self.head = nn.Linear(self.head.in_features, self.head.out_features)
-            self.recall = RecallHead(width, len(vocabulary.codes) + 1)
-
-
-def recall_and_cloning_loss(weight: float) -> Callable[..., Tensor]:
-    """Return a loss for `clone`: that of the actions, and `weight` times that of the recall head."""
-    return partial(_loss, weight)
-
-
-def _loss(
-    weight: float,
-    policy: RecallingPolicy,
-    sentences: Tensor,
-    which: Tensor,
-    tiles: Tensor,
-    directions: Tensor,
-    actions: Tensor,
-) -> Tensor:
-    """Return a scalar; see `EpisodeTensors`."""
-    instructions = policy.instruct(sentences)
-    tokens, outputs, _ = policy.remember(instructions, which, tiles, directions)
-    cloning = action_loss(policy.score(tokens, outputs), actions)
-    return cloning + weight * policy.recall.loss(outputs, tiles, actions != NO_LOSS)
-
-
-# The notes, the tables and the figures of `ttm study memory`.
-
-TITLES: Mapping[str, str] = MappingProxyType(
-    {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
-)
-"""How a policy acts -> title of its table."""
-COLUMNS = ("core", "success in %", "p", "made", "right choices in %", "s")
-NOTES = """\
+    default_effort = Effort(4_000, 600, 1_024)
+    notes = """\
 success: the agent stepped to the matching object. made: episodes in which it stepped to one of the
 two objects; right choices: portion of these in which it was the matching one, 50 % for a guess. In
 parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
 of the same core would differ. p: McNemar's exact test of the successes against the core without
 memory, on the same episodes. s: seconds of training."""
 
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range."""
+        super().check()
+        require_at_least(0, options(self, "recall"))
 
-def heading(compared: Comparison) -> str:
-    """Return the text above the tables: demonstrations, training, and evaluation."""
-    settings, shown = compared.settings, compared.demonstrations
-    sizes = [result.parameters for result in compared.results]
-    return (
-        f"MiniGrid {settings.level} (minigrid {settings.minigrid}): cloning of a scripted expert, "
-        f"{settings.episodes} episodes\n"
-        f"{len(shown):,} demonstrations, mean length {shown.lengths.mean():.1f}; "
-        f"the expert fails in {len(shown.skipped):,}\n"
-        f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
-        f"seed {settings.seed}; cores of {min(sizes):,} to {max(sizes):,} parameters"
-    )
+    def chosen_level(self) -> MemoryLevel:
+        """Return the level that the user named."""
+        return MemoryLevel(self.level)
 
+    def settings(self) -> MemorySettings:
+        """Return what results must have in common to be compared with those of this command."""
+        return MemorySettings(**self.common_settings(), recall=self.recall)
 
-def result_table(results: Sequence[CoreResult], way: str, max_steps: int) -> Table:
-    """Return a table with one row for each core, the best first.
+    def policy(self, config: CoreConfig, vocabulary: Vocabulary) -> RecallingPolicy:
+        """Return a new policy around a core."""
+        return RecallingPolicy(config, vocabulary, self.width, self.recall)
 
-    way: how the policies acted, a key of `TITLES`. max_steps: see `Choices.of`.
-    """
-    table = compact_table(TITLES[way], COLUMNS)
-    table.columns[0].no_wrap = False  # the names of variants are long
-    for result in sorted(results, key=lambda result: -result.acting[way].rate):
-        acting = result.acting[way]
-        choices = Choices.of(acting, max_steps)
-        table.add_row(
-            result.core,
-            _percent(choices.right, len(acting.success)),
-            p_value_against_no_memory(result, results, way),
-            str(choices.made),
-            _percent(choices.right, choices.made),
-            f"{result.training_s:.0f}",
+    def heading(self, found: Comparison) -> str:
+        """Return the text above the tables: demonstrations, training, and evaluation."""
+        settings, shown = found.settings, found.demonstrations
+        sizes = [result.parameters for result in found.results]
+        return (
+            f"MiniGrid {settings.level} (minigrid {settings.minigrid}): cloning of a scripted expert, "
+            f"{settings.episodes} episodes\n"
+            f"{len(shown):,} demonstrations, mean length {shown.lengths.mean():.1f}; "
+            f"the expert fails in {len(shown.skipped):,}\n"
+            f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
+            f"seed {settings.seed}; cores of {min(sizes):,} to {max(sizes):,} parameters"
         )
-    return table
 
+    def table(self, results: Sequence[CoreResult], way: str) -> Table:
+        """Return a table with one row for each core, the best first."""
+        max_steps = self.chosen_level().environment().max_steps
+        table = compact_table(TITLES[way], COLUMNS)
+        table.columns[0].no_wrap = False  # the names of variants are long
+        for result in sorted(results, key=lambda result: -result.acting[way].rate):
+            acting = result.acting[way]
+            chosen = choices(acting, max_steps)
+            table.add_row(
+                result.core,
+                percent(Rate(chosen.count, len(acting.success))),
+                result.p_value(results, way),
+                str(chosen.episodes),
+                percent(chosen),
+                f"{result.training_s:.0f}",
+            )
+        return table
 
-def figures(compared: Comparison, max_steps: int) -> dict[str, Any]:
-    """Return all figures as plain data, with the results of every episode."""
-    return {
-        "settings": asdict(compared.settings),
-        "expert": {
-            "demonstrations": len(compared.demonstrations),
-            "mean_length": float(compared.demonstrations.lengths.mean()),
-            "seeds_not_solved": compared.demonstrations.skipped,
-        },
-        "results": [
-            asdict(result)
-            | {"rates": {way: _rates(acting, max_steps) for way, acting in result.acting.items()}}
-            for result in compared.results
-        ],
-    }
+    def figures(self, found: Comparison) -> dict[str, Any]:
+        """Return all figures as plain data, with the results of every episode."""
+        shown = found.demonstrations
+        return {
+            "settings": asdict(found.settings),
+            "expert": {
+                "demonstrations": len(shown),
+                "mean_length": float(shown.lengths.mean()),
+                "seeds_not_solved": shown.skipped.tolist(),
+            },
+            "results": [
+                asdict(result)
+                | {"rates": {way: self._rates(acting) for way, acting in result.acting.items()}}
+                for result in found.results
+            ],
+        }
 
-
-def _rates(acting: ActingResult, max_steps: int) -> dict[str, Any]:
-    choices = Choices.of(acting, max_steps)
-    return {
-        "successes": _counted(choices.right, len(acting.success)),
-        "choices": _counted(choices.right, choices.made),
-    }
-
-
-def _counted(count: int, total: int) -> dict[str, Any]:
-    """Return count, total, and rate with its interval; both None if there is nothing to count."""
-    rate = count / total if total else None
-    return {
-        "count": count,
-        "of": total,
-        "rate": rate,
-        "interval": wilson_interval(count, total) if total else None,
-    }
-
-
-def _percent(count: int, total: int) -> str:
-    """Return a rate in per cent, with its interval in parentheses."""
-    if not total:
-        return "—"
-    low, high = (100 * bound for bound in wilson_interval(count, total))
-    return f"{100 * count / total:.1f} ({low:.1f} to {high:.1f})"
-
-
-# What results of `ttm study memory` must have in common to be compared.
-
-
-@dataclass(frozen=True)
-class MemorySettings(StudySettings):
-    """The settings of every study, and the weight of the recall loss."""
-
-    recall: float
-
-
-def run(options: MemoryOptions) -> int:
-    """Run the study and return the exit code.
-
-    The tables hold all results of the same settings that are kept in the folder, also those of
-    earlier commands. Raises `UserError` for an unknown level and for core options that do not fit.
-    """
-    level = MemoryLevel(options.level)
-    max_steps = level.environment().max_steps
-    settings = MemorySettings(**common_values(options), recall=options.recall)
-    method = Method(RecallingPolicy, recall_and_cloning_loss(options.recall))
-    compared = compare(options, settings, level, method)
-    print_results(
-        heading(compared),
-        *(result_table(compared.results, way, max_steps) for way in options.actions),
-        NOTES,
-        figures=figures(compared, max_steps),
-        json_path=options.json,
-    )
-    if options.plot is not None:
-        write_plot(options.plot, panels_of(options.level, options.actions, compared.results))
-    return 0
+    def _rates(self, acting: ActingResult) -> dict[str, Any]:
+        chosen = choices(acting, self.chosen_level().environment().max_steps)
+        rates = {"successes": Rate(chosen.count, len(acting.success)), "choices": chosen}
+        return {
+            name: {
+                "count": rate.count,
+                "of": rate.episodes,
+                "rate": rate.rate if rate.episodes else None,
+                "interval": rate.interval if rate.episodes else None,
+            }
+            for name, rate in rates.items()
+        }

@@ -1,21 +1,23 @@
-"""Levels of the optional package `minigrid` (Chevalier-Boisvert et al. 2023)."""
+"""Levels of MiniGrid (Chevalier-Boisvert et al. 2023), and policies that clone their experts.
+
+From top to bottom: levels and demonstrations of their experts, a small policy around a temporal core,
+its training, and the episodes in which it acts. `babyai.py` and `memory.py` name levels and experts.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
-import json
 import os
-import re
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import minigrid
@@ -28,15 +30,20 @@ from torch.nn import functional as F
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.errors import UserError
 from ttm.training.console import print_progress
+from ttm.training.schedule import WarmupCosine
+from ttm.training.sequence_model import Progress, fit
 
 VIEW = 7
 """Side of the square that the agent sees, in tiles."""
+NUM_TILES = VIEW * VIEW
 NUM_ACTIONS = 7
 """Left, right, forward, pick up, drop, toggle, done."""
+NUM_DIRECTIONS = 4
+
+# Levels, their experts, and demonstrations.
 
 
-@dataclass(frozen=True)
-class MinigridView:
+class MinigridView(NamedTuple):
     """What a MiniGrid environment shows the agent before an action."""
 
     image: NDArray[np.uint8]
@@ -76,16 +83,8 @@ class MinigridEnvironment:
         return _view(values), reward > 0, terminated or truncated
 
 
-def minigrid_version() -> str:
-    """Return the version of minigrid; levels and bots may change from one version to the next."""
-    return str(minigrid.__version__)
-
-
-def _view(values: dict[str, Any]) -> MinigridView:
+def _view(values: Mapping[str, Any]) -> MinigridView:
     return MinigridView(values["image"], int(values["direction"]), str(values["mission"]))
-
-
-# A level with a scripted expert, as a study gives it to the shared parts, and the expert's episodes.
 
 
 class GaveUp(Exception):
@@ -113,21 +112,86 @@ class Level(Protocol):
         """Return the expert for the episode that has just begun in `environment`."""
 
 
+SEEDS_A_FILE = 500
+"""Number of seeds whose episodes one file holds, so that several processes can record at the same
+time, and an interrupted recording loses only what is not in a file yet."""
+FIRST_EVALUATION_SEED = 100_000_000
+"""First seed of the evaluation. The seeds of the demonstrations begin at 0."""
+LEAST_SOLVED = 0.05
+"""Smallest portion of the seeds that the expert must solve to be a demonstrator of the level."""
+
+
 @dataclass(frozen=True)
-class Demonstration:
-    """One episode that the expert solved; images and directions are those before each action."""
+class Demonstrations:
+    """Episodes one after another: the first `lengths[0]` ticks are those of the first episode.
 
-    mission: str
+    The fields are the format of the files that hold them.
+    """
+
     images: NDArray[np.uint8]
-    """(T, 7, 7, 3)."""
+    """(ticks, 7, 7, 3), before each action."""
     directions: NDArray[np.uint8]
-    """(T,)."""
+    """(ticks,)."""
     actions: NDArray[np.uint8]
-    """(T,)."""
+    """(ticks,)."""
+    lengths: NDArray[np.int64]
+    """(episodes,), number of ticks."""
+    missions: NDArray[np.str_]
+    """(episodes,), instructions."""
+    seeds: NDArray[np.int64]
+    """(episodes,), in ascending order."""
+    skipped: NDArray[np.int64]
+    """Seeds between these that the expert did not solve."""
+    seconds: NDArray[np.float64]
+    """Times that one CPU core took to record; their sum counts."""
+
+    @classmethod
+    def of(cls, seed: int, views: Sequence[MinigridView], actions: Sequence[int]) -> Demonstrations:
+        """Return one solved episode; without `views`, none, and the seed among those skipped."""
+        one = slice(0, 1 if views else 0)
+        return cls(
+            np.array([view.image for view in views], np.uint8).reshape(-1, VIEW, VIEW, 3),
+            np.array([view.direction for view in views], np.uint8),
+            np.array(actions, np.uint8),
+            np.array([len(actions)], np.int64)[one],
+            np.array([view.mission for view in views[one]], np.str_),
+            np.array([seed], np.int64)[one],
+            np.array([] if views else [seed], np.int64),
+            np.zeros(0),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of episodes."""
+        return len(self.lengths)
+
+    @property
+    def per_second(self) -> float:
+        """Demonstrations that one CPU core recorded in a second."""
+        return len(self) / float(self.seconds.sum())
+
+    def first(self, count: int) -> Demonstrations:
+        """Return the first `count` episodes, with their part of the seconds."""
+        ticks = int(self.lengths[:count].sum())
+        return Demonstrations(
+            self.images[:ticks],
+            self.directions[:ticks],
+            self.actions[:ticks],
+            self.lengths[:count],
+            self.missions[:count],
+            self.seeds[:count],
+            self.skipped[self.skipped < self.seeds[count - 1]],
+            self.seconds * count / len(self),
+        )
 
 
-def demonstrate(level: Level, environment: MinigridEnvironment, seed: int) -> Demonstration | None:
-    """Return the expert's episode in an environment of `level`; None if it fails or gives up."""
+def join(parts: Sequence[Demonstrations]) -> Demonstrations:
+    """Return the episodes of all parts, one part after the other."""
+    names = [field.name for field in fields(Demonstrations)]
+    return Demonstrations(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+
+def demonstrate(level: Level, environment: MinigridEnvironment, seed: int) -> Demonstrations:
+    """Return the expert's episode in an environment of `level`, or none if it fails or gives up."""
     now = environment.reset(seed)
     expert = level.expert(environment)
     views: list[MinigridView] = []
@@ -137,79 +201,19 @@ def demonstrate(level: Level, environment: MinigridEnvironment, seed: int) -> De
         try:
             action = expert.act(now, actions[-1] if actions else None)
         except GaveUp:
-            return None
+            break
         views.append(now)
         actions.append(action)
         now, done, over = environment.step(action)
-    return _demonstration(views, actions) if done else None
+    return Demonstrations.of(seed, views, actions) if done else Demonstrations.of(seed, (), ())
 
 
-def _demonstration(views: Sequence[MinigridView], actions: Sequence[int]) -> Demonstration:
-    return Demonstration(
-        views[0].mission,
-        np.stack([view.image for view in views]),
-        np.array([view.direction for view in views], np.uint8),
-        np.array(actions, np.uint8),
-    )
-
-
-# Demonstrations of a level's expert, recorded once in files that all trainings read.
-#
-# A file holds the episodes of a range of seeds, so that several processes can record at the same
-# time, and an interrupted recording loses only what is not in a file yet. The fields of
-# `Demonstrations` are the format of these files.
-
-SEEDS_A_FILE = 500
-"""Number of seeds whose episodes one file holds."""
-FIRST_EVALUATION_SEED = 100_000_000
-"""First seed of the evaluation. The seeds of the demonstrations begin at 0."""
-LEAST_SOLVED = 0.05
-"""Smallest portion of the seeds that the expert must solve to be a demonstrator of the level."""
-
-
-@dataclass(frozen=True)
-class Demonstrations:
-    """Episodes one after another: the first `lengths[0]` ticks are those of the first episode."""
-
-    images: NDArray[np.uint8]
-    """(ticks, 7, 7, 3)."""
-    directions: NDArray[np.uint8]
-    """(ticks,)."""
-    actions: NDArray[np.uint8]
-    """(ticks,)."""
-    lengths: NDArray[np.int64]
-    """(episodes,), number of ticks."""
-    missions: tuple[str, ...]
-    """Instruction of each episode."""
-    seeds: NDArray[np.int64]
-    """(episodes,), in ascending order."""
-    skipped: tuple[int, ...]
-    """Seeds between these that the expert did not solve."""
-    seconds: float
-    """Time that one CPU core took to record."""
-
-    def __len__(self) -> int:
-        """Return the number of episodes."""
-        return len(self.lengths)
-
-    @property
-    def per_second(self) -> float:
-        """Demonstrations that one CPU core recorded in a second."""
-        return len(self) / self.seconds
-
-    def first(self, count: int) -> Demonstrations:
-        """Return the first `count` episodes, with their part of the seconds."""
-        ticks, last = int(self.lengths[:count].sum()), int(self.seeds[count - 1])
-        return Demonstrations(
-            self.images[:ticks],
-            self.directions[:ticks],
-            self.actions[:ticks],
-            self.lengths[:count],
-            self.missions[:count],
-            self.seeds[:count],
-            tuple(seed for seed in self.skipped if seed < last),
-            self.seconds * count / len(self),
-        )
+def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
+    """Record the expert's episodes with these seeds, except those that it does not solve."""
+    environment = level.environment()
+    begun = time.process_time()
+    made = join([demonstrate(level, environment, seed) for seed in seeds])
+    return replace(made, seconds=np.array([time.process_time() - begun]))
 
 
 def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demonstrations:
@@ -221,7 +225,7 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
     cannot be written.
     """
     level.environment()  # raises here, rather than in every worker
-    folder = cache / f"{level.name}-minigrid-{minigrid_version()}"
+    folder = cache / f"{level.name}-minigrid-{minigrid.__version__}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -229,61 +233,16 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
             f"cannot write to {cache} ({error}); give another folder with --cache"
         ) from error
     parts: list[Demonstrations] = []
-    while (missing := count - sum(len(part) for part in parts)) > 0:
+    while (missing := count - sum(map(len, parts))) > 0:
         wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
         parts += _files(level, folder, wanted, workers)
-        _require_solved(level, parts)
+        solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
+        if solved < LEAST_SOLVED * tried:
+            raise UserError(
+                f"the expert solves {solved} of {tried} seeds of level {level.name}, too few to "
+                "learn from; give another --level"
+            )
     return join(parts).first(count)
-
-
-def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
-    """Record the expert's episodes with these seeds, except those that it does not solve."""
-    environment = level.environment()
-    begun = time.process_time()
-    made = {seed: demonstrate(level, environment, seed) for seed in seeds}
-    solved = {seed: episode for seed, episode in made.items() if episode is not None}
-    skipped = tuple(seed for seed in made if seed not in solved)
-    return _end_to_end(solved, skipped, time.process_time() - begun)
-
-
-def join(parts: Sequence[Demonstrations]) -> Demonstrations:
-    """Return the episodes of all parts, one part after the other."""
-    return Demonstrations(
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.directions for part in parts]),
-        np.concatenate([part.actions for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-        tuple(mission for part in parts for mission in part.missions),
-        np.concatenate([part.seeds for part in parts]),
-        tuple(seed for part in parts for seed in part.skipped),
-        sum(part.seconds for part in parts),
-    )
-
-
-def write(path: Path, recorded: Demonstrations) -> None:
-    """Write a file, so that another process never reads half of it."""
-    # numpy writes to paths that end with .npz; the process id keeps several commands apart.
-    unfinished = path.with_name(f".{path.stem}-{os.getpid()}.npz")
-    values: dict[str, Any] = {name: np.asarray(value) for name, value in vars(recorded).items()}
-    np.savez_compressed(unfinished, **values)
-    unfinished.replace(path)
-
-
-def read(path: Path) -> Demonstrations | None:
-    """Read a file that `write` wrote; return None if it does not exist or is damaged.
-
-    Prints on stderr if it is damaged.
-    """
-    try:
-        with np.load(path) as stored:
-            values: dict[str, Any] = {name: stored[name] for name in stored.files}
-            values |= {name: tuple(values[name].tolist()) for name in ("missions", "skipped")}
-            return Demonstrations(**{**values, "seconds": float(values["seconds"])})
-    except FileNotFoundError:
-        return None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        print_progress(f"{path} is damaged ({error}); it is recorded again")
-        return None
 
 
 def _files(
@@ -294,72 +253,55 @@ def _files(
     known = {number: read(path) for number, path in paths.items()}
     missing = [number for number, part in known.items() if part is None]
     begun = time.perf_counter()
-    for done, (number, part) in enumerate(_record_files(level, missing, workers), start=1):
-        write(paths[number], part)
-        known[number] = part
-        elapsed = time.perf_counter() - begun
-        print_progress(
-            f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
-            f"of {level.name}, {elapsed:.0f} s"
-        )
+    with contextlib.ExitStack() as stack:
+        apply: Any = map
+        if min(workers, len(missing)) > 1:
+            # Processes are spawned, because torch's threads do not survive a fork.
+            pool = ProcessPoolExecutor(min(workers, len(missing)), get_context("spawn"))
+            apply = stack.enter_context(pool).map
+        seeds = [range(n * SEEDS_A_FILE, (n + 1) * SEEDS_A_FILE) for n in missing]
+        recorded = apply(record, [level] * len(missing), seeds)
+        for done, (number, part) in enumerate(zip(missing, recorded, strict=True), start=1):
+            write(paths[number], part)
+            known[number] = part
+            print_progress(
+                f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
+                f"of {level.name}, {time.perf_counter() - begun:.0f} s"
+            )
     return [part for part in known.values() if part is not None]
 
 
-def _record_files(
-    level: Level, numbers: Sequence[int], workers: int
-) -> Iterator[tuple[int, Demonstrations]]:
-    """Record the files with these numbers in order, in at most so many processes."""
-    if min(workers, len(numbers)) < 2:
-        yield from ((number, _record_file(level, number)) for number in numbers)
-        return
-    # Processes are spawned, because torch's threads do not survive a fork.
-    with ProcessPoolExecutor(min(workers, len(numbers)), mp_context=get_context("spawn")) as pool:
-        yield from zip(
-            numbers, pool.map(_record_file, [level] * len(numbers), numbers), strict=True
-        )
+def write(path: Path, recorded: Demonstrations) -> None:
+    """Write a file, so that another process never reads half of it."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **vars(recorded))
+    publish(path, content.getvalue())
 
 
-def _record_file(level: Level, number: int) -> Demonstrations:
-    return record(level, range(number * SEEDS_A_FILE, (number + 1) * SEEDS_A_FILE))
+def publish(path: Path, content: bytes) -> None:
+    """Write a file whole, while other commands may write it, too."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
 
 
-def _end_to_end(
-    solved: dict[int, Demonstration], skipped: tuple[int, ...], seconds: float
-) -> Demonstrations:
-    episodes = list(solved.values())
-    # The empty arrays in front give the result its shape and type if there is no episode.
-    images = [np.empty((0, VIEW, VIEW, 3), np.uint8), *(episode.images for episode in episodes)]
-    nothing = np.empty(0, np.uint8)
-    return Demonstrations(
-        np.concatenate(images),
-        np.concatenate([nothing, *(episode.directions for episode in episodes)]),
-        np.concatenate([nothing, *(episode.actions for episode in episodes)]),
-        np.array([len(episode.actions) for episode in episodes], np.int64),
-        tuple(episode.mission for episode in episodes),
-        np.array(list(solved), np.int64),
-        skipped,
-        seconds,
-    )
+def read(path: Path) -> Demonstrations | None:
+    """Read a file that `write` wrote; return None if it does not exist or is damaged.
+
+    Prints on stderr if it is damaged.
+    """
+    try:
+        with np.load(path) as stored:
+            return Demonstrations(**{name: np.atleast_1d(stored[name]) for name in stored.files})
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        print_progress(f"{path} is damaged ({error}); it is recorded again")
+        return None
 
 
-def _require_solved(level: Level, parts: Sequence[Demonstrations]) -> None:
-    solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
-    if solved < LEAST_SOLVED * tried:
-        raise UserError(
-            f"the expert solves {solved} of {tried} seeds of level {level.name}, too few to learn from; "
-            f"give another --level"
-        )
+# The policy: instruction and view of a tick -> a token for the core -> scores of the actions.
 
-
-# A small policy for MiniGrid levels with an instruction, with a temporal core as its memory.
-#
-# As in BabyAI's baseline (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction,
-# and FiLM applies it to what the agent sees. There are only a few dozen kinds of tiles. FiLM is
-# therefore computed for each kind and instruction; for each tile at each tick it would cost more than
-# the rest.
-
-NUM_TILES = VIEW * VIEW
-NUM_DIRECTIONS = 4
 UNKNOWN = 0
 """Number of a word or a kind of tile that is in no demonstration, and of the padding after an
 instruction."""
@@ -370,6 +312,8 @@ TILE_WIDTH = 32
 """Channels of a tile after FiLM."""
 WORD_WIDTH = 32
 """Channels of a word's embedding."""
+NO_LOSS = -100
+"""Stands in place of an action after the end of an episode."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +324,7 @@ class Vocabulary:
     codes: tuple[int, ...]
 
     @classmethod
-    def of(cls, missions: Sequence[str], images: NDArray[np.uint8]) -> Vocabulary:
+    def of(cls, missions: Iterable[str], images: NDArray[np.uint8]) -> Vocabulary:
         """Return the vocabulary of demonstrations. images: (..., 7, 7, 3), see `MinigridView`."""
         words = {word for mission in set(missions) for word in split(mission)}
         codes = np.flatnonzero(np.bincount(_codes(images).ravel(), minlength=NUM_CODES))
@@ -411,8 +355,7 @@ def _codes(images: NDArray[np.uint8]) -> NDArray[np.int64]:
     return codes
 
 
-@dataclass(frozen=True)
-class Instructions:
+class Instructions(NamedTuple):
     """M instructions as the policy has read them."""
 
     tiles: Tensor
@@ -420,15 +363,14 @@ class Instructions:
     vectors: Tensor
     """(M, D)."""
 
-    def __getitem__(self, index: Tensor) -> Instructions:
-        """Return a part of the instructions. index: (any,) int64 or bool."""
-        return Instructions(self.tiles[index], self.vectors[index])
-
 
 class MinigridPolicy(nn.Module):
     """Makes one token of instruction and view at each tick, for the core, and scores the actions.
 
-    The scores depend on the outputs of the core and on the token itself.
+    The scores depend on the outputs of the core and on the token itself. As in BabyAI's baseline
+    (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction, and FiLM applies it
+    to what the agent sees. There are only a few dozen kinds of tiles. FiLM is therefore computed for
+    each kind and instruction; for each tile at each tick it would cost more than the rest.
     """
 
     def __init__(self, config: CoreConfig, vocabulary: Vocabulary, width: int) -> None:
@@ -461,12 +403,11 @@ class MinigridPolicy(nn.Module):
 
         Returns the scores (B, T, 7) and the core's state.
 
-        which: (B,) int64, the number of each episode's instruction.
-        tiles: (B, T, 49) int64.
+        which: (B,) int64, the number of each episode's instruction. tiles: (B, T, 49) int64.
         directions: (B, T) int64.
         """
-        tokens, outputs, state = self.remember(instructions, which, tiles, directions, state)
-        return self.score(tokens, outputs), state
+        scores, _, state = self.remember(instructions, which, tiles, directions, state)
+        return scores, state
 
     def remember(
         self,
@@ -476,29 +417,29 @@ class MinigridPolicy(nn.Module):
         directions: Tensor,
         state: CoreState | None = None,
     ) -> tuple[Tensor, Tensor, CoreState]:
-        """Return the tokens (B, T, D), the core's mean outputs (B, T, D), and the core's state.
-
-        See `forward`.
-        """
-        tokens = self._see(instructions, which, tiles, directions)
-        outputs, state = self.core(tokens.unsqueeze(2), state)
-        return tokens, outputs.mean(dim=2), state
-
-    def score(self, tokens: Tensor, outputs: Tensor) -> Tensor:
-        """Return the scores of the actions, (B, T, 7), for what `remember` returned."""
-        scores: Tensor = self.head(torch.cat([outputs, tokens], dim=-1))
-        return scores
-
-    def _see(
-        self, instructions: Instructions, which: Tensor, tiles: Tensor, directions: Tensor
-    ) -> Tensor:
-        """Return the tokens (B, T, D)."""
+        """Return the scores (B, T, 7), the core's mean outputs (B, T, D), and its state; see `forward`."""
         kinds = instructions.tiles.shape[1]
         rows = F.embedding(which[:, None, None] * kinds + tiles, instructions.tiles.flatten(0, 1))
         x = self.see_tiles(rows.flatten(-2)) + self.direction(directions)
         x = torch.relu(x + instructions.vectors[which].unsqueeze(1))
-        token: Tensor = self.norm(x + self.out(torch.relu(self.hidden(x))))
-        return token
+        tokens = self.norm(x + self.out(torch.relu(self.hidden(x))))  # (B, T, D)
+        outputs, state = self.core(tokens.unsqueeze(2), state)
+        outputs = outputs.mean(dim=2)
+        return self.head(torch.cat([outputs, tokens], dim=-1)), outputs, state
+
+    def loss(self, batch: EpisodeTensors) -> Tensor:
+        """Return the cross-entropy with the demonstrated actions, a scalar.
+
+        Every tick of every episode contributes alike.
+        """
+        instructions = self.instruct(batch.sentences)
+        scores, _ = self(instructions, batch.which, batch.tiles, batch.directions)
+        return action_loss(scores, batch.actions)
+
+
+def action_loss(scores: Tensor, actions: Tensor) -> Tensor:
+    """scores: (B, T, 7), actions: (B, T) int64, see `EpisodeTensors` -> a scalar."""
+    return F.cross_entropy(scores.flatten(0, 1), actions.flatten(), ignore_index=NO_LOSS)
 
 
 class InstructionReader(nn.Module):
@@ -542,173 +483,148 @@ def _film(x: Tensor, parameters: Tensor) -> Tensor:
     return x * (1 + scale) + shift
 
 
-# Lets a policy act in many episodes at once, with one batched step of the core for each tick.
+# Behaviour cloning, on whole episodes in batches of episodes of similar length.
+
+POOL = 16
+"""Number of batches that are cut from one pool of episodes, sorted by length."""
+REPORT_EVERY = 100
+"""Steps between two lines of progress."""
 
 
-@dataclass(frozen=True)
-class EpisodeResult:
-    """Whether an episode ended with success, and after how many ticks."""
+class EpisodeTensors(NamedTuple):
+    """B episodes from their first tick on, padded to the T ticks of the longest."""
 
-    success: bool
-    steps: int
+    sentences: Tensor
+    """(M, words) int64, the different instructions."""
+    which: Tensor
+    """(B,) int64, the number of each episode's instruction."""
+    tiles: Tensor
+    """(B, T, 49) int64."""
+    directions: Tensor
+    """(B, T) int64."""
+    actions: Tensor
+    """(B, T) int64, `NO_LOSS` after the end."""
 
 
+class EpisodeSampler:
+    """Cuts demonstrations into batches, the same ones for every core.
+
+    A batch has about the same number of ticks, whatever the lengths of its episodes.
+    """
+
+    def __init__(self, demonstrations: Demonstrations, vocabulary: Vocabulary, ticks: int) -> None:
+        """ticks: most ticks of a batch with its padding; a longer episode has its own batch."""
+        missions, which = np.unique(demonstrations.missions, return_inverse=True)
+        self._sentences = vocabulary.sentences(missions.tolist())
+        self._which = torch.from_numpy(which)
+        self._tiles = torch.from_numpy(vocabulary.tiles(demonstrations.images))
+        self._directions = torch.from_numpy(demonstrations.directions)
+        self._actions = torch.from_numpy(demonstrations.actions)
+        self._lengths = demonstrations.lengths
+        self._first = np.cumsum(demonstrations.lengths) - demonstrations.lengths
+        self._ticks = ticks
+
+    def endless(self, seed: int) -> Iterator[EpisodeTensors]:
+        """Yield batches without end, pass after pass, in an order that depends on `seed` alone."""
+        rng = np.random.default_rng(seed)
+        while True:
+            for episodes in self.one_pass(rng):
+                yield self.batch(episodes)
+
+    def one_pass(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of the episodes of each batch; every episode comes once."""
+        order = rng.permutation(len(self._lengths))
+        pool_of = self._lengths[order].cumsum() // (POOL * self._ticks)
+        for pool in np.split(order, np.flatnonzero(np.diff(pool_of)) + 1):
+            batches = self._cut(pool[np.argsort(self._lengths[pool], kind="stable")])
+            for i in rng.permutation(len(batches)):
+                yield batches[i]
+
+    def batch(self, episodes: NDArray[np.int64]) -> EpisodeTensors:
+        """Return the episodes with these numbers (B,)."""
+        lengths = torch.from_numpy(self._lengths[episodes])
+        first = torch.from_numpy(self._first[episodes])
+        tick = torch.arange(int(lengths.max()))
+        real = tick < lengths[:, None]  # (B, T)
+        place = torch.where(real, first[:, None] + tick, 0)
+        asked, which = self._which[episodes].unique(return_inverse=True)
+        return EpisodeTensors(
+            self._sentences[asked],
+            which,
+            self._tiles[place].long(),
+            self._directions[place].long(),
+            torch.where(real, self._actions[place].long(), NO_LOSS),
+        )
+
+    def _cut(self, episodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Cut episodes, sorted from short to long, into batches."""
+        batches: list[list[int]] = [[]]
+        for episode in episodes.tolist():
+            if batches[-1] and (len(batches[-1]) + 1) * self._lengths[episode] > self._ticks:
+                batches.append([])
+            batches[-1].append(episode)
+        return [np.array(batch) for batch in batches]
+
+
+def clone(
+    policy: MinigridPolicy,
+    batches: Iterator[EpisodeTensors],
+    steps: int,
+    learning_rate: float,
+    report_every: int = REPORT_EVERY,
+) -> Iterator[Progress]:
+    """Train for `steps` steps with a warm-up and half a cosine; yield as `fit` does."""
+    schedule = WarmupCosine(peak=learning_rate)
+    return fit(
+        policy,
+        islice(batches, steps),
+        lambda policy, *batch: policy.loss(EpisodeTensors(*batch)),
+        learning_rate=lambda step: schedule.learning_rate(step, step / steps),
+        report_every=report_every,
+    )
+
+
+@torch.inference_mode()
 def roll_out(
     policy: MinigridPolicy,
     vocabulary: Vocabulary,
     level: Level,
     seeds: Sequence[int],
     sample: int | None = None,
-) -> list[EpisodeResult]:
-    """Let the policy act in one episode for each seed; return the results in order.
+) -> list[tuple[bool, int]]:
+    """Let the policy act in one episode for each seed, with one step of the core for each tick.
 
-    Episodes that are over take no more computation.
+    Returns whether each episode ended with success, and after how many ticks. Episodes that are
+    over take no more computation.
 
     sample: None for the action with the highest score; otherwise the seed with which actions are
-        drawn by their probabilities.
+    drawn by their probabilities.
     """
     environments = [level.environment() for _ in seeds]
     views = [environment.reset(seed) for environment, seed in zip(environments, seeds, strict=True)]
     generator = None if sample is None else torch.Generator().manual_seed(sample)
-    results: dict[int, EpisodeResult] = {}
+    results = [(False, 0)] * len(seeds)
     policy.eval()
-    with torch.inference_mode():
-        instructions = policy.instruct(vocabulary.sentences([view.mission for view in views]))
-        state = policy.core.initial_state(len(seeds))
-        running = torch.arange(len(seeds))
-        steps = 0
-        while len(running):
-            steps += 1
-            tiles = torch.from_numpy(vocabulary.tiles(np.stack([views[i].image for i in running])))
-            directions = torch.tensor([[views[i].direction] for i in running])
-            scores, state = policy(
-                instructions, running, tiles.long().unsqueeze(1), directions, state
-            )
-            actions = _choose(scores[:, 0], generator)
-            kept = []
-            for place, (i, action) in enumerate(zip(running.tolist(), actions, strict=True)):
-                views[i], success, over = environments[i].step(action)
-                if over:
-                    results[i] = EpisodeResult(success, steps)
-                else:
-                    kept.append(place)
-            running, state = running[kept], {name: value[kept] for name, value in state.items()}
-    return [results[i] for i in range(len(seeds))]
-
-
-def _choose(scores: Tensor, generator: torch.Generator | None) -> list[int]:
-    """Return an action for each row of the scores (B, 7)."""
-    if generator is None:
-        return scores.argmax(dim=1).tolist()
-    return torch.multinomial(scores.softmax(dim=1), 1, generator=generator).squeeze(1).tolist()
-
-
-# Results of a study on disk, one file for each core.
-#
-# Several commands, at any time, can so fill one table.
-#
-# The fields of `StudySettings`, `CoreResult` and `ActingResult`, their names and their order are the
-# format of these files; a change would make the files unreadable that users already have.
-
-
-@dataclass(frozen=True)
-class StudySettings:
-    """What results must have in common to be compared."""
-
-    level: str
-    demonstrations: int
-    steps: int
-    batch_ticks: int
-    learning_rate: float
-    width: int
-    seed: int
-    episodes: int
-    actions: tuple[str, ...]
-    """How the policy acts: "best", "drawn" or both."""
-    minigrid: str
-    """Version of the package."""
-
-    @property
-    def folder(self) -> str:
-        """A folder name that no other settings have."""
-        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:8]
-        return f"{self.level}-{digest}"
-
-
-@dataclass(frozen=True)
-class ActingResult:
-    """The results of episodes in which a policy acted in one way, in the order of seeds."""
-
-    success: list[bool]
-    lengths: list[int]
-    """Number of ticks of each episode."""
-    seconds: float
-    """Duration of all episodes."""
-
-    @property
-    def rate(self) -> float:
-        """The portion of the episodes that succeeded."""
-        return sum(self.success) / len(self.success)
-
-
-@dataclass(frozen=True)
-class CoreResult:
-    """The result of one core, trained and evaluated."""
-
-    core: str
-    """The name of the core and the options that it was given."""
-    config: dict[str, Any]
-    parameters: int
-    """Number of parameters of the core."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
-    loss: float
-    """Mean loss of the last batches of the training."""
-    training_s: float
-    acting: dict[str, ActingResult]
-    """"best" or "drawn" -> results."""
-
-
-class ResultFolder:
-    """The results so far with the same settings, in a folder of their own."""
-
-    def __init__(self, root: Path, settings: StudySettings) -> None:
-        """root: the folder that holds the results of all settings."""
-        self.settings = settings
-        self._folder = root / settings.folder
-
-    def save(self, result: CoreResult) -> None:
-        """Write the file of one core, so that another process never reads half of it."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(result.core)
-        # The process id is part of the temporary name, because several commands may run at once.
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps({"settings": asdict(self.settings), **asdict(result)}))
-        unfinished.replace(path)
-
-    def find(self, core: str) -> CoreResult | None:
-        """Return the result of a core, named with its options; None if there is none.
-
-        Raises `UserError` if the file is damaged.
-        """
-        path = self._path(core)
-        return _read(path) if path.exists() else None
-
-    def all(self) -> list[CoreResult]:
-        """Return all results, sorted by name. Raises `UserError` if a file is damaged."""
-        return [_read(path) for path in sorted(self._folder.glob("*.json"))]
-
-    def _path(self, core: str) -> Path:
-        return self._folder / f"{re.sub(r'[^A-Za-z0-9@=._-]+', '_', core)}.json"
-
-
-def _read(path: Path) -> CoreResult:
-    try:
-        values = json.loads(path.read_text())
-        del values["settings"]
-        acting = {way: ActingResult(**fields) for way, fields in values.pop("acting").items()}
-        return CoreResult(**values, acting=acting)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is damaged ({error}); delete it, and its core is trained again"
-        ) from error
+    instructions = policy.instruct(vocabulary.sentences([view.mission for view in views]))
+    state = policy.core.initial_state(len(seeds))
+    running = torch.arange(len(seeds))
+    steps = 0
+    while len(running):
+        steps += 1
+        tiles = torch.from_numpy(vocabulary.tiles(np.stack([views[i].image for i in running])))
+        directions = torch.tensor([[views[i].direction] for i in running])
+        scores, state = policy(instructions, running, tiles.long().unsqueeze(1), directions, state)
+        if generator is None:
+            actions = scores[:, 0].argmax(dim=1)
+        else:
+            drawn = torch.multinomial(scores[:, 0].softmax(dim=1), 1, generator=generator)
+            actions = drawn.squeeze(1)
+        kept = []
+        for place, (i, action) in enumerate(zip(running.tolist(), actions.tolist(), strict=True)):
+            views[i], success, over = environments[i].step(action)
+            if over:
+                results[i] = (success, steps)
+            else:
+                kept.append(place)
+        running, state = running[kept], {name: value[kept] for name, value in state.items()}
+    return results

@@ -1,87 +1,230 @@
-"""Runs `ttm study suite`: makes what is missing, then prints and writes the report."""
+"""`ttm study suite`: which memory learns the memory suite of the simulated kitchen?
+
+Policies are trained that differ in their core alone. A folder for each core and seed holds the first
+weights, the training, and one evaluation for each task, gap and probe. Everything in it is written
+atomically, so that a kill at any moment leaves it whole, and a lock keeps other processes away while
+one works in it.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from rich.console import Console
 from torch import Tensor
+from tyro.conf import arg
 
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.registry import core_from_dict, core_to_dict
-from ttm.policy.errors import UserError
-from ttm.policy.files import write_atomically
+from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
+from ttm.policy.errors import (
+    UserError,
+    options,
+    require_at_least,
+    require_choice,
+    require_some,
+)
+from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
-from ttm.sim.condition import LIVE, NOISE, Condition, conditions_of
-from ttm.sim.environment import inspect_env, require_memory_tasks
+from ttm.policy.sight import SightMemory
+from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
+from ttm.sim.environment import KITCHEN, CueName, inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
-from ttm.sim.results import RESULT_FILE, load_evaluation
+from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.console import make_folder, print_progress, write_figures
 from ttm.training.frozen_vision import FeatureCache
+from ttm.training.options import (
+    FrozenVisionConfig,
+    InputDropoutConfig,
+    LossConfig,
+    OptimizationConfig,
+    TrainOptions,
+    Window,
+)
+from ttm.training.run_log import LAST, resume_path
 from ttm.training.runtime import wait_passively
-from ttm.training.sequence_model import NO_SIGHT, SightSize
+from ttm.training.schedule import Budget
+from ttm.training.sequence_model import (
+    NO_SIGHT,
+    TOKENS,
+    SightSize,
+    has_free_size,
+    num_parameters,
+    split_sight,
+    study_core,
+    with_parameters,
+)
 from ttm.training.study.suite_report import (
+    LATER_SETTINGS,
     NOTES,
+    OURS,
+    VARIANTS,
+    Choices,
+    Figures,
     Report,
-    collect_figures,
+    Training,
     draw_choices,
     merged_figures,
     read_figures,
 )
-from ttm.training.study.suite_runs import (
-    OURS,
-    RunFacts,
-    RunFolder,
-    SuiteOptions,
-    Variant,
-    parse_variant,
-    run_folders,
-    source_cores,
-    suite_cores,
-    variant_parameters,
-)
 from ttm.training.train import train, with_vision_kept
 
-# `ttm study suite`: which memory learns the memory suite of the simulated kitchen?
+# Variants, and the sizes of their cores: all have as many parameters as ours, within 2 %.
+
+OURS_OPTIONS = (
+    "write=ring",
+    "read=attend",
+    "process_memory=true",
+    "write_outputs=false",
+    "num_layers=1",
+    "gate_max_ticks=1000",
+    f"{TOKENS}=6",
+)
+"""What ours differs in from the published machine."""
+COMMON: Mapping[str, Any] = MappingProxyType(
+    {
+        "process_size": 8,
+        "memory_size": 16,
+        "num_layers": 2,
+        "num_heads": 4,
+        "window": 32,
+        "bottleneck": 64,
+    }
+)
+"""Sizes of every core that has such fields: those of the tiny preset. A window of 32 ticks reaches
+back over a gap of 15, but not over one of 45."""
+OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "lstm": {"num_layers": 3},
+        "mixer": {"window": 6},
+        "frame-stacking": {"window": 6},
+        "tlb": {"num_layers": 1, "chunk_size": 8},
+        "hourglass": {
+            "hierarchy": "1@1 1@2 1@1",
+            "pooling": "average",
+            "upsampling": "linear",
+            "position": "rotary",
+        },
+    }
+)
+"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
+REFERENCE = "lstm"
+"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
+TOLERANCE = 0.02
+"""How far the number of parameters may be from ours, as a portion of it."""
+SOURCES = ("ttm", "lstm")
+"""The cores whose first weights all others share as far as names and shapes are equal."""
 
 
 @dataclass(frozen=True)
-class StudySuiteCommand(SuiteOptions):
-    """Train policies that differ in their core alone on a robot's memory tasks, and compare their choices.
+class Variant:
+    """A core with options, and perhaps a sight memory, as it is named in the tables."""
 
-    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window WINDOW` does,
-    with the same demonstrations, steps and losses, and as many parameters within 2 %, and evaluated
-    as `ttm evaluate --gap --probe` does. Each has a folder of its own in OUT. What is there is not
-    made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.
-    Several of these commands may share one OUT.
+    label: str
+    core: str
+    options: tuple[str, ...] = ()
+    sight: SightSize = NO_SIGHT
 
-    OUT also receives report.md, figures.json and choices.svg, of all that is there.
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return re.sub(r"[^A-Za-z0-9@=._-]+", "_", self.label)
 
-    Example: ttm study suite --data demos/memory --init shipped --core ours lstm --steps 2000
+    def num_parameters(self, config: CoreConfig, width: int, num_inputs: int) -> int:
+        """Return the number of parameters of the core and of the sight memory.
+
+        config: of the core. width: D. num_inputs: N, the tokens of a tick without those of the sight
+        memory.
+        """
+        own, tokens = self._sight(width)
+        return own + num_parameters(config, width, num_inputs + tokens)
+
+    def sized(self, wanted: int, width: int, num_inputs: int) -> CoreConfig:
+        """Return the core with MLPs of such a width that the variant has `wanted` parameters.
+
+        A core whose options name a width, or that has no MLPs, has a size of its own.
+        """
+        config = study_core(self.core, COMMON, OWN, self.options)
+        if not has_free_size(config, self.options):
+            return config
+        own, tokens = self._sight(width)
+        size = (wanted - own, width, num_inputs + tokens)
+        return with_parameters(self.label, config, *size, advice="give it smaller sizes")
+
+    def _sight(self, width: int) -> tuple[int, int]:
+        """Return the parameters of the sight memory, and the tokens that it adds."""
+        if not self.sight.tokens:
+            return 0, 0
+        sight = SightMemory(width, self.sight.tokens)
+        return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
+
+
+def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
+    """Return the variant of "CORE FIELD=VALUE ...", in which the core may be `OURS`.
+
+    ours_options: what `OURS` stands for. Later options count. Raises `UserError` if there is no such
+    core. The fields of the core are checked where it is built.
     """
+    try:
+        name, *given = shlex.split(text)
+    except ValueError as error:
+        raise UserError(
+            f"--core '{text}' is no core; give a name, with FIELD=VALUE in the same quotes if need "
+            "be, such as 'lstm num_layers=2'"
+        ) from error
+    require_choice("--core", name, (OURS, *NAMES))
+    label = " ".join([name, *given])
+    wanted = (*ours_options, *given) if name == OURS else tuple(given)
+    return Variant(label, TTM if name == OURS else name, *split_sight(wanted))
 
-    def run(self) -> int:
-        """Make what is missing, print and write the report, and return the exit code."""
-        self.check()
-        wait_passively()
 
-        return run(self)
+def sized_cores(
+    ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
+) -> dict[str, CoreConfig]:
+    """Return label -> configuration of each of `variants`.
+
+    Ours has as many parameters as the LSTM at the study's sizes, and all others as many as ours.
+
+    width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit.
+    """
+    reference = num_parameters(study_core(REFERENCE, COMMON, OWN), width, num_inputs)
+    wanted = ours.num_parameters(ours.sized(reference, width, num_inputs), width, num_inputs)
+    return {each.label: each.sized(wanted, width, num_inputs) for each in variants}
 
 
-# The weights with which the policies of the study begin.
-#
-# Vision, tokens and normalisation are those of one checkpoint. Core, action head and sight memory are
-# drawn at random by the seed, and two policies of one seed share all drawn tensors of equal name and
-# shape.
+def suite_cores(
+    ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
+) -> dict[str, CoreConfig]:
+    """Return label -> configuration of each of `variants` and of `ours`; see `sized_cores`.
+
+    Raises `UserError` for options that do not fit, and for a variant whose number of parameters
+    differs from that of `ours` by more than `TOLERANCE`.
+    """
+    cores = sized_cores(ours, (ours, *variants), width, num_inputs)
+    wanted = ours.num_parameters(cores[ours.label], width, num_inputs)
+    for variant in variants:
+        found = variant.num_parameters(cores[variant.label], width, num_inputs)
+        if abs(found - wanted) > TOLERANCE * wanted:
+            raise UserError(
+                f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
+                "apart; leave mlp_size out of its options and of --ours-options, or give sizes that fit"
+            )
+    return cores
+
+
+# The weights with which the policies begin.
 
 
 def first_policy(
@@ -93,11 +236,12 @@ def first_policy(
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
-    A drawn tensor whose name and shape one of `sources` has, too, is the one drawn there, the
-    first of them first. What initialisation sets without chance, such as biases, stays as it is.
+    Vision, tokens and normalisation are those of `seen`. Core, action head and sight memory are drawn
+    at random by the seed. A drawn tensor whose name and shape one of `sources` has, too, is the one
+    drawn there, the first of them first. What initialisation sets without chance, such as biases,
+    stays as it is.
 
-    seen: gives all but core, action head and sight memory. sources: the same for all policies that
-    are compared.
+    sources: the same for all policies that are compared.
     """
     policy = _new(seen, config, seed, sight)
     mine = _drawn(seen, config, seed, sight)
@@ -130,26 +274,377 @@ def _drawn(
     }
 
 
-# The work of the study in pieces: a training, or the evaluation of one task under one condition.
+# The folder of one core and seed.
 
 
-class Workshop:
-    """Makes what is missing of the study, one core and seed after another.
+@dataclass(frozen=True)
+class RunFacts:
+    """What a training is of. The fields are the format of run.json."""
+
+    variant: str
+    seed: int
+    core: Mapping[str, Any]
+    """The configuration of the core, as `core_to_dict` returns it."""
+    sight_tokens: int
+    """J of the sight memory; 0 for none."""
+    parameters: int
+    """Number of parameters of the core and the sight memory."""
+    all_parameters: int
+    """Number of parameters of the whole policy."""
+    settings: Mapping[str, Any]
+    """What all trainings that are compared have in common."""
+    sight_cells: int | None = None
+    """Cells along each side of a frame for the sight memory; None for those of the checkpoint of --init."""
+
+
+class RunFolder:
+    """The files of one core and seed, and what of them is there."""
+
+    FACTS = "run.json"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.start = path / "start.safetensors"  # the checkpoint that the training begins with
+        self.training = path / "training"  # as `ttm train --out` leaves it
+        self.checkpoint = self.training / LAST  # after the last step; it is evaluated
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a training has begun, and saved its state."""
+        return resume_path(self.training).exists()
+
+    @property
+    def facts(self) -> RunFacts | None:
+        """What the folder is of; None if nothing has begun. Raises `UserError` if it is damaged."""
+        path = self.path / self.FACTS
+        if not path.exists():
+            return None
+        known = {field.name: field.default is MISSING for field in fields(RunFacts)}
+        values = _read(path, [name for name, needed in known.items() if needed])
+        values["settings"] = LATER_SETTINGS | values["settings"]
+        return RunFacts(**{name: value for name, value in values.items() if name in known})
+
+    def write_facts(self, facts: RunFacts) -> None:
+        """Say what the folder is of."""
+        write_json(self.path / self.FACTS, asdict(facts))
+
+    @property
+    def training_result(self) -> Mapping[str, Any] | None:
+        """What the finished training says of itself; None if it is not finished."""
+        path = self.training / "result.json"
+        result = _read(path, ["finished"]) if path.exists() else {"finished": False}
+        return result if result["finished"] else None
+
+    def evaluation(self, task: str, condition: Condition) -> Path:
+        """Return the folder of the evaluation of one task under one condition."""
+        return self.path / "evaluation" / task / condition.folder
+
+    def evaluations(self) -> list[Evaluation]:
+        """Return all evaluations that there are. Raises `UserError` if one is damaged."""
+        found = (self.path / "evaluation").glob("*/*/result.json")
+        return [load_evaluation(path) for path in sorted(found)]
+
+    @contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Keep other processes from working here. Yields False if one does so already."""
+        lock = FileLock(make_folder(self.path) / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+
+def run_folders(out: Path) -> list[RunFolder]:
+    """Return the folders of all trainings in `out` that have begun, in the order of their names."""
+    return [RunFolder(path.parent) for path in sorted(out.glob(f"*/seed_*/{RunFolder.FACTS}"))]
+
+
+def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a JSON object, which must have those called `names`."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or not values.keys() >= set(names):
+            raise ValueError(f"there must be values called {', '.join(names)}")
+    except (ValueError, OSError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); delete its folder, which is then made again"
+        ) from error
+    return values
+
+
+def collect_figures(out: Path) -> Figures:
+    """Return what the folder of a study holds. Unfinished trainings are left out.
+
+    Raises `UserError` if nothing is finished, or if trainings in it differ in their settings.
+    """
+    finished = [
+        (folder, facts, result)
+        for folder in run_folders(out)
+        if (result := folder.training_result) is not None and (facts := folder.facts) is not None
+    ]
+    if not finished:
+        raise UserError(f"{out} holds no finished training; make one without --report")
+    first, settings = finished[0][0], finished[0][1].settings
+    trainings: list[Training] = []
+    choices: list[Choices] = []
+    for folder, facts, result in finished:
+        if facts.settings != settings:
+            raise UserError(
+                f"{first.path} and {folder.path} were trained with different settings and cannot be "
+                "compared; move one of them out of the folder"
+            )
+        error = result["validation"]["policy"]["normalized"] if "validation" in result else None
+        trainings.append(
+            Training(
+                facts.variant,
+                facts.seed,
+                facts.core,
+                facts.parameters,
+                facts.all_parameters,
+                result["step"],
+                round(result["elapsed_s"] / 60, 2),
+                None if error is None else round(error, 4),
+            )
+        )
+        for evaluation in folder.evaluations():
+            choices += _choices(facts, evaluation)
+    # Data and checkpoint say nothing on another machine.
+    told = {name: value for name, value in settings.items() if name not in ("data", "init")}
+    return Figures(told, trainings, choices)
+
+
+def _choices(facts: RunFacts, evaluation: Evaluation) -> Iterator[Choices]:
+    condition = evaluation.condition
+    assert condition.gap is not None
+    for result in evaluation.tasks.values():
+        made = [outcome.choice for outcome in result.outcomes]
+        right = "".join(str(int(choice is not None and choice.is_right)) for choice in made)
+        donors = result.donor_choices
+        yield Choices(
+            facts.variant,
+            facts.seed,
+            result.task,
+            condition.gap,
+            condition.probe,
+            evaluation.first_seed,
+            result.episodes,
+            right.count("1"),
+            donors.count if donors else None,
+            result.successes,
+            right if condition.probe == LIVE else None,
+        )
+
+
+# The command.
+
+VALIDATIONS = 4
+"""Evaluations on held-out demonstrations within a training. The policy after the last step counts."""
+VARIANT = arg(
+    metavar="CORE",
+    help="What to compare: ours (ttm with --ours-options) or a name of ttm train --core, each with "
+    "FIELD=VALUE in the same quotes if need be, such as 'lstm num_layers=2'.",
+)
+PROBE = arg(
+    help="What is done to the memory in evaluations; live is always among them: "
+    + "; ".join(f"{name}: {text}" for name, text in PROBE_DESCRIPTIONS.items())
+    + "."
+)
+
+
+@dataclass(frozen=True)
+class StudySuiteCommand:
+    """Train policies that differ in their core alone on a robot's memory tasks, and compare their choices.
+
+    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window WINDOW` does,
+    with the same demonstrations, steps and losses, and as many parameters within 2 %, and evaluated
+    as `ttm evaluate --gap --probe` does. Each has a folder of its own in OUT. What is there is not
+    made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.
+    Several of these commands may share one OUT.
+
+    OUT also receives report.md, figures.json and choices.svg, of all that is there.
+
+    Example: ttm study suite --data demos/memory --init shipped --core ours lstm --steps 2000
+    """
+
+    data: tuple[str, ...] = ()
+    """Demonstrations of the tasks: HDF5 files, folders of them, or globs in quotes."""
+    init: Path = Path("shipped")
+    """The checkpoint whose vision, tokens and normalisation all policies begin with. Vision stays
+    frozen. Core and action head are new."""
+    core: Annotated[tuple[str, ...], VARIANT] = VARIANTS
+    ours_options: tuple[str, ...] = OURS_OPTIONS
+    """What ours differs in from the published ttm, each FIELD=VALUE. With an mlp_size among them,
+    ours keeps its size and the others get as many parameters."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """One training for each seed, which seeds first weights and batches."""
+    steps: int = 2000
+    """Training steps of every core."""
+    window: Window = "episode"
+    """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
+    control for --cue left_on; give --recall-weight 0, a larger --batch-size and --probe zero as well."""
+    batch_size: int = 16
+    """Windows in a batch."""
+    learning_rate: float | None = None
+    """Peak learning rate. Default: that of ttm train --init."""
+    recall_weight: float = 2.0
+    """Weight of the recall loss, as in ttm train."""
+    weigh_starts: float = LossConfig.weigh_starts
+    """Weight of the first ticks after a stand-still, as in ttm train."""
+    previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
+    """Portion of windows without previous actions, as in ttm train."""
+    task: tuple[str, ...] = ("memory",)
+    """Memory tasks to evaluate, or groups of them."""
+    env: str = KITCHEN
+    """Gymnasium ID of the environment, as in ttm evaluate."""
+    gap: tuple[int, ...] = (15, 45)
+    """Ticks for which the tasks hide their cue in evaluations."""
+    probe: Annotated[tuple[ProbeName, ...], PROBE] = (LIVE, "swap", "erase")
+    cue: CueName = "hidden"
+    """Hide the cue in evaluations, or leave it on as a control; then give demonstrations and an --out of
+    that kind as well."""
+    episodes: int = 100
+    """Initial states for each task, gap and probe."""
+    threads: int = 1
+    """CPU threads of a training."""
+    workers: int = 1
+    """Processes that share the episodes of an evaluation."""
+    out: Path = Path("runs/suite")
+    """Folder of trainings, evaluations and report."""
+    report: bool = False
+    """Make nothing, and report what OUT holds."""
+    figures: tuple[Path, ...] = ()
+    """Make nothing, and report the figures of these files together. Earlier reports wrote them with --json,
+    for example one for each task."""
+    json: Path | None = None
+    """Also write all figures to this file. Tables and plot can be made from it again, by --figures."""
+    plot: Path | None = None
+    """Also draw the choices over the gap to this file, an SVG."""
+
+    @property
+    def variants(self) -> list[Variant]:
+        """What to compare, each once. Raises `UserError` if there is no such core."""
+        return list(dict.fromkeys(parse_variant(text, self.ours_options) for text in self.core))
+
+    def train_options(self, folder: RunFolder, seed: int) -> TrainOptions:
+        """Return the options of `ttm train` for one training."""
+        return TrainOptions(
+            data=self.data,
+            out=folder.training,
+            init=folder.start.resolve(),  # so that another spelling of --out can resume
+            budget=Budget(steps=self.steps),
+            resume=folder.can_resume,
+            window=self.window,
+            batch_size=self.batch_size,
+            vision=FrozenVisionConfig(freeze_vision=True),
+            optimization=OptimizationConfig(learning_rate=self.learning_rate),
+            input_dropout=InputDropoutConfig(self.previous_action_dropout),
+            loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
+            validations=VALIDATIONS,
+            seed=seed,
+            device="cpu",
+            threads=self.threads,
+        )
+
+    def check(self) -> None:
+        """Raise `UserError` if a value is out of range, or if two options contradict each other."""
+        require_some(options(self, "seeds", "gap", "task", "core"))
+        counts = ("steps", "batch_size", "episodes", "threads", "workers")
+        require_at_least(1, options(self, *counts))
+        for seed in self.seeds:
+            require_at_least(0, {"--seeds": seed})
+        _ = self.variants  # raises for a core that there is not
+        self.train_options(RunFolder(self.out), seed=0).check()
+        if self.plot is not None and self.plot.suffix != ".svg":
+            raise UserError(f"--plot is {self.plot}; give a file that ends with .svg")
+        if self.report and self.figures:
+            raise UserError("--report reads OUT and --figures reads files; give one of them")
+        if not (self.data or self.report or self.figures):
+            raise UserError(
+                "there are no demonstrations to learn from; name them with --data, or give --report "
+                f"to see what {self.out} holds"
+            )
+
+    def run(self) -> int:
+        """Make what is missing, print and write the report, and return the exit code."""
+        self.check()
+        wait_passively()
+        if self.figures:
+            self._print(Report(merged_figures([read_figures(path) for path in self.figures])))
+            return 0
+        if not self.report:
+            if code := SuiteRunner(self).make_all():
+                return code
+            if not any(folder.training_result for folder in run_folders(self.out)):
+                print_progress("no training is finished yet; the same command goes on")
+                return 0
+        report = Report(collect_figures(self.out))
+        with FileLock(make_folder(self.out) / ".report.lock"):
+            tables = [grid.to_markdown() for grid in report.grids()]
+            text = "\n\n".join([report.heading(), *tables, NOTES]) + "\n"
+            write_atomically(self.out / "report.md", text)
+            write_atomically(self.out / "figures.json", report.figures.to_json())
+            if report.gaps:
+                write_atomically(self.out / "choices.svg", draw_choices(report))
+        self._print(report)
+        return 0
+
+    def _print(self, report: Report) -> None:
+        """Print the tables, and write the files that the user asked for."""
+        console = Console(highlight=False)
+        console.print(report.heading(), soft_wrap=True, markup=False)
+        for grid in report.grids():
+            console.print(grid.for_terminal())
+        console.print(NOTES, soft_wrap=True, markup=False)
+        write_figures(console, self.json, report.figures.to_json())
+        if self.plot is None:
+            return
+        if not report.gaps:
+            raise UserError("there is no evaluation to plot yet; leave --plot out")
+        try:
+            write_atomically(self.plot, draw_choices(report))
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.plot} ({error}); give another file with --plot"
+            ) from error
+
+
+class SuiteRunner:
+    """Makes what is missing of the study: a training, or the evaluation of one task and condition.
 
     The features of frozen vision are computed once for all trainings of a process.
     """
 
-    def __init__(self, options: SuiteOptions) -> None:
+    def __init__(self, options: StudySuiteCommand) -> None:
         """Raise `UserError` if cores, checkpoint or tasks are wrong, before anything is made."""
         self._options = options
-        self._begun_s = time.monotonic()
         init = checkpoint_path(options.init)
         self._seen = load_checkpoint(init)[0]
-        self._settings = _settings(options, hashlib.sha256(init.read_bytes()).hexdigest())
+        training = options.train_options(RunFolder(options.out), seed=0)
+        # What trainings must have in common to be compared.
+        self._settings = {
+            "data": list(options.data),
+            "init": hashlib.sha256(init.read_bytes()).hexdigest(),
+            "steps": options.steps,
+            "window": options.window,
+            "batch_size": options.batch_size,
+            "augmented_versions": training.vision.augmented_versions,
+            "new_statistics": training.new_statistics,
+            **asdict(training.loss),
+            **asdict(training.optimization),
+            **asdict(training.input_dropout),
+            "env": options.env,
+            "cue": options.cue,
+        }
         ours = parse_variant(OURS, options.ours_options)
         sizes = self._sizes = self._seen.config.width, self._seen.num_encoded
         self._cores = suite_cores(ours, options.variants, *sizes)
-        self._sources = source_cores(ours, *sizes)
+        sources = [Variant(name, name) for name in SOURCES]
+        self._sources = list(sized_cores(ours, sources, *sizes).values())
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
@@ -161,77 +656,71 @@ class Workshop:
 
         A folder in which another process works is left out.
         """
-        options = self._options
-        for seed in options.seeds:
-            for variant in options.variants:
-                folder = RunFolder(options.out / variant.folder / f"seed_{seed}")
+        for seed in self._options.seeds:
+            for variant in self._options.variants:
+                folder = RunFolder(self._options.out / variant.folder / f"seed_{seed}")
                 with folder.claimed() as mine:
                     if not mine:
                         print_progress(f"{variant.label}, seed {seed}: another process works on it")
-                        continue
-                    code = self._make(folder, variant, seed)
-                if self._is_late:
-                    print_progress("the time of --minutes-in-all is over; the same command goes on")
-                if code or self._is_late:
-                    return code
+                    elif code := self._make(folder, variant, seed):
+                        return code
         return 0
-
-    @property
-    def _is_late(self) -> bool:
-        minutes = self._options.minutes_in_all
-        return minutes is not None and time.monotonic() - self._begun_s >= 60 * minutes
 
     def _make(self, folder: RunFolder, variant: Variant, seed: int) -> int:
         """Train and evaluate one core with one seed, as far as that is not done."""
+        label = f"{variant.label}, seed {seed}"
         self._prepare(folder, variant, seed)
         if folder.training_result is None:
-            print_progress(f"{variant.label}, seed {seed}: training")
-            code = self._train(folder, seed)
-            if code:
+            print_progress(f"{label}: training")
+            if code := train(self._options.train_options(folder, seed), self._features):
                 return code
         for task in self._tasks:
             for condition in self._conditions:
-                if self._is_late:
-                    return 0
-                self._evaluate(folder, task, condition, f"{variant.label}, seed {seed}")
+                self._evaluate(folder, task, condition, label)
         return 0
 
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
         """Write first weights and facts; check them if a training has begun from them."""
         config = self._cores[variant.label]
         if folder.can_resume and (facts := folder.facts) is not None:
-            _require_same(folder, facts, config, variant.sight, self._settings)
+            self._require_same(folder, facts, config, variant.sight)
             return
         policy = first_policy(self._seen, config, self._sources, seed, variant.sight)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
-        facts = RunFacts(
-            variant.label,
-            seed,
-            core_to_dict(config),
-            variant.sight.tokens,
-            variant_parameters(variant, config, *self._sizes),
-            sum(parameter.numel() for parameter in policy.parameters()),
-            self._settings,
-            variant.sight.cells,
+        folder.write_facts(
+            RunFacts(
+                variant.label,
+                seed,
+                core_to_dict(config),
+                variant.sight.tokens,
+                variant.num_parameters(config, *self._sizes),
+                sum(parameter.numel() for parameter in policy.parameters()),
+                self._settings,
+                variant.sight.cells,
+            )
         )
-        folder.write_facts(facts)
 
-    def _train(self, folder: RunFolder, seed: int) -> int:
-        # The whole path, so that another spelling of --out can resume.
-        options = self._options.train_options(
-            folder.training, folder.start.resolve(), seed=seed, resume=folder.can_resume
-        )
-        return train(options, self._features)
+    def _require_same(
+        self, folder: RunFolder, facts: RunFacts, config: CoreConfig, sight: SightSize
+    ) -> None:
+        """Raise `UserError` if the folder holds something else than what was asked for."""
+        advice = "give the same options as before, another --out, or delete that folder"
+        held = SightSize(facts.sight_tokens, facts.sight_cells)
+        if (core_from_dict(facts.core), held) != (config, sight):
+            raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
+        for name, value in self._settings.items():
+            if facts.settings.get(name) != value:
+                raise UserError(
+                    f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
+                    f"{facts.settings.get(name)}; {advice}"
+                )
 
     def _evaluate(self, folder: RunFolder, task: str, condition: Condition, label: str) -> None:
         """Evaluate one task under one condition, unless the same evaluation is there."""
         options, place = self._options, folder.evaluation(task, condition)
         if (place / RESULT_FILE).exists():
             known = load_evaluation(place)
-            if (known.first_seed, known.tasks[task].episodes) == (
-                options.first_seed,
-                options.episodes,
-            ):
+            if (known.first_seed, known.tasks[task].episodes) == (0, options.episodes):
                 return
         (made,) = evaluate_conditions(
             str(folder.checkpoint),
@@ -240,95 +729,7 @@ class Workshop:
             episodes=options.episodes,
             env=options.env,
             workers=options.workers,
-            first_seed=options.first_seed,
             label=label,
         )
         made.save(place)
         print_progress(f"{label}: {made.tasks[task]} ({condition.folder})")
-
-
-def _settings(options: SuiteOptions, init_sha256: str) -> dict[str, Any]:
-    """Return what trainings must have in common to be compared, as plain data for JSON."""
-    return {
-        "data": list(options.data),
-        "init": init_sha256,
-        "steps": options.steps,
-        "window": options.window,
-        "batch_size": options.batch_size,
-        "augmented_versions": options.augmented_versions,
-        "new_statistics": options.new_statistics,
-        **asdict(options.loss),
-        **asdict(options.optimization),
-        **asdict(options.input_dropout),
-        "env": options.env,
-        "cue": options.cue,
-    }
-
-
-def _require_same(
-    folder: RunFolder,
-    facts: RunFacts,
-    config: CoreConfig,
-    sight: SightSize,
-    settings: Mapping[str, Any],
-) -> None:
-    """Raise `UserError` if the folder holds something else than what was asked for."""
-    advice = "give the same options as before, another --out, or delete that folder"
-    held = SightSize(facts.sight_tokens, facts.sight_cells)
-    if (core_from_dict(facts.core), held) != (config, sight):
-        raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
-    for name, value in settings.items():
-        if facts.settings.get(name) != value:
-            raise UserError(
-                f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
-                f"{facts.settings.get(name)}; {advice}"
-            )
-
-
-def run(options: SuiteOptions) -> int:
-    """Run the study and return the exit code."""
-    if not options.only_reports:
-        code = Workshop(options).make_all()
-        if code:
-            return code
-        if not any(folder.training_result for folder in run_folders(options.out)):
-            print_progress("no training is finished yet; the same command goes on")
-            return 0
-    if options.figures:
-        report = Report(merged_figures([read_figures(path) for path in options.figures]))
-    else:
-        report = Report(collect_figures(options.out))
-        with FileLock(make_folder(options.out) / ".report.lock"):
-            _write(options.out, report)
-    _print(report, options)
-    return 0
-
-
-def _write(out: Path, report: Report) -> None:
-    """Write report.md, figures.json and choices.svg."""
-    tables = [grid.to_markdown() for grid in report.grids()]
-    write_atomically(out / "report.md", "\n\n".join([report.heading(), *tables, NOTES]) + "\n")
-    write_atomically(out / "figures.json", report.figures.to_json())
-    if report.gaps:
-        write_atomically(out / "choices.svg", draw_choices(report))
-
-
-def _print(report: Report, options: SuiteOptions) -> None:
-    """Print the tables, and write the files that the user asked for."""
-    console = Console(highlight=False)
-    console.print(report.heading(), soft_wrap=True, markup=False)
-    for grid in report.grids():
-        console.print(grid.for_terminal())
-    console.print(NOTES, soft_wrap=True, markup=False)
-    write_figures(console, options.json, report.figures.to_json())
-    if options.plot is not None:
-        _plot(options.plot, report)
-
-
-def _plot(path: Path, report: Report) -> None:
-    if not report.gaps:
-        raise UserError("there is no evaluation to plot yet; leave --plot out")
-    try:
-        write_atomically(path, draw_choices(report))
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error}); give another file with --plot") from error

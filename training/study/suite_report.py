@@ -1,30 +1,38 @@
-"""The tables of the study, for the terminal and as Markdown."""
+"""The figures of `ttm study suite`: one JSON file, tables and a plot that are made from it."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean
+from types import MappingProxyType
 from typing import Any
 
 from rich.table import Table
 
+from ttm.policy.cores.registry import TTM
 from ttm.policy.errors import UserError
 from ttm.sim.condition import LIVE
 from ttm.sim.pages import Point, draw_rates
-from ttm.sim.results import CONFIDENCE, Evaluation, PairedTest, Rate, TaskResult, mcnemar_exact
+from ttm.sim.results import CONFIDENCE, PairedTest, Rate, mcnemar_exact
 from ttm.training.console import compact_table
-from ttm.training.study.suite_runs import LATER_SETTINGS, OURS, VARIANTS, RunFolder, run_folders
 
-# The figures of the study: what a report is made from, as records and as one JSON file.
+OURS = "ours"
+"""The name of our Token Turing Machine. `TTM` is the published one."""
+VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
+"""What is compared by default, in the order of the tables."""
+SWAP = "swap"
+LATER_SETTINGS: Mapping[str, Any] = MappingProxyType({"window": "episode"})
+"""Settings that did not exist at first, and what they were then."""
 
-NOT_REPORTED = ("data", "init")
-"""Settings that say nothing on another machine."""
+
+# Figures.
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Training:
     """Number of parameters of the whole policy."""
     steps: int
     minutes: float
-    validation_error: float | None
+    validation_error: float | None = None
     """Of the actions in held-out demonstrations, in standard deviations; None if there are none."""
 
 
@@ -64,10 +72,6 @@ class Choices:
     """With the live memory, a 1 for each right choice and a 0 for each other, in the order of the
     initial states, for paired tests; otherwise None."""
 
-    @property
-    def rate(self) -> Rate:
-        return Rate(self.right, self.episodes)
-
 
 @dataclass(frozen=True)
 class Figures:
@@ -79,14 +83,10 @@ class Figures:
 
     def to_json(self) -> str:
         """Return one line for each record, so that the file is small and differences are readable."""
-        records = {
-            "trainings": [asdict(training) for training in self.trainings],
-            "choices": [asdict(choices) for choices in self.choices],
-        }
         parts = [f'"settings": {json.dumps(dict(self.settings))}']
-        for name, values in records.items():
-            lines = ",\n  ".join(json.dumps(_present(each)) for each in values)
-            parts.append(f'"{name}": [\n  {lines}\n ]')
+        for name, records in (("trainings", self.trainings), ("choices", self.choices)):
+            present = [{k: v for k, v in vars(each).items() if v is not None} for each in records]
+            parts.append(f'"{name}": [\n  ' + ",\n  ".join(map(json.dumps, present)) + "\n ]")
         return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
@@ -94,9 +94,7 @@ def read_figures(path: Path) -> Figures:
     """Read what `Figures.to_json` wrote. Raises `UserError` for any other file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        trainings = [
-            Training(**{"validation_error": None, **fields}) for fields in data["trainings"]
-        ]
+        trainings = [Training(**each) for each in data["trainings"]]
         choices = [Choices(**{"donor": None, "each": None, **each}) for each in data["choices"]]
         if not trainings:
             raise ValueError("there is no training in it")
@@ -114,114 +112,28 @@ def merged_figures(several: Sequence[Figures]) -> Figures:
     hold the same evaluation.
     """
     choices = [each for figures in several for each in figures.choices]
-    keys = [(each.variant, each.seed, each.task, each.gap, each.probe) for each in choices]
-    twice = next((key for key, number in Counter(keys).items() if number > 1), None)
-    if twice is not None:
-        variant, seed, task, gap, probe = twice
-        raise UserError(
-            f"two of the studies hold {variant}, seed {seed}, in {task} at a gap of {gap} ({probe}); "
-            "leave one of them out"
-        )
-    trainings = [each for figures in several for each in figures.trainings]
-    names = dict.fromkeys(name for figures in several for name in figures.settings)
-    values = {name: _distinct([each.settings.get(name) for each in several]) for name in names}
-    return Figures(
-        {name: found[0] if len(found) == 1 else found for name, found in values.items()},
-        trainings,
-        choices,
-    )
-
-
-def collect_figures(out: Path) -> Figures:
-    """Return what the folder of a study holds. Unfinished trainings are left out.
-
-    Raises `UserError` if nothing is finished, or if trainings in it differ in their settings.
-    """
-    folders = [folder for folder in run_folders(out) if folder.training_result is not None]
-    if not folders:
-        raise UserError(f"{out} holds no finished training; make one without --report")
-    _require_one_study(folders)
-    settings = folders[0].facts.settings if folders[0].facts else {}
-    return Figures(
-        {name: value for name, value in settings.items() if name not in NOT_REPORTED},
-        [_training(folder) for folder in folders],
-        [each for folder in folders for each in _choices(folder)],
-    )
-
-
-def _require_one_study(folders: Sequence[RunFolder]) -> None:
-    first = folders[0]
-    for folder in folders[1:]:
-        if folder.facts and first.facts and folder.facts.settings != first.facts.settings:
+    keys = Counter((each.variant, each.seed, each.task, each.gap, each.probe) for each in choices)
+    for (variant, seed, task, gap, probe), number in keys.items():
+        if number > 1:
             raise UserError(
-                f"{first.path} and {folder.path} were trained with different settings and cannot be "
-                "compared; move one of them out of the folder"
+                f"two of the studies hold {variant}, seed {seed}, in {task} at a gap of {gap} "
+                f"({probe}); leave one of them out"
             )
+    settings: dict[str, Any] = {}
+    for name in dict.fromkeys(name for figures in several for name in figures.settings):
+        values = [figures.settings.get(name) for figures in several]
+        found = [value for place, value in enumerate(values) if value not in values[:place]]
+        settings[name] = found[0] if len(found) == 1 else found
+    return Figures(settings, [each for figures in several for each in figures.trainings], choices)
 
 
-def _training(folder: RunFolder) -> Training:
-    facts, result = folder.facts, folder.training_result
-    assert facts is not None
-    assert result is not None
-    error = result["validation"]["policy"]["normalized"] if "validation" in result else None
-    return Training(
-        facts.variant,
-        facts.seed,
-        facts.core,
-        facts.parameters,
-        facts.all_parameters,
-        result["step"],
-        round(result["elapsed_s"] / 60, 2),
-        None if error is None else round(error, 4),
-    )
-
-
-def _choices(folder: RunFolder) -> list[Choices]:
-    return [
-        _choices_of(folder, evaluation, result)
-        for evaluation in folder.evaluations()
-        for result in evaluation.tasks.values()
-    ]
-
-
-def _choices_of(folder: RunFolder, evaluation: Evaluation, result: TaskResult) -> Choices:
-    facts, condition = folder.facts, evaluation.condition
-    assert facts is not None
-    assert condition.gap is not None
-    made = [outcome.choice for outcome in result.outcomes]
-    right = "".join(str(int(choice is not None and choice.is_right)) for choice in made)
-    donors = result.donor_choices
-    return Choices(
-        facts.variant,
-        facts.seed,
-        result.task,
-        condition.gap,
-        condition.probe,
-        evaluation.first_seed,
-        result.episodes,
-        right.count("1"),
-        donors.count if donors else None,
-        result.successes,
-        right if condition.probe == LIVE else None,
-    )
-
-
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    """Return each value once, also where values cannot be hashed."""
-    return [value for place, value in enumerate(values) if value not in values[:place]]
-
-
-def _present(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-# What the report tells of choices: pooled rates, and differences on the same initial states.
+# What the report says of choices: pooled rates, and differences on the same initial states.
 
 
 def right_choices(choices: Iterable[Choices]) -> Rate:
     """Return the right choices of several evaluations together."""
-    rates = [each.rate for each in choices]
-    return Rate(sum(rate.count for rate in rates), sum(rate.episodes for rate in rates))
+    counts = [(each.right, each.episodes) for each in choices]
+    return Rate(sum(count for count, _ in counts), sum(episodes for _, episodes in counts))
 
 
 def donor_choices(choices: Iterable[Choices]) -> Rate:
@@ -268,25 +180,25 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
     A pair is one initial state of one task, with policies of one training seed. None if the two
     have no evaluation in common.
     """
-    theirs = {_key(each): each.each for each in second if each.probe == LIVE}
+
+    def states(choices: Iterable[Choices]) -> dict[tuple[int, str, int, int], str]:
+        live = (each for each in choices if each.probe == LIVE and each.each is not None)
+        return {(e.seed, e.task, e.gap, e.first_seed): e.each or "" for e in live}
+
+    theirs = states(second)
     pairs: dict[int, list[tuple[bool, bool]]] = {}
-    for each in first:
-        other = theirs.get(_key(each))
-        if each.each is not None and other is not None:
-            pairs.setdefault(each.seed, []).extend(
-                (one == "1", two == "1") for one, two in zip(each.each, other, strict=False)
-            )
-    if not pairs:
-        return None
+    for key, ours in states(first).items():
+        both = zip(ours, theirs.get(key, ""), strict=False)
+        pairs.setdefault(key[0], []).extend((one == "1", two == "1") for one, two in both)
     everything = [pair for of_seed in pairs.values() for pair in of_seed]
+    if not everything:
+        return None
     test = mcnemar_exact([one for one, _ in everything], [two for _, two in everything])
-    by_seed = {seed: sum(one - two for one, two in of) / len(of) for seed, of in pairs.items()}
+    by_seed = {s: sum(one - two for one, two in of) / len(of) for s, of in pairs.items() if of}
     return Difference(test, by_seed)
 
 
-def _key(each: Choices) -> tuple[int, str, int, int]:
-    return each.seed, each.task, each.gap, each.first_seed
-
+# The tables.
 
 MISSING = "-"
 NOTES = """\
@@ -317,10 +229,8 @@ class Grid:
 
     def to_markdown(self) -> str:
         rules = ["---", *["---:"] * (len(self.columns) - 1)]
-        lines = [self.columns, rules, *self.rows]
-        return "\n".join(
-            [f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)]
-        )
+        lines = [f"| {' | '.join(row)} |" for row in (self.columns, rules, *self.rows)]
+        return "\n".join([f"**{self.title}**", "", *lines])
 
 
 class Report:
@@ -339,22 +249,20 @@ class Report:
     def heading(self) -> str:
         """Return the text above the tables."""
         trainings, settings = self.figures.trainings, self.figures.settings
-        sizes = [training.parameters for training in trainings]
-        steps = [training.steps for training in trainings]
         window = settings.get("window")
         windows = "episodes" if window == "episode" else f"windows of length {window}"
         return (
-            f"Memory suite ({', '.join(self.tasks) or 'no evaluation yet'}): {len(trainings)} trainings of "
-            f"{_range(steps)} steps of {settings.get('batch_size')} {windows}, recall loss "
-            f"{settings.get('recall_weight')}; cores of {_range(sizes)} parameters"
+            f"Memory suite ({', '.join(self.tasks) or 'no evaluation yet'}): {len(trainings)} trainings "
+            f"of {_range([each.steps for each in trainings])} steps of {settings.get('batch_size')} "
+            f"{windows}, recall loss {settings.get('recall_weight')}; cores of "
+            f"{_range([each.parameters for each in trainings])} parameters"
         )
 
     def grids(self) -> list[Grid]:
         """Return all tables that the figures allow."""
         grids = [self._choices("all tasks")] if self.gaps else []
         grids += [self._choices(task, task) for task in self.tasks if len(self.tasks) > 1]
-        optional = [self._differences(), self._probes()]
-        grids += [grid for grid in optional if grid.rows]
+        grids += [grid for grid in (self._differences(), self._probes()) if grid.rows]
         return [*grids, self._costs()]
 
     def select(
@@ -371,49 +279,49 @@ class Report:
     def _choices(self, title: str, task: str | None = None) -> Grid:
         steps = [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
         columns = ["core", "seeds", *(f"gap {gap}" for gap in self.gaps), *steps]
+        all_seeds = {each.seed for each in self.figures.choices}
+        whole = len(all_seeds) * (len(self.tasks) if task is None else 1)
         rows = []
         for variant in self.variants:
-            found = {gap: self.select(variant, gap, LIVE, task) for gap in self.gaps}
-            seeds = {each.seed for of_gap in found.values() for each in of_gap}
-            rates = [right_choices(found[gap]) for gap in self.gaps]
-            kept = [_portion(earlier, later) for earlier, later in pairwise(rates)]
+            found = [self.select(variant, gap, LIVE, task) for gap in self.gaps]
+            seeds = {each.seed for of_gap in found for each in of_gap}
+            rates = [right_choices(of_gap) for of_gap in found]
             cells = [
-                _in_words(rate) + ("" if self._is_whole(found[gap], task) else "*")
-                for gap, rate in zip(self.gaps, rates, strict=True)
+                MISSING
+                if not of_gap
+                else f"{rate.count}/{rate.episodes} {_in_brief(rate)}"
+                + ("" if len(of_gap) == whole else "*")
+                for rate, of_gap in zip(rates, found, strict=True)
+            ]
+            kept = [
+                f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else MISSING
+                for earlier, later in pairwise(rates)
             ]
             rows.append([variant, str(len(seeds)), *cells, *kept])
         return Grid(f"Right choices, {title}", columns, rows)
 
-    def _is_whole(self, found: Sequence[Choices], task: str | None) -> bool:
-        """Return whether `found` has all tasks and seeds of which anything is known, or nothing."""
-        seeds = {each.seed for each in self.figures.choices}
-        tasks = self.tasks if task is None else [task]
-        return len(found) in (0, len(seeds) * len(tasks))
-
-    def differences(self) -> Iterator[tuple[str, int, Difference]]:
-        """Yield how much better ours is than each other variant at each gap."""
+    def _differences(self) -> Grid:
+        """Return how much better ours is than each other variant at each gap."""
+        columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
+        rows = []
         for variant in self.variants:
             for gap in self.gaps:
                 found = paired_difference(self.select(OURS, gap), self.select(variant, gap))
-                if variant != OURS and found is not None:
-                    yield variant, gap, found
-
-    def _differences(self) -> Grid:
-        columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
-        rows = [
-            [
-                variant,
-                str(gap),
-                "{:+.1f} ({:+.1f} to {:+.1f})".format(
-                    *(100 * value for value in (found.value, *found.interval))
-                ),
-                str(found.test.only_first),
-                str(found.test.only_second),
-                "<0.001" if found.test.p_value < 0.001 else f"{found.test.p_value:.3f}",
-                " ".join(f"{100 * value:+.0f}" for _, value in sorted(found.by_seed.items())),
-            ]
-            for variant, gap, found in self.differences()
-        ]
+                if variant == OURS or found is None:
+                    continue
+                value, low, high = (100 * each for each in (found.value, *found.interval))
+                p_value = found.test.p_value
+                rows.append(
+                    [
+                        variant,
+                        str(gap),
+                        f"{value:+.1f} ({low:+.1f} to {high:+.1f})",
+                        str(found.test.only_first),
+                        str(found.test.only_second),
+                        "<0.001" if p_value < 0.001 else f"{p_value:.3f}",
+                        " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items())),
+                    ]
+                )
         return Grid("Paired differences of right choices, in points", columns, rows)
 
     def _probes(self) -> Grid:
@@ -426,22 +334,13 @@ class Report:
                 found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
                 cells = [_in_brief(right_choices(each)) for each in found]
                 if swapped:
-                    cells.append(_in_brief(donor_choices(self.select(variant, gap, "swap"))))
+                    cells.append(_in_brief(donor_choices(self.select(variant, gap, SWAP))))
                 if any(found[1:]):
                     rows.append([variant, str(gap), *cells])
         return Grid("Right choices by what is done to the memory, all tasks", columns, rows)
 
     def _costs(self) -> Grid:
-        columns = [
-            "core",
-            "parameters",
-            "of the policy",
-            "trainings",
-            "steps",
-            "minutes",
-            "s a step",
-        ]
-        columns.append("error")
+        columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
         rows = []
         for variant in self.variants:
             of = [training for training in self.figures.trainings if training.variant == variant]
@@ -460,17 +359,10 @@ class Report:
                     f"{fmean(errors):.3f}" if errors else MISSING,
                 ]
             )
-        return Grid(
-            "Trainings: means over all of them; error: of the actions in held-out demonstrations",
-            columns,
-            rows,
+        title = (
+            "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
-
-
-def _in_words(rate: Rate) -> str:
-    if not rate.episodes:
-        return MISSING
-    return f"{rate.count}/{rate.episodes} {_in_brief(rate)}"
+        return Grid(title, [*columns, "s a step", "error"], rows)
 
 
 def _in_brief(rate: Rate) -> str:
@@ -487,15 +379,7 @@ def _range(values: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _portion(earlier: Rate, later: Rate) -> str:
-    if not earlier.count or not later.episodes:
-        return MISSING
-    return f"{later.rate / earlier.rate:.2f}"
-
-
-# The plot of the study: choices over the gap, a curve for each core.
-
-SWAP = "swap"
+# The plot, and the table of a page.
 
 
 def draw_choices(report: Report) -> str:
@@ -503,26 +387,48 @@ def draw_choices(report: Report) -> str:
 
     The panel of exchanged memories shows the choices that followed the donor.
     """
-    measures: list[tuple[str, str, str | None]] = []  # title, probe, task
+    titles = {LIVE: "right choice", SWAP: "donor's choice, memory swapped"}
+    panels: dict[str, tuple[str, str | None]] = {}  # title -> probe, task
     for probe in report.probes:
         if probe == LIVE and len(report.tasks) > 1:
-            measures += [(task, probe, task) for task in report.tasks]
+            panels |= {task: (probe, task) for task in report.tasks}
         else:
-            measures.append((_title(probe), probe, None))
-    return draw_rates({title: _points(report, probe, task) for title, probe, task in measures})
+            panels[titles.get(probe, f"right choice, {probe}")] = (probe, None)
+    return draw_rates(
+        {
+            title: [
+                Point(variant, gap, (donor_choices if probe == SWAP else right_choices)(found))
+                for variant in report.variants
+                for gap in report.gaps
+                if (found := report.select(variant, gap, probe, task))
+            ]
+            for title, (probe, task) in panels.items()
+        }
+    )
 
 
-def _points(report: Report, probe: str, task: str | None) -> list[Point]:
-    counted = donor_choices if probe == SWAP else right_choices
-    return [
-        Point(variant, gap, counted(found))
-        for variant in report.variants
-        for gap in report.gaps
-        if (found := report.select(variant, gap, probe, task))
-    ]
+def by_task(report: Report) -> str:
+    """Return a Markdown table with a row for each core, gap and probe, and a column for each task."""
+    columns = ["core", "gap", "memory", "seeds", *(f"`{task}`" for task in report.tasks)]
+    rows = [columns, ["---"] * len(columns)]
+    for variant in report.variants:
+        for gap in report.gaps:
+            for probe in report.probes:
+                found = [report.select(variant, gap, probe, task) for task in report.tasks]
+                seeds = _range([len(of_task) for of_task in found if of_task] or [0])
+                cells = [_in_brief(right_choices(each)) if each else "" for each in found]
+                if any(found):
+                    rows.append([f"`{variant}`", str(gap), probe, seeds, *cells])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _title(probe: str) -> str:
-    if probe == LIVE:
-        return "right choice"
-    return "donor's choice, memory swapped" if probe == SWAP else f"right choice, {probe}"
+def main(arguments: Sequence[str]) -> None:
+    """Print the right choices in figures, in per cent, as a table for a page.
+
+    arguments: files that --json wrote.
+    """
+    print(by_task(Report(merged_figures([read_figures(Path(each)) for each in arguments]))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -13,12 +13,9 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study import babyai as babyai_options
-from ttm.training.study import minigrid as minigrid_demonstrations
-from ttm.training.study import minigrid_study as minigrid_options
-from ttm.training.study import minigrid_study as minigrid_train_and_evaluate
-from ttm.training.study.babyai import environment_id, result_table
-from ttm.training.study.minigrid import ActingResult, CoreResult, EpisodeResult
+from ttm.training.study import minigrid, minigrid_study
+from ttm.training.study.babyai import EFFORTS, StudyBabyaiCommand, environment_id
+from ttm.training.study.minigrid_study import ActingResult, CoreResult
 
 LEVEL = "GoToObjS4"
 """The smallest level: a room of four tiles and one object."""
@@ -27,7 +24,7 @@ WIDTH = 16
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minigrid_demonstrations, "SEEDS_A_FILE", 8)
+    monkeypatch.setattr(minigrid, "SEEDS_A_FILE", 8)
 
 
 def test_no_episode_has_the_seed_of_a_demonstration(
@@ -37,20 +34,17 @@ def test_no_episode_has_the_seed_of_a_demonstration(
 
     def noted(
         policy: Any, vocabulary: Any, level: str, seeds: Any, sample: Any
-    ) -> list[EpisodeResult]:
+    ) -> list[tuple[bool, int]]:
         asked.extend(seeds)
-        return [EpisodeResult(True, 1) for _ in seeds]
+        return [(True, 1) for _ in seeds]
 
-    monkeypatch.setattr(minigrid_train_and_evaluate, "roll_out", noted)
-    small = "--demonstrations 4 --steps 1 --batch-ticks 16 --episodes 3 --width 16 --workers 1"
-    command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path), "--actions", "best"]
+    monkeypatch.setattr(minigrid_study, "roll_out", noted)
+    small = "--demonstrations 4 --steps 1 --episodes 3 --width 16 --workers 1"
+    command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path)]
     assert cli.main([*command, *small.split(), "--core", "lstm"]) == 0
-    assert asked == [10**8, 10**8 + 1, 10**8 + 2]
+    assert asked == [10**8, 10**8 + 1, 10**8 + 2] * 2  # the best action, and drawn ones
     # The seeds of demonstrations begin at 0, and the bot solves most of them.
-    assert (
-        max(babyai_options.EFFORTS[level].demonstrations for level in babyai_options.EFFORTS)
-        < min(asked) / 100
-    )
+    assert max(effort.demonstrations for effort in EFFORTS.values()) < min(asked) / 100
 
 
 def test_an_unknown_level_names_the_nearest() -> None:
@@ -62,7 +56,10 @@ def test_an_unknown_level_names_the_nearest() -> None:
 def test_without_minigrid_one_is_told_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(minigrid_options, "find_spec", lambda name: None)
+    def absent(module: str) -> None:
+        raise ModuleNotFoundError(name="minigrid")
+
+    monkeypatch.setattr(cli, "import_module", absent)
     assert cli.main(["study", "babyai"]) == cli.EXIT_USER_ERROR
     assert "pip install 'minigrid" in capsys.readouterr().err
 
@@ -78,7 +75,6 @@ def test_the_command_trains_evaluates_and_keeps_results(
     small = {
         "demonstrations": 8,
         "steps": 2,
-        "batch-ticks": 16,
         "episodes": 4,
         "width": WIDTH,
         "workers": 1,
@@ -112,9 +108,8 @@ def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
         acting = {"best": ActingResult(success, [3] * len(success), 1.0)}
         return CoreResult(core, {}, 1, 1, 0.1, 1.0, acting)
 
-    table = result_table(
-        [result("tlb", [True] * 10), result("none", [True] * 2 + [False] * 8)], "best"
-    )
+    results = [result("tlb", [True] * 10), result("none", [True] * 2 + [False] * 8)]
+    table = StudyBabyaiCommand().table(results, "best")
     cells = {str(column.header): list(column.cells) for column in table.columns}
     assert cells["p"] == ["0.008", "—"]
     assert cells["success\n%"] == ["100.0", "20.0"]

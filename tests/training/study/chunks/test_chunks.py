@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,20 +16,23 @@ from ttm.training.sequence_model import SequenceModel
 from ttm.training.study.chunks import (
     CHUNK,
     NUM_CHUNKS,
-    ChunksOptions,
+    StudyChunksCommand,
     best_with_one_tick,
     best_with_two_ticks,
     best_without_vanilla_layers,
-    chunk_models,
     fresh_batches,
+    limit,
     num_symbols,
     right_by_place,
     sequences,
-    train_chunks,
 )
 
 QUICK = ["--width", "16", "--batch-size", "4", "--steps", "2"]
 VANILLA, NO_VANILLA = "1@1 1@3 1@1", "0@1 1@3 0@1"
+
+
+def study(*cores: str, **options: Any) -> StudyChunksCommand:
+    return StudyChunksCommand(core=cores, width=16, batch_size=4, **options)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -105,18 +110,19 @@ def test_accuracy_is_told_for_each_place_of_a_chunk() -> None:
             scores[..., 4] = 1
             return scores
 
-    model = SaysMark(chunk_models(["none"], [], [])[0].config, num_symbols(4), num_symbols(4), 16)
+    model = SaysMark(study("none").models()["none"], num_symbols(4), num_symbols(4), 16)
     assert right_by_place(model, seen, symbols).tolist() == [[0.0, 1.0, 0.0]] * 3
 
 
 def test_models_and_their_limits() -> None:
-    models = chunk_models(["hourglass", "none", "tlb"], [VANILLA, NO_VANILLA, "0@1 1@2 0@1"], [])
-    names = [f"hourglass {text}" for text in (VANILLA, NO_VANILLA, "0@1 1@2 0@1")] + ["none", "tlb"]
-    assert [model.name for model in models] == names
+    hierarchies = (VANILLA, NO_VANILLA, "0@1 1@2 0@1")
+    models = study("hourglass", "none", "tlb", hierarchies=hierarchies).models()
+    names = [f"hourglass {text}" for text in hierarchies] + ["none", "tlb"]
+    assert list(models) == names
     two, groups, one = 0.75, 0.5, best_with_one_tick(4)
-    assert [model.limit(4) for model in models] == [two, groups, None, one, two]
-    (repeating,) = chunk_models(["hourglass"], [NO_VANILLA], ["upsampling=repeat"])
-    assert repeating.limit(4) == one
+    assert [limit(config, 4) for config in models.values()] == [two, groups, None, one, two]
+    repeating = study("hourglass", core_options=("upsampling=repeat",)).models()
+    assert limit(repeating[f"hourglass {NO_VANILLA}"], 4) == one
 
 
 @pytest.mark.parametrize("hierarchy", [VANILLA, NO_VANILLA])
@@ -125,8 +131,8 @@ def test_without_vanilla_layers_the_third_symbol_does_not_depend_on_the_first(
 ) -> None:
     """The result of the study follows from the construction of the network."""
     torch.manual_seed(0)
-    (model,) = chunk_models(["hourglass"], [hierarchy], [])
-    network = SequenceModel(model.config, num_symbols(4), num_symbols(4), 16)
+    config = study("hourglass").models()[f"hourglass {hierarchy}"]
+    network = SequenceModel(config, num_symbols(4), num_symbols(4), 16)
     seen, _ = sequences(1, 4, generator())
     other = seen.clone()
     first = 2 * CHUNK + 1  # where the third chunk's first symbol is seen
@@ -136,23 +142,21 @@ def test_without_vanilla_layers_the_third_symbol_does_not_depend_on_the_first(
 
 
 def test_a_layer_at_full_length_learns_what_none_cannot() -> None:
-    models = chunk_models(
-        ["hourglass"], [VANILLA, NO_VANILLA], ["pooling=linear", "upsampling=linear"]
-    )
-    options = ChunksOptions(steps=100, width=32, batch_size=16, learning_rate=5e-3)
-    full, none = (train_chunks(model, 2, 0, options) for model in models)
-    assert full.accuracy > 0.78
-    assert full.by_place[1] > 0.95
-    assert full.by_place[2] > 0.9
-    assert none.accuracy < 0.68
-    assert none.by_place[2] < 0.6
+    linear = ("pooling=linear", "upsampling=linear")
+    wider = replace(study("hourglass", core_options=linear, steps=100), width=32, batch_size=16)
+    fast = replace(wider, learning_rate=5e-3)
+    full, none = (fast.train(name, config, 2, 0) for name, config in fast.models().items())
+    assert full["accuracy"] > 0.78
+    assert full["by_place"][1] > 0.95
+    assert full["by_place"][2] > 0.9
+    assert none["accuracy"] < 0.68
+    assert none["by_place"][2] < 0.6
 
 
 def test_the_same_seed_trains_the_same() -> None:
-    (model,) = chunk_models(["lstm"], [], [])
-    options = ChunksOptions(steps=2, width=16, batch_size=4, learning_rate=1e-3)
-    results = [train_chunks(model, 4, seed, options) for seed in (0, 0, 1)]
-    assert results[0].by_place == results[1].by_place != results[2].by_place
+    short = study("lstm", steps=2)
+    found = [short.train("lstm", short.models()["lstm"], 4, seed) for seed in (0, 0, 1)]
+    assert found[0]["by_place"] == found[1]["by_place"] != found[2]["by_place"]
 
 
 def test_the_command_compares_models_and_writes_json(

@@ -20,20 +20,15 @@ from ttm.training.study import copy as training
 from ttm.training.study.copy import (
     NUM_DIGITS,
     NUM_SYMBOLS,
-    CopyOptions,
-    CopyResult,
+    StudyCopyCommand,
     copy_accuracy,
     copy_core,
     copy_loss,
-    copy_table,
-    fresh_batches,
-    held_out_lengths,
-    lag,
     sequences,
-    train_copy,
 )
 
 QUICK = ["--width", "16", "--batch-size", "4", "--minutes", "0.0001"]
+STUDY = StudyCopyCommand(width=16, batch_size=4, minutes=1e-8)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -55,7 +50,7 @@ def test_every_digit_is_asked_for_after_the_same_number_of_ticks() -> None:
     symbols, digits = sequences(3, 5, generator())
     asked = symbols.shape[1] - 10
     for place in range(10):
-        assert torch.equal(symbols[:, asked + place - lag(5)], digits[:, place])
+        assert torch.equal(symbols[:, asked + place - (5 + NUM_DIGITS + 1)], digits[:, place])
 
 
 def test_the_last_output_falls_into_a_partial_chunk() -> None:
@@ -67,17 +62,17 @@ def test_the_last_output_falls_into_a_partial_chunk() -> None:
 
 
 def test_other_seeds_give_other_sequences_and_the_same_seed_the_same() -> None:
-    first, same, other = (next(fresh_batches(4, 3, generator(seed)))[0] for seed in (0, 0, 1))
+    first, same, other = (next(STUDY.batches(3, generator(seed)))[0] for seed in (0, 0, 1))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
 
 
 def test_gaps_that_vary_are_drawn_between_the_shortest_and_the_length() -> None:
-    batches = fresh_batches(2, 6, generator(), shortest=4)
+    batches = replace(STUDY, shortest=4).batches(6, generator())
     lengths = [next(batches)[0].shape[1] - 21 for _ in range(60)]
     assert set(lengths) == {4, 5, 6}
-    assert held_out_lengths(100, 51) == [51, 76, 100]
-    assert held_out_lengths(7, None) == held_out_lengths(7, 7) == [7]
+    assert replace(STUDY, shortest=51).held_out_lengths(100) == [51, 76, 100]
+    assert STUDY.held_out_lengths(7) == replace(STUDY, shortest=7).held_out_lengths(7) == [7]
 
 
 def test_held_out_sequences_of_all_lengths_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +82,9 @@ def test_held_out_sequences_of_all_lengths_count(monkeypatch: pytest.MonkeyPatch
         return (1.0, 1.0) if symbols.shape[1] == 3 + 21 else (0.5, 0.2)
 
     monkeypatch.setattr(training, "copy_accuracy", accuracy)
-    options = replace(OPTIONS, shortest=3)
-    result = train_copy("lstm", copy_core("lstm"), 5, 0, options, lambda result: None)
-    assert (result.digits, result.sequences) == pytest.approx((2 / 3, 1.4 / 3))
-    assert not result.perfect
+    result = replace(STUDY, shortest=3).train("lstm", copy_core("lstm"), 5, 0)
+    assert (result["digits"], result["sequences"]) == pytest.approx((2 / 3, 1.4 / 3))
+    assert not result["perfect"]
 
 
 def test_accuracy_counts_digits_and_whole_sequences() -> None:
@@ -147,33 +141,23 @@ def test_every_core_takes_the_task_and_what_it_sees_is_measured(name: CoreName) 
     assert ticks_seen(model, symbols[:1]) == seen.get(name, 32)
 
 
-OPTIONS = CopyOptions(width=16, batch_size=4, minutes=1e-8)
-
-
 def test_a_training_whose_time_is_up_reports_what_it_has() -> None:
-    reports: list[CopyResult] = []
-    result = train_copy("lstm", copy_core("lstm"), 3, 0, OPTIONS, reports.append)
-    assert reports == [result]
-    assert (result.samples, result.blanks, result.ticks_seen) == (4, 3, 23)
-    assert not result.perfect
-    assert 0 <= result.digits < 0.5
+    result = STUDY.train("lstm", copy_core("lstm"), 3, 0)
+    assert (result["samples"], result["blanks"], result["ticks_seen"]) == (4, 3, 23)
+    assert not result["perfect"]
+    assert 0 <= result["digits"] < 0.5
 
 
 def test_the_same_seed_trains_the_same() -> None:
-    results = [
-        train_copy("tlb", copy_core("tlb"), 3, seed, OPTIONS, lambda result: None)
-        for seed in (0, 0, 1)
-    ]
-    losses = [result.loss for result in results]
+    losses = [STUDY.train("tlb", copy_core("tlb"), 3, seed)["loss"] for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
 
 
 def test_the_table_says_what_is_not_perfect_and_never_rounds_up() -> None:
-    result = train_copy("tlb", copy_core("tlb"), 3, 0, OPTIONS, lambda result: None)
-    near = replace(result, digits=0.99999, sequences=0.9999, samples=11200)
-    rows = list(
-        copy_table([near, replace(near, digits=1.0, sequences=1.0, blanks=100)], None).columns
-    )
+    result = STUDY.train("tlb", copy_core("tlb"), 3, 0)
+    near = result | {"digits": 0.99999, "sequences": 0.9999, "samples": 11200}
+    all_right = near | {"digits": 1.0, "sequences": 1.0, "perfect": True, "blanks": 100}
+    rows = STUDY.table([near, all_right]).columns
     cells = {str(column.header).split("\n")[0]: list(column.cells) for column in rows}
     assert cells["digits"] == ["99.9", "100.0"]
     assert cells["whole"] == ["99.9", "100.0"]

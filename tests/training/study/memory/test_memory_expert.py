@@ -13,16 +13,16 @@ pytest.importorskip("minigrid")
 from minigrid.core.world_object import Ball, Key
 
 from ttm.training.study.memory import FORWARD, LEFT, OBJECTS, RIGHT, MemoryLevel, cue_position
-from ttm.training.study.minigrid import Demonstration, MinigridEnvironment, demonstrate
+from ttm.training.study.minigrid import Demonstrations, MinigridEnvironment, demonstrate
 
 NAMES = ("MemoryS7", "MemoryS9", "MemoryS11", "MemoryS13", "MemoryS17", "MemoryS17Random")
 SEEDS = range(24)
 
 
-def shown(name: str, seed: int) -> Demonstration:
+def shown(name: str, seed: int) -> Demonstrations:
     level = MemoryLevel(name)
     episode = demonstrate(level, level.environment(), seed)
-    assert episode is not None, f"the expert failed in {name}, seed {seed}"
+    assert len(episode), f"the expert failed in {name}, seed {seed}"
     return episode
 
 

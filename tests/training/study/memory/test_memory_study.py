@@ -14,27 +14,22 @@ from ttm.training import cli
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study import minigrid as minigrid_demonstrations
-from ttm.training.study.memory import (
-    Choices,
-    MemoryLevel,
-    RecallingPolicy,
-    recall_and_cloning_loss,
-    result_table,
-)
-from ttm.training.study.minigrid import ActingResult, CoreResult, Vocabulary, record
-from ttm.training.study.minigrid_study import EpisodeSampler, cloning_loss, equal_core
+from ttm.sim.results import Rate
+from ttm.training.study import minigrid
+from ttm.training.study.memory import MemoryLevel, RecallingPolicy, StudyMemoryCommand, choices
+from ttm.training.study.minigrid import EpisodeSampler, MinigridPolicy, Vocabulary, record
+from ttm.training.study.minigrid_study import ActingResult, CoreResult, equal_core
 
 WIDTH = 16
 SMALL = [
-    *("--level", "MemoryS7", "--actions", "best", "--width", str(WIDTH), "--workers", "1"),
-    *("--demonstrations", "8", "--steps", "2", "--batch-ticks", "16", "--episodes", "3"),
+    *("--level", "MemoryS7", "--width", str(WIDTH), "--workers", "1"),
+    *("--demonstrations", "8", "--steps", "2", "--episodes", "3"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minigrid_demonstrations, "SEEDS_A_FILE", 8)
+    monkeypatch.setattr(minigrid, "SEEDS_A_FILE", 8)
 
 
 def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
@@ -43,7 +38,7 @@ def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     config = equal_core(core, WIDTH)
     torch.manual_seed(seed)
-    weights = RecallingPolicy(config, vocabulary, WIDTH).state_dict()
+    weights = RecallingPolicy(config, vocabulary, WIDTH, 1.0).state_dict()
     return {name: weight for name, weight in weights.items() if not name.startswith("core.")}
 
 
@@ -60,11 +55,12 @@ def test_first_weights_around_the_core_are_equal() -> None:
 def test_without_a_weight_the_actions_alone_are_learned() -> None:
     recorded = record(MemoryLevel("MemoryS7"), range(6))
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
-    policy = RecallingPolicy(equal_core("lstm", WIDTH), vocabulary, WIDTH)
+    policy = RecallingPolicy(equal_core("lstm", WIDTH), vocabulary, WIDTH, 0.0)
     batch = EpisodeSampler(recorded, vocabulary, ticks=100).batch(np.arange(6))
-    actions_alone = cloning_loss(policy, *batch)
-    assert torch.equal(recall_and_cloning_loss(0.0)(policy, *batch), actions_alone)
-    added = recall_and_cloning_loss(2.0)(policy, *batch) - actions_alone
+    actions_alone = MinigridPolicy.loss(policy, batch)
+    assert torch.equal(policy.loss(batch), actions_alone)
+    policy.recall_weight = 2.0
+    added = policy.loss(batch) - actions_alone
     added.backward()
     assert 2 * 0.2 < added.item() < 2 * 2
     assert policy.see_tiles.weight.grad.any()  # the loss reaches what comes before the core
@@ -73,7 +69,7 @@ def test_without_a_weight_the_actions_alone_are_learned() -> None:
 
 def test_the_way_an_episode_ends_tells_the_choice() -> None:
     acting = ActingResult([True, False, False, True], [5, 6, 245, 245], 1.0)
-    assert Choices.of(acting, max_steps=245) == Choices(made=3, right=2)
+    assert choices(acting, max_steps=245) == Rate(2, 3)
 
 
 def test_the_table_has_success_and_choice() -> None:
@@ -82,7 +78,8 @@ def test_the_table_has_success_and_choice() -> None:
 
     lost = result("none", [True] * 2 + [False] * 8, [5] * 4 + [245] * 6)
     never = result("lstm", [False] * 10, [245] * 10)
-    table = result_table([never, lost, result("ttm", [True] * 10, [5] * 10)], "best", 245)
+    results = [never, lost, result("ttm", [True] * 10, [5] * 10)]
+    table = StudyMemoryCommand(level="MemoryS7").table(results, "best")
     cells = {str(column.header): list(column.cells) for column in table.columns}
     assert cells["core"] == ["ttm", "none", "lstm"]
     assert cells["success in %"][1] == "20.0 (5.7 to 51.0)"

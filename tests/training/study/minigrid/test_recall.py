@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.minigrid_study import RecallHead, seen_now
+from ttm.training.study.memory import RecallHead, seen_now
 
 KINDS, WIDTH = 4, 3
 

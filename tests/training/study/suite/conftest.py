@@ -18,8 +18,7 @@ from ttm.policy.runner import PolicyRunner
 from ttm.sim import actors
 from ttm.sim.collect import collect
 from ttm.sim.environment import inspect_env
-from ttm.training.study.suite import run
-from ttm.training.study.suite_runs import SuiteOptions
+from ttm.training.study.suite import StudySuiteCommand
 
 SIM_TESTS = Path(__file__).parents[3] / "sim"
 ENV = "memory_point_env:test/MemoryPoint-v0"
@@ -61,7 +60,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def tiny_study(**changes: object) -> SuiteOptions:
+def tiny_study(**changes: object) -> StudySuiteCommand:
     """Return the options of a study of two trainings of two steps."""
     standard: dict[str, object] = {
         "core": ("ours", "lstm"),
@@ -74,11 +73,11 @@ def tiny_study(**changes: object) -> SuiteOptions:
         "probe": ("live", "swap"),
         "episodes": 2,
     }
-    return SuiteOptions(**{**standard, **changes})  # type: ignore[arg-type]
+    return StudySuiteCommand(**{**standard, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def options(demonstrations: Path, seeing: Path, tmp_path: Path) -> Callable[..., SuiteOptions]:
+def options(demonstrations: Path, seeing: Path, tmp_path: Path) -> Callable[..., StudySuiteCommand]:
     """Return a maker of the options of a tiny study, which takes those to change."""
     given = {"data": (str(demonstrations),), "init": seeing, "out": tmp_path / "suite"}
     return lambda **changes: tiny_study(**{**given, **changes})
@@ -87,11 +86,11 @@ def options(demonstrations: Path, seeing: Path, tmp_path: Path) -> Callable[...,
 @pytest.fixture(scope="session")
 def finished(
     demonstrations: Path, seeing: Path, tmp_path_factory: pytest.TempPathFactory
-) -> SuiteOptions:
+) -> StudySuiteCommand:
     """The options of a tiny study whose trainings and evaluations have been made; leave it as it is."""
     out = tmp_path_factory.mktemp("finished") / "suite"
     made = tiny_study(data=(str(demonstrations),), init=seeing, out=out)
     with pytest.MonkeyPatch.context() as patch:
         prepare(patch)
-        assert run(made) == 0
+        assert made.run() == 0
     return made

@@ -8,30 +8,38 @@ import pytest
 import torch
 
 from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import NAMES
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.sequence_model import SightSize, num_parameters
-from ttm.training.study.suite import first_policy
-from ttm.training.study.suite_runs import (
-    OURS,
+from ttm.training.study.suite import (
     OURS_OPTIONS,
+    SOURCES,
     TOLERANCE,
+    Variant,
+    first_policy,
     parse_variant,
-    source_cores,
+    sized_cores,
     suite_cores,
-    variant_parameters,
 )
+from ttm.training.study.suite_report import OURS
 
 Weights = dict[str, torch.Tensor]
 VARIANTS = [parse_variant(text, OURS_OPTIONS) for text in (OURS, *NAMES)]
 
 
+def source_cores(width: int, inputs: int) -> list[CoreConfig]:
+    """Return the cores that all others share first weights with."""
+    sources = [Variant(name, name) for name in SOURCES]
+    return list(sized_cores(VARIANTS[0], sources, width, inputs).values())
+
+
 @pytest.mark.parametrize(("width", "inputs"), [(32, 9), (128, 17)])
 def test_all_have_as_many_parameters_as_ours(width: int, inputs: int) -> None:
     cores = suite_cores(VARIANTS[0], VARIANTS, width, inputs)
-    sizes = {v.label: variant_parameters(v, cores[v.label], width, inputs) for v in VARIANTS}
+    sizes = {v.label: v.num_parameters(cores[v.label], width, inputs) for v in VARIANTS}
     assert all(abs(size - sizes[OURS]) <= TOLERANCE * sizes[OURS] for size in sizes.values()), sizes
 
 
@@ -39,7 +47,7 @@ def test_a_size_that_ours_is_given_holds_for_the_others() -> None:
     ours = parse_variant(OURS, (*OURS_OPTIONS, "mlp_size=200"))
     others = [each for each in VARIANTS if each.core == "ttm"]
     cores = suite_cores(ours, [ours, *others[1:]], 128, 17)
-    wanted = variant_parameters(ours, cores[OURS], 128, 17)
+    wanted = ours.num_parameters(cores[OURS], 128, 17)
     assert num_parameters(cores["ttm"], 128, 17) == pytest.approx(wanted, rel=TOLERANCE)
     assert cores[OURS].mlp_size == 200  # type: ignore[attr-defined]
     assert wanted < 390_000
@@ -54,7 +62,7 @@ def first_weights(seen: Policy, label: str, seed: int, *, share: bool = True) ->
     """Return the first weights of a variant, without what it shares with others if not `share`."""
     sizes = seen.config.width, seen.num_tokens
     config = suite_cores(VARIANTS[0], VARIANTS, *sizes)[label]
-    sources = source_cores(VARIANTS[0], *sizes) if share else []
+    sources = source_cores(*sizes) if share else []
     (sight,) = {each.sight for each in VARIANTS if each.label == label}
     return first_policy(seen, config, sources, seed, sight).state_dict()
 
@@ -110,7 +118,7 @@ def test_no_tensor_of_a_compared_part_is_the_checkpoints(label: str) -> None:
     sizes = shipped.config.width, shipped.num_encoded
     variant = parse_variant(label, OURS_OPTIONS)
     cores = suite_cores(VARIANTS[0], [variant], *sizes)
-    sources = source_cores(VARIANTS[0], *sizes)
+    sources = source_cores(*sizes)
     trained = shipped.state_dict()
     made = first_policy(shipped, cores[variant.label], sources, 0, variant.sight).state_dict()
     compared = {name for name in made if name.startswith(("core.", "action_head.", "sight."))}

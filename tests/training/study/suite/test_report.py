@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ttm.policy.errors import UserError
 from ttm.sim.results import wilson_interval
-from ttm.training.study.suite import run
+from ttm.training.study.suite import StudySuiteCommand
 from ttm.training.study.suite_report import (
     Choices,
     Figures,
@@ -24,7 +24,6 @@ from ttm.training.study.suite_report import (
     paired_difference,
     read_figures,
 )
-from ttm.training.study.suite_runs import SuiteOptions
 
 
 def choices(variant: str, seed: int, task: str, gap: int, each: str) -> Choices:
@@ -181,13 +180,13 @@ def test_each_task_has_a_panel() -> None:
 
 
 def test_table_and_plot_are_drawn_again_without_the_folder(
-    finished: SuiteOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: StudySuiteCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures, plot = tmp_path / "suite.json", tmp_path / "suite.svg"
-    assert run(replace(finished, report=True, json=figures)) == 0
+    assert replace(finished, report=True, json=figures).run() == 0
     first = capsys.readouterr().out.replace(f"figures: {figures}\n", "")
     again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
-    assert run(again) == 0
+    assert again.run() == 0
     assert capsys.readouterr().out == first
     assert plot.read_text() == (finished.out / "choices.svg").read_text()
     assert "right choice" in plot.read_text()

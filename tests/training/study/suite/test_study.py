@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,19 @@ from ttm.policy.errors import UserError
 from ttm.sim.condition import Condition
 from ttm.sim.results import Evaluation
 from ttm.training.frozen_vision import MapStore
-from ttm.training.options import LossConfig
 from ttm.training.run_log import CONFIG
 from ttm.training.study import suite as pieces
-from ttm.training.study.suite import StudySuiteCommand, run
-from ttm.training.study.suite_report import Figures, collect_figures
-from ttm.training.study.suite_runs import RunFolder, SuiteOptions, run_folders
+from ttm.training.study.suite import (
+    RunFolder,
+    StudySuiteCommand,
+    SuiteRunner,
+    collect_figures,
+    run_folders,
+)
+from ttm.training.study.suite_report import Figures
 from ttm.training.trainer import Trainer
 
-Make = Callable[..., SuiteOptions]
+Make = Callable[..., StudySuiteCommand]
 
 
 def files(out: Path) -> dict[str, int]:
@@ -63,11 +67,11 @@ def choices(figures: Figures) -> list[tuple[object, ...]]:
 
 
 def test_a_second_command_makes_nothing_and_tells_the_same(
-    finished: SuiteOptions, capsys: pytest.CaptureFixture[str]
+    finished: StudySuiteCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(finished.out)
     told = (finished.out / "report.md").read_text()
-    assert run(finished) == 0
+    assert finished.run() == 0
     after = files(finished.out)
     assert after.keys() == before.keys()
     changed = {name for name, time in after.items() if time != before[name]}
@@ -83,13 +87,15 @@ def test_a_second_command_makes_nothing_and_tells_the_same(
         assert title in told
 
 
-def test_interrupted_and_resumed_equals_unbroken(finished: SuiteOptions, options: Make) -> None:
+def test_interrupted_and_resumed_equals_unbroken(
+    finished: StudySuiteCommand, options: Make
+) -> None:
     broken = options(gap=(1,), probe=("live",))
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 1)
-        assert run(broken) == 130
+        assert broken.run() == 130
     assert RunFolder(broken.out / "ours" / "seed_0").training_result is None
-    assert run(broken) == 0
+    assert broken.run() == 0
     for variant in ("ours", "lstm"):
         one, two = weights(finished.out, variant), weights(broken.out, variant)
         assert one.keys() == two.keys()
@@ -114,15 +120,15 @@ def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
 
     monkeypatch.setattr(pieces, "evaluate_conditions", evaluate)
     with pytest.raises(KeyboardInterrupt):
-        run(wanted)
-    assert run(wanted) == 0
+        wanted.run()
+    assert wanted.run() == 0
     assert [condition.gap for condition in begun] == [1, 3, 3]
 
 
 def test_a_part_is_made_alone_and_others_are_added(
     options: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(options(core=("none",), gap=(1,), probe=("live",))) == 0
+    assert options(core=("none",), gap=(1,), probe=("live",)).run() == 0
     trained: list[str] = []
     original = pieces.train
 
@@ -131,7 +137,7 @@ def test_a_part_is_made_alone_and_others_are_added(
         return original(wanted, *rest)
 
     monkeypatch.setattr(pieces, "train", train)
-    assert run(options(core=("none", "lstm"), gap=(1,), probe=("live",))) == 0
+    assert options(core=("none", "lstm"), gap=(1,), probe=("live",)).run() == 0
     assert trained == ["lstm"]
     found = {(each.variant, each.gap) for each in collect_figures(options().out).choices}
     assert found == {("none", 1), ("lstm", 1)}
@@ -150,20 +156,11 @@ def test_features_are_computed_once_for_all_trainings(
         return found
 
     monkeypatch.setattr(MapStore, "rows", rows)
-    monkeypatch.setattr(pieces.Workshop, "_evaluate", lambda *_: None)
-    assert run(options()) == 0
+    monkeypatch.setattr(SuiteRunner, "_evaluate", lambda *_: None)
+    assert options().run() == 0
     half = len(seen) // 2
     assert sum(seen[:half]) > 0
     assert sum(seen[half:]) == 0
-
-
-def test_time_stops_it_between_pieces(options: Make) -> None:
-    wanted = options(minutes_in_all=1e-9)
-    assert run(wanted) == 0
-    folder = RunFolder(wanted.out / "ours" / "seed_0")
-    assert folder.training_result is not None
-    assert folder.evaluations() == []
-    assert not (wanted.out / "lstm").exists()
 
 
 def test_a_folder_in_which_another_process_works_is_left_alone(options: Make) -> None:
@@ -171,39 +168,39 @@ def test_a_folder_in_which_another_process_works_is_left_alone(options: Make) ->
     taken = RunFolder(wanted.out / "ours" / "seed_0")
     with taken.claimed() as mine:
         assert mine
-        assert run(wanted) == 0
+        assert wanted.run() == 0
     assert taken.facts is None
     assert {each.variant for each in collect_figures(wanted.out).trainings} == {"lstm"}
 
 
-def test_what_was_made_with_other_options_is_not_mixed_in(finished: SuiteOptions) -> None:
+def test_what_was_made_with_other_options_is_not_mixed_in(finished: StudySuiteCommand) -> None:
     with pytest.raises(UserError, match=r"--steps is 3, but .*ours/seed_0 was made with 2"):
-        run(replace(finished, steps=3))
+        replace(finished, steps=3).run()
     with pytest.raises(UserError, match=r"ours/seed_0 holds a core of other sizes or options"):
-        run(replace(finished, ours_options=("write=gated",)))
+        replace(finished, ours_options=("write=gated",)).run()
 
 
 def test_a_folder_from_before_windows_could_be_chosen_goes_on(options: Make) -> None:
     part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
-    assert run(options(**part)) == 0
+    assert options(**part).run() == 0
     path = options().out / "lstm" / "seed_0" / "run.json"
     facts = json.loads(path.read_text())
     del facts["settings"]["window"]
     path.write_text(json.dumps(facts))
-    assert run(options(**part)) == 0
+    assert options(**part).run() == 0
     with pytest.raises(UserError, match=r"--window is 1, but .*lstm/seed_0 was made with episode"):
-        run(options(**part, window=1))
+        options(**part, window=1).run()
 
 
 def test_a_policy_can_learn_and_act_without_any_memory(options: Make) -> None:
     wanted = options(
         core=("none sight_tokens=2",),
         window=1,
-        loss=LossConfig(recall_weight=0.0),
+        recall_weight=0.0,
         gap=(1,),
         probe=("zero",),
     )
-    assert run(wanted) == 0
+    assert wanted.run() == 0
     (folder,) = run_folders(wanted.out)
     assert yaml.safe_load((folder.training / CONFIG).read_text())["window"] == 1
     figures = collect_figures(wanted.out)
@@ -215,14 +212,14 @@ def test_a_mistake_before_the_first_training_can_be_corrected(
     options: Make, demonstrations: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="missing does not exist"):
-        run(options(data=(str(tmp_path / "missing"),), core=("lstm",)))
-    assert run(options(data=(str(demonstrations),), core=("lstm",), episodes=1, gap=(1,))) == 0
+        options(data=(str(tmp_path / "missing"),), core=("lstm",)).run()
+    assert options(data=(str(demonstrations),), core=("lstm",), episodes=1, gap=(1,)).run() == 0
 
 
 def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
     part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
-    assert run(options(**part)) == 0
-    assert run(options(**part, episodes=3)) == 0
+    assert options(**part).run() == 0
+    assert options(**part, episodes=3).run() == 0
     assert [each.episodes for each in collect_figures(options().out).choices] == [3]
 
 
@@ -248,9 +245,7 @@ def test_mistakes_are_told_in_one_line_before_anything_is_made(
 ) -> None:
     wanted = options(**changes)
     with pytest.raises(UserError, match=r"^[^\n]*$") as raised:
-        StudySuiteCommand(
-            **{each.name: getattr(wanted, each.name) for each in fields(wanted)}
-        ).run()
+        wanted.run()
     assert message in str(raised.value)
     assert not wanted.out.exists()
 
@@ -264,7 +259,7 @@ def test_a_damaged_folder_is_told_in_one_line(tmp_path: Path, name: str, text: s
     (folder.path / "run.json").write_text("{}")
     (folder.path / name).write_text(text)
     with pytest.raises(UserError, match=r"\.json is damaged .*; delete its folder"):
-        run(SuiteOptions(out=tmp_path, report=True))
+        StudySuiteCommand(out=tmp_path, report=True).run()
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"settings": {}, "trainings": [], "choices": []}'])
@@ -272,4 +267,4 @@ def test_a_file_without_figures_is_told_in_one_line(tmp_path: Path, text: str) -
     path = tmp_path / "figures.json"
     path.write_text(text)
     with pytest.raises(UserError, match="no figures of this study"):
-        run(SuiteOptions(figures=(path,)))
+        StudySuiteCommand(figures=(path,)).run()
