@@ -127,7 +127,7 @@ def test_without_rclpy_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 def test_the_conversion_of_bags_says_what_it_lacks(
     missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("ros_install", "bags.bags"):
+    for module in ("processes", "tools"):
         monkeypatch.setattr(
             f"ttm.training.robot.{module}.find_spec", lambda name: name != missing or None
         )
