@@ -1,4 +1,4 @@
-"""Runs the recorder, and what a person drives by, until one of them ends."""
+"""`ttm record`: run the recorder, and what a person drives by, until one of them ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ from ttm_policy.parameters import (
     WebParameters,
 )
 
-# Which nodes `ttm record` starts, with their parameters.
+POLICY_NODE = "policy_node"
+OPTIONAL: Mapping[type[NodeParameters], str] = {
+    WebParameters: "the web page; add --web",
+    TeleopParameters: "the keys or the gamepad that drive; add --teleop",
+}
+"""Parameters of nodes that need not be started -> the node, and the option that starts it."""
 
 
 @dataclass(frozen=True)
@@ -68,23 +73,11 @@ class Nodes:
         return {**found, "recorder_node": asdict(replace(self.recorder, keys=keys))}
 
 
-POLICY_NODE = "policy_node"
-
-
-def record_episodes(nodes: Nodes) -> int:
-    """Run the nodes until one of them ends; return its exit code.
-
-    Raises `UserError` before anything starts if ROS is missing.
-    """
-    require_rclpy()
-    return _run(nodes.parameters(), os.environ)
-
-
 def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
     """Return the nodes with a policy of the simulated robot, in whose place the person drives.
 
-    It is recorded from the start of a scene, without a countdown. Raises `UserError` if the checkpoint is of
-    another robot.
+    It is recorded from the start of a scene, without a countdown. Raises `UserError` if the checkpoint is
+    for another robot.
     """
     path, web = checkpoint_path(checkpoint).resolve(), nodes.web
     assert web is not None
@@ -102,9 +95,8 @@ def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
 def record_simulation(nodes: Nodes, task: str) -> int:
     """Run the simulated robot for a person as well; return the exit code.
 
-    Raises `UserError` before anything starts if ROS, environment or task are missing or do not fit.
+    Raises `UserError` before anything starts if environment or task are missing or do not fit.
     """
-    require_rclpy()
     tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),
@@ -127,15 +119,6 @@ def record_simulation(nodes: Nodes, task: str) -> int:
 def _run(nodes: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]) -> int:
     with running_nodes(nodes, environment) as running:
         return wait_for_first(list(running.values()))
-
-
-# The options of `ttm record`.
-
-OPTIONAL: Mapping[type[NodeParameters], str] = {
-    WebParameters: "the web page; add --web",
-    TeleopParameters: "the keys or the gamepad that drive; add --teleop",
-}
-"""Parameters of nodes that need not be started -> the node, and the option that starts it."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +186,9 @@ class RecordCommand(_AllOptions):
         nodes = self._nodes()
         started = [type(node) for node in (nodes.recorder, nodes.web, nodes.teleop) if node]
         require_started(self, started, OPTIONAL)
-
+        require_rclpy()
         if not self.sim:
-            return record_episodes(nodes)
+            return _run(nodes.parameters(), os.environ)
         if self.checkpoint:
             nodes = with_policy(nodes, str(self.checkpoint))
         return record_simulation(nodes, self.task or "")

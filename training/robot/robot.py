@@ -1,4 +1,9 @@
-"""Runs a policy on a robot or in simulation, after checks that need no node."""
+"""`ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
+
+The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes, so that
+each has one name, one default and one help text. Everything that needs no node is checked before one
+starts.
+"""
 
 from __future__ import annotations
 
@@ -36,87 +41,6 @@ from ttm_policy.parameters import (
     WebParameters,
     parameters_of,
 )
-
-Watch = Callable[["subprocess.Popen[bytes]"], object]
-"""Is shown the policy's process again and again while it runs."""
-
-
-def drive_robot(policy: PolicyParameters, *, respawn: bool = False) -> int:
-    """Run `policy_node` until it ends, and return its exit code.
-
-    respawn: start it again after a crash, with the memory that it had.
-
-    Raises `UserError` before any process starts if ROS or the checkpoint are missing.
-    """
-    require_rclpy()
-    policy = replace(policy, checkpoint=str(_checkpoint(policy)))
-    with (
-        _kept_memory(policy, respawn) as kept,
-        running_nodes({"policy_node": asdict(kept)}, os.environ) as nodes,
-    ):
-        code = nodes["policy_node"].wait()
-        while respawn and start_after_crash(nodes, "policy_node", os.environ):
-            code = nodes["policy_node"].wait()
-        return code
-
-
-def drive_simulation(
-    policy: PolicyParameters,
-    sim: SimParameters,
-    *,
-    respawn: bool = False,
-    watch: Watch = lambda _: None,
-) -> int:
-    """Run both nodes until the last episode, and return the exit code.
-
-    respawn: start the policy again after a crash, with the memory that it had. watch: sees the policy's
-    process again and again.
-
-    Raises `UserError` before any process starts if ROS, checkpoint, environment or task are missing or do
-    not fit together.
-    """
-    require_rclpy()
-    checkpoint = _checkpoint(policy)
-    facts = inspect_env(sim.env)
-    trained, _ = load_checkpoint(checkpoint)
-    trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
-    make_execution(policy.execution, trained.config.chunk, trained.spec.action_size)
-    policy = replace(policy, checkpoint=str(checkpoint))
-    task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
-    sim = replace(sim, task=task)
-    if option := sim.condition.needs_memory_task:
-        require_memory_tasks(sim.env, [sim.task], option)
-    environment = simulation_environment()
-    with _kept_memory(policy, respawn) as kept:
-        parameters = {
-            "policy_node": {**asdict(kept), "use_sim_time": True},
-            "sim_node": asdict(sim),
-        }
-        with running_nodes(parameters, environment) as nodes:
-
-            def look() -> None:
-                watch(nodes["policy_node"])
-                if respawn:
-                    start_after_crash(nodes, "policy_node", environment)
-
-            return wait_for_episodes(nodes, look)
-
-
-@contextmanager
-def _kept_memory(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
-    """Yield the parameters with a file for the memory, if the policy is to be started again with it."""
-    with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
-        if respawn and not policy.recovery_path:
-            policy = replace(policy, recovery_path=str(Path(folder) / "memory.npz"))
-        yield policy
-
-
-def _checkpoint(policy: PolicyParameters) -> Path:
-    """Return the absolute path of the named checkpoint or of the shipped one."""
-    return checkpoint_path(policy.checkpoint or SHIPPED).resolve()
-
-
-# Converts between the parameters of the ROS nodes and the options of `ttm robot` and `ttm record`.
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
 
@@ -171,11 +95,9 @@ def parameter_options(
     options = []
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
-        parameter = next(iter(found.values()))
+        kind, default = _type_and_default(next(iter(found.values())))
         about = arg(help=_help(found))
-        options.append(
-            (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
-        )
+        options.append((name, Annotated[kind, about], field(default=default)))
     return options
 
 
@@ -241,17 +163,14 @@ def _value(command: object, option: str) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _type(parameter: DeclaredParameter) -> Any:
-    if parameter.choices:
-        return Literal[parameter.choices]
+def _type_and_default(parameter: DeclaredParameter) -> tuple[Any, Any]:
+    """Return the type and the default of an option; for a parameter, "" stands for None."""
     kind: Any = Path if parameter.about.is_path else parameter.type
-    return kind | None if parameter.default == "" else kind
-
-
-def _default(parameter: DeclaredParameter) -> Any:
+    if parameter.choices:
+        kind = Literal[parameter.choices]
     if parameter.default == "":
-        return None
-    return Path(parameter.default) if parameter.about.is_path else parameter.default
+        return (kind if parameter.choices else kind | None), None
+    return kind, Path(parameter.default) if parameter.about.is_path else parameter.default
 
 
 def _help(found: Mapping[str, DeclaredParameter]) -> str:
@@ -261,19 +180,82 @@ def _help(found: Mapping[str, DeclaredParameter]) -> str:
     """
     texts: dict[str, str] = {}
     for flag, parameter in found.items():
-        if parameter.about.help not in texts:
-            sentence = _sentence(parameter)
-            texts[parameter.about.help] = f"With {flag}: {sentence}" if flag else sentence
+        about = parameter.about
+        sentence = f"{about.help} In {about.unit}." if about.unit else about.help
+        texts.setdefault(about.help, f"With {flag}: {sentence}" if flag else sentence)
     return " ".join(texts.values())
 
 
-def _sentence(parameter: DeclaredParameter) -> str:
-    """Return the help text with the unit, which the options' names do not tell."""
-    unit = parameter.about.unit
-    return f"{parameter.about.help} In {unit}." if unit else parameter.about.help
+Watch = Callable[["subprocess.Popen[bytes]"], object]
+"""Is shown the policy's process again and again while it runs."""
 
 
-# `ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
+def drive_robot(policy: PolicyParameters, *, respawn: bool = False) -> int:
+    """Run `policy_node` until it ends, and return its exit code.
+
+    respawn: start it again after a crash, with the memory that it had. Raises `UserError` before any
+    process starts if ROS or the checkpoint are missing.
+    """
+    require_rclpy()
+    with (
+        _with_files(policy, respawn) as given,
+        running_nodes({"policy_node": asdict(given)}, os.environ) as nodes,
+    ):
+        code = nodes["policy_node"].wait()
+        while respawn and start_after_crash(nodes, "policy_node", os.environ):
+            code = nodes["policy_node"].wait()
+        return code
+
+
+def drive_simulation(
+    policy: PolicyParameters,
+    sim: SimParameters,
+    *,
+    respawn: bool = False,
+    watch: Watch = lambda _: None,
+) -> int:
+    """Run both nodes until the last episode, and return the exit code.
+
+    respawn: start the policy again after a crash, with the memory that it had. Raises `UserError`
+    before any process starts if ROS, checkpoint, environment or task are missing or do not fit together.
+    """
+    require_rclpy()
+    with _with_files(policy, respawn) as given:
+        facts = inspect_env(sim.env)
+        trained, _ = load_checkpoint(Path(given.checkpoint))
+        spec = trained.spec
+        spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
+        make_execution(policy.execution, trained.config.chunk, spec.action_size)
+        task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
+        if option := sim.condition.needs_memory_task:
+            require_memory_tasks(sim.env, [task], option)
+        environment = simulation_environment()
+        parameters = {
+            "policy_node": {**asdict(given), "use_sim_time": True},
+            "sim_node": asdict(replace(sim, task=task)),
+        }
+        with running_nodes(parameters, environment) as nodes:
+
+            def look() -> None:
+                watch(nodes["policy_node"])
+                if respawn:
+                    start_after_crash(nodes, "policy_node", environment)
+
+            return wait_for_episodes(nodes, look)
+
+
+@contextmanager
+def _with_files(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
+    """Yield the parameters with the checkpoint's absolute path, and with a file for the memory.
+
+    The memory is kept in a file if the policy is to be started again with it.
+    """
+    path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
+    policy = replace(policy, checkpoint=str(path))
+    with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
+        if respawn and not policy.recovery_path:
+            policy = replace(policy, recovery_path=str(Path(folder) / "memory.npz"))
+        yield policy
 
 
 @dataclass(frozen=True)

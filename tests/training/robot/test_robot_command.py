@@ -12,7 +12,7 @@ import pytest
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.robot.robot import WITHOUT_OPTION, RobotCommand, option_of, read_options
-from ttm.training.robot.tools import run_conversion
+from ttm.training.robot.tools import DataBagsCommand
 from ttm_policy.parameters import (
     NodeParameters,
     PolicyParameters,
@@ -133,4 +133,4 @@ def test_the_conversion_of_bags_says_what_it_lacks(
         )
     extra = {"rosbags": "convert", "rclpy": "ros"}[missing]
     with pytest.raises(UserError, match=rf'pip install "ttm-policy-stack\[{extra}\]"'):
-        run_conversion({"rate_hz": 5.0})
+        DataBagsCommand(Path("bags"), Path("out"), Path("robot.yaml"), rate_hz=5.0).run()
