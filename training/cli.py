@@ -2,7 +2,8 @@
 
 Each command is a frozen dataclass of options with a method `run` that returns the exit code. Its
 module is imported when the command is chosen, so that `ttm --help` is quick. A new command is such a
-dataclass, in the file of what it runs, and one line in `COMMANDS`.
+dataclass, in the file of what it runs, and one line in `COMMANDS`. A class that takes its defaults from a
+file has a class method `defaults`, which gets the words of the command line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, Union
@@ -231,12 +233,13 @@ The way from data to robot:
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
 Each command explains itself: ttm train --help, ttm bench --help, ttm study copy --help
+ttm --version prints the version.
 """
 
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
-"""Errors of a disk that takes no more, which are told in one line."""
+"""Errors of a disk that takes no more, which one line is enough for."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -247,9 +250,6 @@ def parse(args: Sequence[str] | None = None) -> Command:
     tyro exits with code 2 if they are wrong. Raises `UserError` if the file of --config is.
     """
     words = list(sys.argv[1:] if args is None else args)
-    if words[:1] == ["train"]:
-        options = import_module("ttm.training.options")
-        words[1:] = options.with_config_file(words[1:], options.OPTION_NAMES)
     command: Command = tyro.cli(
         _choice("", words),
         prog="ttm",
@@ -265,21 +265,22 @@ def main(args: Sequence[str] | None = None) -> int:
 
     The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
     """
+    words = list(sys.argv[1:] if args is None else args)
+    if words == ["--version"]:
+        print(f"ttm {version('ttm-policy-stack')}")
+        return 0
     try:
-        command = parse(args)
+        command = parse(words)
         _require_written(command)
         return command.run()
     except UserError as error:
-        print(f"ttm: error: {_one_line(error)}", file=sys.stderr)
+        print(f"ttm: error: {printable(error)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        place = error.filename or "the disk"
-        told = (
-            f"cannot write {place} ({os.strerror(error.errno)}); make space, or give another place"
-        )
-        print(f"ttm: error: {told}", file=sys.stderr)
+        problem = f"cannot write {error.filename or 'the disk'} ({os.strerror(error.errno)})"
+        print(f"ttm: error: {problem}; make space, or give another place", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("ttm: interrupted", file=sys.stderr)
@@ -315,7 +316,11 @@ def _choice(group: str, words: Sequence[str]) -> Any:
                 _group(first, words if every else words[1:]), subcommand(first)
             ]
         elif chosen:
-            found[first] = Annotated[join_help_lines(_load(where)), subcommand(first)]
+            module, _, class_name = where.partition(":")
+            kind = join_help_lines(getattr(import_module(module), class_name))
+            defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
+            given = {} if defaults is None else {"default": defaults}
+            found[first] = Annotated[kind, subcommand(first, **given)]
         else:
             found[first] = Annotated[_NotChosen, subcommand(first, description=help_text)]
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
@@ -338,17 +343,6 @@ def _group(name: str, words: Sequence[str]) -> type[Any]:
         },
         frozen=True,
     )
-
-
-def _load(where: str) -> type[Any]:
-    module, _, name = where.partition(":")
-    found: type[Any] = getattr(import_module(module), name)
-    return found
-
-
-def _one_line(error: UserError) -> str:
-    """Return the message in one line; messages that errors quote may have several."""
-    return printable(error)
 
 
 if __name__ == "__main__":
