@@ -1,4 +1,7 @@
-"""The work of `ttm demo`: a short training, a memory task, and the report about both."""
+"""`ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot.
+
+The whole way once, a memory task with the memory live and erased, and the report about both.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,47 @@ from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
 from ttm.training.runtime import wait_passively
-from ttm.training.schedule import Budget
 from ttm.training.train import train, with_vision_kept
 
-# Options of `ttm demo`.
+FIRST_SEED = 5_000_000
+"""First initial state of the demonstrations: neither the shipped policy's training nor any
+evaluation has seen it. It is a multiple of ten."""
+FINE_TUNING_RATE = 1e-4
+"""Learning rate for a trained policy: low, so that it does not forget on a few demonstrations what it
+learned from many."""
+NEW_WEIGHTS_RATE = 1e-3
+"""Learning rate for a policy whose core and action head have random weights."""
+PREVIOUS_ACTION_DROPOUT = 0.7
+"""As in the training of the shipped policy."""
+DEMO_STEPS, MEMORY_STEPS = 6, 2
+"""Numbers of steps up to the memory task, and of it."""
+PATIENCE_S = "600"
+"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
+DEMO_INTRODUCTION = (
+    "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
+    "before and after on the same initial states, which no training has seen, and then drove the "
+    "simulated robot over ROS 2."
+)
+MEMORY_TITLE = "With its memory and without"
+MEMORY_INTRODUCTION = (
+    "{policy}, as it is without the training above, sees a cue, which is then hidden for {gap} ticks "
+    "before the robot may act (task {task}). Live, its memory is left alone. Erased, it is emptied "
+    "once, when the robot may act: from then on both see the same and get the same instruction, and only "
+    "one of them can know what the cue was. {points}"
+)
 
 
 @dataclass(frozen=True)
-class DemoOptions:
-    """The size of each step of the demo."""
+class DemoCommand:
+    """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
+
+    The policy starts with the vision of the one that ships with the project. Its memory and its
+    action head start from random weights and have to learn the tasks. Then the policy that ships
+    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
+    free cores. OUT/report.html shows what it found, with videos.
+
+    Example: ttm demo --out demo_out
+    """
 
     out: Path = Path("demo_out")
     """Folder for everything that it makes."""
@@ -95,265 +130,17 @@ class DemoOptions:
         require_at_least(1, options(self, "workers", "max_ticks", "steps"))
         require_above_0(options(self, "minutes"))
 
-
-# `ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot.
-
-
-@dataclass(frozen=True)
-class DemoCommand(DemoOptions):
-    """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
-
-    The policy starts with the vision of the one that ships with the project. Its memory and its
-    action head start from random weights and have to learn the tasks. Then the policy that ships
-    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
-    free cores. OUT/report.html shows what it found, with videos.
-
-    Example: ttm demo --out demo_out
-    """
-
     def run(self) -> int:
         """Run all steps; return the exit code."""
         self.check()
         wait_passively()
-
         return Demo(self).run()
-
-
-# Episodes over ROS 2: policy and simulator as processes that share nothing but ROS topics.
-
-PATIENCE_S = "600"
-"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
-
-
-def drive_over_ros(
-    checkpoint: str,
-    task: str,
-    folder: Path,
-    videos: Path,
-    *,
-    episodes: int,
-    max_ticks: int | None,
-    condition: Condition = Condition(),  # noqa: B008 (frozen)
-) -> Evaluation:
-    """Run the first initial states of a task with `ttm robot --sim`, and return what came out.
-
-    folder: for result.json and actions.npz. videos: folder for the video of the first one.
-    """
-    arguments = ["--sim", "--checkpoint", checkpoint, "--task", task]
-    if condition.gap is not None:
-        arguments += ["--gap", str(condition.gap), "--probe", condition.probe]
-    arguments += ["--episodes", str(episodes), "--out", str(folder)]
-    arguments += ["--video", str(video_path(videos, task, 0))]
-    arguments += ["--max-ticks", str(max_ticks or 0)]
-    arguments += ["--startup-timeout-s", PATIENCE_S, "--command-timeout-s", PATIENCE_S]
-    command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
-    print("  ttm robot " + " ".join(arguments), flush=True)
-    require_success(subprocess.run(command, check=False).returncode, "robot")
-    return load_evaluation(folder)
-
-
-def same_outcomes(in_process: Evaluation, ros: Evaluation) -> tuple[int, int, int]:
-    """Return how many initial states were run both ways, and of these how many ended the same way.
-
-    The third number is of those that also ended at the same tick, after the same choice.
-    """
-    pairs = []
-    for name, result in ros.tasks.items():
-        known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
-        pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
-    same = sum(ours.success == theirs.success for ours, theirs in pairs)
-    return len(pairs), same, sum(ours == theirs for ours, theirs in pairs)
-
-
-def describe_same(count: int, same: int, at_the_same_tick: int) -> str:
-    """Return the numbers of `same_outcomes` in words."""
-    return (
-        f"{same} of {count} initial states ended as they did in process; "
-        f"{at_the_same_tick} of them at the very same tick"
-    )
-
-
-def require_success(exit_code: int, command: str) -> None:
-    """Raise `KeyboardInterrupt` if a step was interrupted, and `UserError` if it failed."""
-    if exit_code in (130, 143):
-        raise KeyboardInterrupt
-    if exit_code != 0:
-        raise UserError(
-            f"ttm {command} ended with exit code {exit_code}; what it says above tells why"
-        )
-
-
-# The steps of the demo: what is printed about each, and what the report says.
-
-
-class Steps:
-    """Numbers the steps, and times them. `facts` are their rows in the report."""
-
-    def __init__(self, count: int) -> None:
-        """count: the number of steps that will be taken."""
-        self.facts: list[Fact] = []
-        self._count = count
-        self._taken = 0
-        self._finding = ""
-
-    @contextmanager
-    def step(self, name: str, finding: str = "") -> Iterator[None]:
-        """Print a heading and the time of a step, and add it to the report.
-
-        finding: what the step does or found; `found` replaces it.
-        """
-        self._finding = finding
-        self._taken += 1
-        heading = f"\n[{self._taken}/{self._count}] {name}" + (f": {finding}" if finding else "")
-        print(heading, flush=True)
-        begun_s = time.monotonic()
-        yield
-        seconds = time.monotonic() - begun_s
-        self.facts.append(Fact(name, self._finding, seconds))
-        print(f"  {seconds:.0f} s", flush=True)
-
-    def found(self, finding: str) -> None:
-        """Set what the report says about the current step."""
-        self._finding = finding
-
-    def note(self, name: str, finding: str, seconds: float | None = None) -> None:
-        """Print a line that belongs to no step, and add it to the report."""
-        print(f"\n{name}: {finding}", flush=True)
-        self.facts.append(Fact(name, finding, seconds))
-
-
-# A policy on a memory task, live and with its memory erased, in process and over ROS 2.
-
-STEPS = 2
-"""Number of steps that are printed and reported."""
-TITLE = "With its memory and without"
-INTRODUCTION = (
-    "{policy}, as it is without the training above, sees a cue, which is then hidden for {gap} ticks "
-    "before the robot may act (task {task}). Live, its memory is left alone. Erased, it is emptied "
-    "once, when the robot may act: from then on both see the same and are told the same, and only one "
-    "of them can know what the cue was. {points}"
-)
-
-
-class MemoryDemo:
-    """Runs the same initial states live and erased. Nothing is trained."""
-
-    def __init__(self, options: DemoOptions, checkpoint: str) -> None:
-        """checkpoint: the path of a file, or `none`."""
-        self._options, self._checkpoint = options, checkpoint
-        self._task, self._folder = options.memory_task, options.out / "memory"
-        self._conditions = [Condition(options.gap, LIVE), Condition(options.gap, "erase")]
-        self.problem = _unknown(checkpoint, self._task)
-        """Why the policy cannot do the task; empty if it can."""
-
-    def run(self, steps: Steps) -> Comparison:
-        """Run both steps; return what the report shows of them."""
-        live, erased = self._evaluate(steps)
-        over_ros = self._drive_over_ros(steps, (live, erased))
-        evaluations = [live, erased, *over_ros]
-        folders = [self._folder / condition.folder for condition in self._conditions]
-        folders += [self._ros_folder(condition) for condition in self._conditions]
-        names = ["live", "erased", "live, over ROS 2", "erased, over ROS 2"]
-        entries = [
-            Entry(name, evaluation, folder / VIDEOS)
-            for name, evaluation, folder in zip(names, evaluations, folders, strict=True)
-        ]
-        print_comparison(entries)
-        introduction = INTRODUCTION.format(
-            policy=Path(self._checkpoint).name,
-            gap=self._options.gap,
-            task=self._task,
-            points=self._points(live, erased),
-        )
-        return Comparison(TITLE, introduction, entries)
-
-    def _evaluate(self, steps: Steps) -> list[Evaluation]:
-        options = self._options
-        with steps.step(f"{self._task} at a gap of {options.gap} ticks, live and erased"):
-            folders = {c: self._folder / c.folder for c in self._conditions}
-            evaluations = evaluate_conditions(
-                self._checkpoint,
-                self._task,
-                {condition: folder / VIDEOS for condition, folder in folders.items()},
-                episodes=options.memory_episodes,
-                workers=options.workers,
-                max_ticks=options.max_ticks,
-                videos=1,
-                label="live and erased",
-            )
-            for evaluation in evaluations:
-                evaluation.save(folders[evaluation.condition])
-            points = self._points(*evaluations)
-            print(f"  {points}")
-            steps.found(points)
-        return evaluations
-
-    def _drive_over_ros(self, steps: Steps, in_process: Sequence[Evaluation]) -> list[Evaluation]:
-        options = self._options
-        with steps.step(f"{self._task} over ROS 2, live and erased"):
-            evaluations = [
-                drive_over_ros(
-                    self._checkpoint,
-                    self._task,
-                    self._ros_folder(condition),
-                    self._ros_folder(condition) / VIDEOS,
-                    episodes=options.ros_episodes,
-                    max_ticks=options.max_ticks,
-                    condition=condition,
-                )
-                for condition in self._conditions
-            ]
-            counts = map(same_outcomes, in_process, evaluations)
-            same = describe_same(*map(sum, zip(*counts, strict=True)))
-            print(f"  {same}")
-            steps.found(f"{self._points(*evaluations)} {same}")
-        return evaluations
-
-    def _ros_folder(self, condition: Condition) -> Path:
-        return self._folder / "over_ros" / condition.folder
-
-    def _points(self, live: Evaluation, erased: Evaluation) -> str:
-        """Return the rates of right choices in words, and how far they are apart."""
-        ours, theirs = (evaluation.tasks[self._task].choices for evaluation in (live, erased))
-        ours, theirs = ours or Rate(0, 0), theirs or Rate(0, 0)
-        points = 100 * (ours.rate - theirs.rate)
-        return f"Right choice live {ours}, erased {theirs}: {points:.0f} points between them."
-
-
-def _unknown(checkpoint: str, task: str) -> str:
-    """Return why the policy does not know the task, or an empty text if it does."""
-    if not Path(checkpoint).is_file():
-        return "an untrained network knows no memory task"
-    policy, _ = load_checkpoint(checkpoint)
-    for text in instructions_of(task):
-        if text not in policy.known_instructions:
-            return f"{Path(checkpoint).name} was not trained to “{text}”, so there is no memory to erase"
-    return ""
-
-
-FIRST_SEED = 5_000_000
-"""First initial state of the demonstrations: neither the shipped policy's training nor any
-evaluation has seen it. It is a multiple of ten."""
-FINE_TUNING_RATE = 1e-4
-"""Learning rate for a trained policy: low, so that it does not forget on a few demonstrations what it
-learned from many."""
-NEW_WEIGHTS_RATE = 1e-3
-"""Learning rate for a policy whose core and action head have random weights."""
-PREVIOUS_ACTION_DROPOUT = 0.7
-"""As in the training of the shipped policy."""
-DEMO_STEPS = 6
-"""Number of steps up to the memory task."""
-DEMO_INTRODUCTION = (
-    "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
-    "before and after on the same initial states, which no training has seen, and then drove the "
-    "simulated robot over ROS 2."
-)
 
 
 class Demo:
     """One run of the demo. Each step leaves a line for the report."""
 
-    def __init__(self, options: DemoOptions) -> None:
+    def __init__(self, options: DemoCommand) -> None:
         require_rendering()
         self.options = options
         self.out = options.out
@@ -363,7 +150,7 @@ class Demo:
         self.trained = self.out / "trained" / "best.safetensors"
         self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
         self.memory = MemoryDemo(options, self.checkpoint)
-        self.steps = Steps(DEMO_STEPS + (0 if self.memory.problem else STEPS))
+        self.steps = Steps(DEMO_STEPS + (0 if self.memory.problem else MEMORY_STEPS))
 
     def run(self) -> int:
         """Run all steps; return the exit code."""
@@ -446,7 +233,8 @@ class Demo:
                 data=(str(self.demonstrations),),
                 out=self.trained.parent,
                 init=Path(start) if from_file else None,
-                budget=Budget(limits.steps, limits.minutes),
+                steps=limits.steps,
+                minutes=limits.minutes,
                 optimization=OptimizationConfig(rate if from_file else None),
                 input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
                 augment=False,
@@ -506,3 +294,193 @@ class Demo:
         facts = [*self.steps.facts, Fact("all together", "", seconds)]
         path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
         print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
+
+
+def drive_over_ros(
+    checkpoint: str,
+    task: str,
+    folder: Path,
+    videos: Path,
+    *,
+    episodes: int,
+    max_ticks: int | None,
+    condition: Condition = Condition(),  # noqa: B008 (frozen)
+) -> Evaluation:
+    """Run the first initial states of a task with `ttm robot --sim`, and return what came out.
+
+    folder: for result.json and actions.npz. videos: folder for the video of the first one.
+    """
+    arguments = ["--sim", "--checkpoint", checkpoint, "--task", task]
+    if condition.gap is not None:
+        arguments += ["--gap", str(condition.gap), "--probe", condition.probe]
+    arguments += ["--episodes", str(episodes), "--out", str(folder)]
+    arguments += ["--video", str(video_path(videos, task, 0))]
+    arguments += ["--max-ticks", str(max_ticks or 0)]
+    arguments += ["--startup-timeout-s", PATIENCE_S, "--command-timeout-s", PATIENCE_S]
+    command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
+    print("  ttm robot " + " ".join(arguments), flush=True)
+    require_success(subprocess.run(command, check=False).returncode, "robot")
+    return load_evaluation(folder)
+
+
+def same_outcomes(in_process: Evaluation, ros: Evaluation) -> tuple[int, int, int]:
+    """Return how many initial states were run both ways, and of these how many ended the same way.
+
+    The third number is of those that also ended at the same tick, after the same choice.
+    """
+    pairs = []
+    for name, result in ros.tasks.items():
+        known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
+        pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
+    same = sum(ours.success == theirs.success for ours, theirs in pairs)
+    return len(pairs), same, sum(ours == theirs for ours, theirs in pairs)
+
+
+def describe_same(count: int, same: int, at_the_same_tick: int) -> str:
+    """Return the numbers of `same_outcomes` in words."""
+    return (
+        f"{same} of {count} initial states ended as they did in process; "
+        f"{at_the_same_tick} of them at the very same tick"
+    )
+
+
+def require_success(exit_code: int, command: str) -> None:
+    """Raise `KeyboardInterrupt` if a step was interrupted, and `UserError` if it failed."""
+    if exit_code in (130, 143):
+        raise KeyboardInterrupt
+    if exit_code != 0:
+        raise UserError(
+            f"ttm {command} ended with exit code {exit_code}; what it says above tells why"
+        )
+
+
+class Steps:
+    """Numbers the steps, and times them. `facts` are their rows in the report."""
+
+    def __init__(self, count: int) -> None:
+        """count: the number of steps that will be taken."""
+        self.facts: list[Fact] = []
+        self._count = count
+        self._taken = 0
+        self._finding = ""
+
+    @contextmanager
+    def step(self, name: str, finding: str = "") -> Iterator[None]:
+        """Print a heading and the time of a step, and add it to the report.
+
+        finding: what the step does or found; `found` replaces it.
+        """
+        self._finding = finding
+        self._taken += 1
+        heading = f"\n[{self._taken}/{self._count}] {name}" + (f": {finding}" if finding else "")
+        print(heading, flush=True)
+        begun_s = time.monotonic()
+        yield
+        seconds = time.monotonic() - begun_s
+        self.facts.append(Fact(name, self._finding, seconds))
+        print(f"  {seconds:.0f} s", flush=True)
+
+    def found(self, finding: str) -> None:
+        """Set what the report says about the current step."""
+        self._finding = finding
+
+    def note(self, name: str, finding: str, seconds: float | None = None) -> None:
+        """Print a line that belongs to no step, and add it to the report."""
+        print(f"\n{name}: {finding}", flush=True)
+        self.facts.append(Fact(name, finding, seconds))
+
+
+class MemoryDemo:
+    """A policy on a memory task: the same initial states live and erased, in process and over ROS 2."""
+
+    def __init__(self, options: DemoCommand, checkpoint: str) -> None:
+        """checkpoint: the path of a file, or `none`."""
+        self._options, self._checkpoint = options, checkpoint
+        self._task, self._folder = options.memory_task, options.out / "memory"
+        self._conditions = [Condition(options.gap, LIVE), Condition(options.gap, "erase")]
+        self.problem = _unknown(checkpoint, self._task)
+        """Why the policy cannot do the task; empty if it can."""
+
+    def run(self, steps: Steps) -> Comparison:
+        """Run both steps; return what the report shows of them."""
+        live, erased = self._evaluate(steps)
+        over_ros = self._drive_over_ros(steps, (live, erased))
+        evaluations = [live, erased, *over_ros]
+        folders = [self._folder / condition.folder for condition in self._conditions]
+        folders += [self._ros_folder(condition) for condition in self._conditions]
+        names = ["live", "erased", "live, over ROS 2", "erased, over ROS 2"]
+        entries = [
+            Entry(name, evaluation, folder / VIDEOS)
+            for name, evaluation, folder in zip(names, evaluations, folders, strict=True)
+        ]
+        print_comparison(entries)
+        introduction = MEMORY_INTRODUCTION.format(
+            policy=Path(self._checkpoint).name,
+            gap=self._options.gap,
+            task=self._task,
+            points=self._points(live, erased),
+        )
+        return Comparison(MEMORY_TITLE, introduction, entries)
+
+    def _evaluate(self, steps: Steps) -> list[Evaluation]:
+        options = self._options
+        with steps.step(f"{self._task} at a gap of {options.gap} ticks, live and erased"):
+            folders = {c: self._folder / c.folder for c in self._conditions}
+            evaluations = evaluate_conditions(
+                self._checkpoint,
+                self._task,
+                {condition: folder / VIDEOS for condition, folder in folders.items()},
+                episodes=options.memory_episodes,
+                workers=options.workers,
+                max_ticks=options.max_ticks,
+                videos=1,
+                label="live and erased",
+            )
+            for evaluation in evaluations:
+                evaluation.save(folders[evaluation.condition])
+            points = self._points(*evaluations)
+            print(f"  {points}")
+            steps.found(points)
+        return evaluations
+
+    def _drive_over_ros(self, steps: Steps, in_process: Sequence[Evaluation]) -> list[Evaluation]:
+        options = self._options
+        with steps.step(f"{self._task} over ROS 2, live and erased"):
+            evaluations = [
+                drive_over_ros(
+                    self._checkpoint,
+                    self._task,
+                    self._ros_folder(condition),
+                    self._ros_folder(condition) / VIDEOS,
+                    episodes=options.ros_episodes,
+                    max_ticks=options.max_ticks,
+                    condition=condition,
+                )
+                for condition in self._conditions
+            ]
+            counts = map(same_outcomes, in_process, evaluations)
+            same = describe_same(*map(sum, zip(*counts, strict=True)))
+            print(f"  {same}")
+            steps.found(f"{self._points(*evaluations)} {same}")
+        return evaluations
+
+    def _ros_folder(self, condition: Condition) -> Path:
+        return self._folder / "over_ros" / condition.folder
+
+    def _points(self, live: Evaluation, erased: Evaluation) -> str:
+        """Return the rates of right choices in words, and how far they are apart."""
+        ours, theirs = (evaluation.tasks[self._task].choices for evaluation in (live, erased))
+        ours, theirs = ours or Rate(0, 0), theirs or Rate(0, 0)
+        points = 100 * (ours.rate - theirs.rate)
+        return f"Right choice live {ours}, erased {theirs}: {points:.0f} points between them."
+
+
+def _unknown(checkpoint: str, task: str) -> str:
+    """Return why the policy does not know the task, or an empty text if it does."""
+    if not Path(checkpoint).is_file():
+        return "an untrained network knows no memory task"
+    policy, _ = load_checkpoint(checkpoint)
+    for text in instructions_of(task):
+        if text not in policy.known_instructions:
+            return f"{Path(checkpoint).name} was not trained to “{text}”, so there is no memory to erase"
+    return ""
