@@ -1,13 +1,15 @@
 """The `ttm` command: the table of its sub-commands, and the exit codes.
 
 Each command is a frozen dataclass of options with a method `run` that returns the exit code. Its
-module is imported when the command is chosen, so that `ttm --help` is quick. A new command is such a
+module is imported when the command is chosen, so that `ttm --help` is quick. What the list of commands
+says of it is the first paragraph of its docstring. A new command is such a
 dataclass, in the file of what it runs, and one line in `COMMANDS`. A class that takes its defaults from a
 file has a class method `defaults`, which gets the words of the command line.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,7 @@ from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, Union
@@ -34,179 +37,53 @@ class Command(Protocol):
         """Do the work; return the exit code."""
 
 
-COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "collect": (
-            "ttm.sim.collect:CollectCommand",
-            "Record scripted demonstrations in the simulated kitchen, or in another environment.",
-        ),
-        "data show": (
-            "ttm.datasets.tools.show:DataShowCommand",
-            "Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.",
-        ),
-        "data play": (
-            "ttm.training.robot.tools:PlayCommand",
-            "Write an episode as a film in real time: its cameras, and below them what it did and felt.",
-        ),
-        "data check": (
-            "ttm.datasets.tools.check:DataCheckCommand",
-            "Check every episode of a data set, and name each fault with its file, demo, tick and remedy.",
-        ),
-        "data convert": (
-            "ttm.training.robot.tools:ConvertCommand",
-            "Convert a data set from another project's format to ours, or from ours to another project's.",
-        ),
-        "data bags": (
-            "ttm.training.robot.tools:DataBagsCommand",
-            "Convert recorded bags (rosbag2, sqlite3 or MCAP) to episodes, or back, by the robot's contract.",
-        ),
-        "data merge": (
-            "ttm.datasets.tools.arrange:DataMergeCommand",
-            "Merge data sets of one robot into one HDF5 file.",
-        ),
-        "data split": (
-            "ttm.datasets.tools.arrange:DataSplitCommand",
-            "Split a data set into several HDF5 files in one folder.",
-        ),
-        "data filter": (
-            "ttm.datasets.tools.arrange:DataFilterCommand",
-            "Write those episodes of a data set that are wanted to one HDF5 file.",
-        ),
-        "data pack": (
-            "ttm.datasets.tools.pack:DataPackCommand",
-            "Write a data set once more, with its frames decoded, at the size of a training, in a few files.",
-        ),
-        "data trim": (
-            "ttm.datasets.tools.edit:DataTrimCommand",
-            "Cut off the start or the end of a recorded episode.",
-        ),
-        "data label": (
-            "ttm.datasets.tools.edit:DataLabelCommand",
-            "Write instruction, success or task into recorded episodes.",
-        ),
-        "data delete": (
-            "ttm.datasets.tools.edit:DataDeleteCommand",
-            "Delete recorded episodes. Damaged files can be deleted too.",
-        ),
-        "data undo": (
-            "ttm.datasets.tools.edit:DataUndoCommand",
-            "Take back the newest of the edits by trim, label and delete, or by the recorder's undo.",
-        ),
-        "train": (
-            "ttm.training.train:TrainCommand",
-            "Train a policy on demonstrations, or fine-tune one with --init.",
-        ),
-        "evaluate": (
-            "ttm.sim.evaluation:EvaluateCommand",
-            "Measure how often a policy succeeds in the simulated kitchen, or in another environment.",
-        ),
-        "compare": (
-            "ttm.sim.compare:CompareCommand",
-            "Compare any number of evaluations: rates with intervals, paired tests, and one page.",
-        ),
-        "record": (
-            "ttm.training.robot.record:RecordCommand",
-            "Record episodes from a robot's topics while somebody drives it.",
-        ),
-        "robot": (
-            "ttm.training.robot.robot:RobotCommand",
-            "Drive a robot with a policy over ROS 2, keeping its memory from tick to tick.",
-        ),
-        "contract": (
-            "ttm.training.robot.tools:ContractCommand",
-            "Check a robot's contract on the live graph, before a policy moves it (ttm contract check).",
-        ),
-        "demo": (
-            "ttm.training.demo:DemoCommand",
-            "Record demonstrations, train on them, evaluate before and after, drive over ROS 2.",
-        ),
-        "show": (
-            "ttm.training.show_memory:ShowCommand",
-            "Show what a policy's memory reads and writes over a recorded episode (ttm show memory).",
-        ),
-        "bench tick": (
-            "ttm.training.bench.tick:BenchTickCommand",
-            "Time a control tick on this machine's CPU. Takes some minutes; run it while nothing else runs.",
-        ),
-        "bench step": (
-            "ttm.training.bench.step:BenchStepCommand",
-            "Time a training step on whole episodes with frozen vision, part by part.",
-        ),
-        "bench flops": (
-            "ttm.training.bench.flops:BenchFlopsCommand",
-            "Count the operations of a step of every temporal core, beside tables 2 to 5 of the TTM paper.",
-        ),
-        "bench sequence": (
-            "ttm.training.bench.sequence:BenchSequenceCommand",
-            "Compare the cost of long sequences: TLB by chunk size, Hourglass by hierarchy.",
-        ),
-        "bench drift": (
-            "ttm.training.bench.drift:BenchDriftCommand",
-            "Measure whether a memory drifts in episodes that are much longer than those trained on.",
-        ),
-        "bench sim": (
-            "ttm.training.bench.sim:BenchSimCommand",
-            "Time the control ticks of the simulated kitchen on one core, by part.",
-        ),
-        "bench ros": (
-            "ttm.training.bench.ros:BenchRosCommand",
-            "Run the policy's node over ROS 2 at a steady rate, and measure how regular its ticks are.",
-        ),
-        "bench record": (
-            "ttm.training.bench.record:BenchRecordCommand",
-            "Record made-up cameras over ROS 2, and compare the episode with what they sent.",
-        ),
-        "bench faults": (
-            "ttm.training.bench.faults:BenchFaultsCommand",
-            "Break the sensors of a running policy every 20 seconds, and see that it never moves blindly.",
-        ),
-        "bench respawn": (
-            "ttm.training.robot.respawn:BenchRespawnCommand",
-            "Kill the policy's node once in each episode over ROS 2, and see whether it still succeeds.",
-        ),
-        "bench e-stop": (
-            "ttm.training.bench.e_stop:BenchEStopCommand",
-            "Press the emergency stop again and again, and time how long the robot waits for zero.",
-        ),
-        "bench loader": (
-            "ttm.training.bench.loader:BenchLoaderCommand",
-            "Time the batches of a training, with frames from memory and from files.",
-        ),
-        "bench opening": (
-            "ttm.training.bench.opening:BenchOpeningCommand",
-            "Open a large data set for the first and the second time, and take batches from its files.",
-        ),
-        "study copy": (
-            "ttm.training.study.copy:StudyCopyCommand",
-            "Train memories to repeat ten digits after T ticks of nothing (the TLB paper's copying task).",
-        ),
-        "study chunks": (
-            "ttm.training.study.chunks:StudyChunksCommand",
-            "Train memories to predict the next symbol of chunks L#L (the Hourglass paper's appendix A.1).",
-        ),
-        "study listops": (
-            "ttm.training.study.listops:StudyListopsCommand",
-            "Train memories to predict the value of ListOps expressions, scaled down.",
-        ),
-        "study babyai": (
-            "ttm.training.study.babyai:StudyBabyaiCommand",
-            "Clone the bot of a BabyAI level with every core, and count successes in new episodes.",
-        ),
-        "study memory": (
-            "ttm.training.study.memory:StudyMemoryCommand",
-            "Clone an expert of MiniGrid's Memory levels with every core, and count right choices.",
-        ),
-        "study memory-start": (
-            "ttm.training.study.memory_start:StudyMemoryStartCommand",
-            "Compare the ways of `ttm train --memory` by how well the memory holds over 300 ticks.",
-        ),
-        "study suite": (
-            "ttm.training.study.suite:StudySuiteCommand",
-            "Train policies that differ in their core alone on memory tasks, and compare their choices.",
-        ),
+        "collect": "ttm.sim.collect:CollectCommand",
+        "data show": "ttm.datasets.tools.show:DataShowCommand",
+        "data play": "ttm.training.robot.tools:PlayCommand",
+        "data check": "ttm.datasets.tools.check:DataCheckCommand",
+        "data convert": "ttm.training.robot.tools:ConvertCommand",
+        "data bags": "ttm.training.robot.tools:DataBagsCommand",
+        "data merge": "ttm.datasets.tools.arrange:DataMergeCommand",
+        "data split": "ttm.datasets.tools.arrange:DataSplitCommand",
+        "data filter": "ttm.datasets.tools.arrange:DataFilterCommand",
+        "data pack": "ttm.datasets.tools.pack:DataPackCommand",
+        "data trim": "ttm.datasets.tools.edit:DataTrimCommand",
+        "data label": "ttm.datasets.tools.edit:DataLabelCommand",
+        "data delete": "ttm.datasets.tools.edit:DataDeleteCommand",
+        "data undo": "ttm.datasets.tools.edit:DataUndoCommand",
+        "train": "ttm.training.train:TrainCommand",
+        "evaluate": "ttm.sim.evaluation:EvaluateCommand",
+        "compare": "ttm.sim.compare:CompareCommand",
+        "record": "ttm.training.robot.record:RecordCommand",
+        "robot": "ttm.training.robot.robot:RobotCommand",
+        "contract": "ttm.training.robot.tools:ContractCommand",
+        "demo": "ttm.training.demo:DemoCommand",
+        "show": "ttm.training.show_memory:ShowCommand",
+        "bench tick": "ttm.training.bench.tick:BenchTickCommand",
+        "bench step": "ttm.training.bench.step:BenchStepCommand",
+        "bench flops": "ttm.training.bench.flops:BenchFlopsCommand",
+        "bench sequence": "ttm.training.bench.sequence:BenchSequenceCommand",
+        "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
+        "bench sim": "ttm.training.bench.sim:BenchSimCommand",
+        "bench ros": "ttm.training.bench.ros:BenchRosCommand",
+        "bench record": "ttm.training.bench.record:BenchRecordCommand",
+        "bench faults": "ttm.training.bench.faults:BenchFaultsCommand",
+        "bench respawn": "ttm.training.robot.respawn:BenchRespawnCommand",
+        "bench e-stop": "ttm.training.bench.e_stop:BenchEStopCommand",
+        "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
+        "bench opening": "ttm.training.bench.opening:BenchOpeningCommand",
+        "study copy": "ttm.training.study.copy:StudyCopyCommand",
+        "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
+        "study listops": "ttm.training.study.listops:StudyListopsCommand",
+        "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
+        "study memory": "ttm.training.study.memory:StudyMemoryCommand",
+        "study memory-start": "ttm.training.study.memory_start:StudyMemoryStartCommand",
+        "study suite": "ttm.training.study.suite:StudySuiteCommand",
     }
 )
-"""Name -> where its class is, as "module:Class", and what the list of commands says of it."""
+"""Name -> where its class is, as "module:Class"."""
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
@@ -306,7 +183,7 @@ def _choice(group: str, words: Sequence[str]) -> Any:
     """
     every = any(word.startswith("--tyro-") for word in words)
     found: dict[str, Any] = {}
-    for name, (where, help_text) in COMMANDS.items():
+    for name, where in COMMANDS.items():
         first, _, rest = name.removeprefix(group).lstrip().partition(" ")
         if not name.startswith(group) or first in found:
             continue
@@ -322,13 +199,24 @@ def _choice(group: str, words: Sequence[str]) -> Any:
             given = {} if defaults is None else {"default": defaults}
             found[first] = Annotated[kind, subcommand(first, **given)]
         else:
-            found[first] = Annotated[_NotChosen, subcommand(first, description=help_text)]
+            found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
 
 
 @dataclass(frozen=True)
 class _NotChosen:
     """Stands for a command in a list."""
+
+
+def _summary(where: str) -> str:
+    """Return the first paragraph of a command's docstring, without importing its module."""
+    module, _, name = where.partition(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return " ".join((ast.get_docstring(kind) or "").partition("\n\n")[0].split())
 
 
 def _group(name: str, words: Sequence[str]) -> type[Any]:

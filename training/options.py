@@ -8,16 +8,22 @@ This module imports no torch, so that the command line can be built without it.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-import tyro
 import yaml
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
@@ -32,6 +38,7 @@ from ttm.policy.errors import (
 )
 from ttm.policy.files import write_atomically
 from ttm.policy.references import parsed_once
+from ttm.training.config_file import read_config
 from ttm.training.help_texts import AUTO, CORE_HELP, CoreChoice
 from ttm.training.schedule import Budget, WarmupCosine
 
@@ -503,19 +510,14 @@ def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict
     prefix = f"{group}." if group and OmitArgPrefixes not in marks else ""
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
-        inner, *own = (
-            get_args(hints[each.name]) if _annotated(hints[each.name]) else [hints[each.name]]
-        )
+        hint = hints[each.name]
+        inner, *own = get_args(hint) if get_origin(hint) is Annotated else [hint]
         if is_dataclass(inner):
             found |= _places(inner, each.name, own)  # type: ignore[arg-type]
         elif each.name != "config":
             name = prefix + each.name.replace("_", "-")
             found[name] = Place(group, each.name, inner, Suppress in (*marks, *own))
     return found
-
-
-def _annotated(hint: Any) -> bool:
-    return hasattr(hint, "__metadata__")
 
 
 PLACES: Mapping[str, Place] = MappingProxyType(_places(TrainOptions))
@@ -526,8 +528,6 @@ def label(name: str) -> str:
     """Return what messages call an option: `--seed`, or `weight-decay`, which the command line lacks."""
     return name if PLACES[name].in_file_alone else f"--{name}"
 
-
-# The YAML file that holds the options of a training: `ttm train --config`, and run.yaml.
 
 ACTIONS = ("resume", "resume-anyway", "overwrite", "dry-run")
 """Options that say what to do with a training, and do not belong to it."""
@@ -545,55 +545,8 @@ def write_config(path: Path, options: TrainOptions) -> None:
     write_atomically(path, HEADER.format(path) + text)
 
 
-def config_file(words: Sequence[str]) -> Path | None:
-    """Return the file of --config that the words of a command line name, if any."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config", type=Path)
-    try:
-        path: Path | None = parser.parse_known_args(words)[0].config
-    except argparse.ArgumentError:  # --config without a file, which tyro tells
-        return None
-    return path
-
-
 def with_file(options: Options, path: Path) -> Options:
     """Return `options` with the values of a file. Raises `UserError` if it cannot be read."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"--config {path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} holds no options; give lines such as 'batch-size: 16'")
-    for name, value in _flat(found):
-        place = PLACES.get(name)
-        if place is None:
-            close = difflib.get_close_matches(name, PLACES, n=1)
-            hint = f"did you mean {close[0]}?" if close else "see ttm train --help"
-            raise UserError(f"{path}: there is no option '{name}'; {hint}")
-        if value is not None:  # None is the default of every option that takes it
-            options = place.changed(options, _read(value, place.type, f"{path}: {name}"))
+    for name, value in read_config(path, {n: place.type for n, place in PLACES.items()}).items():
+        options = PLACES[name].changed(options, value)
     return options
-
-
-def _flat(found: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the names of the options with their values."""
-    for key, value in found.items():
-        name = f"{group}{key}".replace("_", "-")
-        if isinstance(value, dict) and not group and name not in PLACES:
-            yield from _flat(value, f"{name}.")
-        else:
-            yield name, value
-
-
-def _read(value: Any, kind: Any, name: str) -> Any:
-    """Return a value of a file as an option takes it, by the rules of the command line."""
-    if isinstance(value, bool) and kind is bool:
-        return value
-    words = value if isinstance(value, list) else [value]
-    problem = f"{name} has no value that the option takes: {value}"
-    if any(isinstance(each, dict | list) for each in words):
-        raise UserError(problem)
-    try:
-        return tyro.cli(kind, args=[str(each) for each in words], console_outputs=False)
-    except SystemExit as error:
-        raise UserError(problem) from error

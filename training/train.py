@@ -31,12 +31,13 @@ from ttm.policy.relative import RelativeActions
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import BatchSource, batch_source, reading_notes, training_windows
+from ttm.training.config_file import config_path
 from ttm.training.data import Data, open_data
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import FeatureCache, freeze_vision
 from ttm.training.help_texts import AUTO
 from ttm.training.losses import predicted_statistics
-from ttm.training.options import NO_WEIGHTS, TrainOptions, config_file, with_file, write_config
+from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
 from ttm.training.recall import RecallLoss
 from ttm.training.resume import (
     Difference,
@@ -66,7 +67,7 @@ class TrainCommand(TrainOptions):
     @classmethod
     def defaults(cls, words: Sequence[str]) -> TrainCommand | None:
         """Return the values of the file of --config, if `words` of a command line have one."""
-        path = config_file(words)
+        path = config_path(words)
         return None if path is None else with_file(cls(data=tyro.MISSING, out=tyro.MISSING), path)
 
     def run(self) -> int:
