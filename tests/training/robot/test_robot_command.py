@@ -82,10 +82,10 @@ def test_options_become_parameters_of_the_nodes() -> None:
 
 def test_a_file_gives_options_and_alone_those_that_are_seldom_changed(tmp_path: Path) -> None:
     file = tmp_path / "robot.yaml"
-    file.write_text("max-yaw-accel-rad-s2: 2\nepisodes: 3\ne_stop_rearm: true\nout: runs/ros\n")
+    file.write_text("max-yaw-accel-rad-s2: 2\nepisodes: 3\ne_stop_rearm: false\nout: runs/ros\n")
     command = parse(["robot", "--config", str(file), "--episodes", "4"])
     policy, sim = (read_options(command, kind) for kind in (PolicyParameters, SimParameters))
-    assert (policy.max_yaw_accel_rad_s2, policy.e_stop_rearm) == (2.0, True)
+    assert (policy.max_yaw_accel_rad_s2, policy.e_stop_rearm) == (2.0, False)
     assert (sim.episodes, sim.out) == (4, "runs/ros")
     with pytest.raises(SystemExit):
         parse(["robot", "--max-yaw-accel-rad-s2", "2"])
