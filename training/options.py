@@ -8,6 +8,7 @@ This module imports no torch, so that the command line can be built without it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
@@ -40,7 +41,6 @@ from ttm.policy.files import write_atomically
 from ttm.policy.references import parsed_once
 from ttm.training.config_file import read_config
 from ttm.training.help_texts import AUTO, CORE_HELP, CoreChoice
-from ttm.training.schedule import Budget, WarmupCosine
 
 Memory = Literal["zero", "carry", "burn-in"]
 Window = int | Literal["episode"]
@@ -48,6 +48,44 @@ Shuffle = int | Literal["auto", "all"]
 LoggerName = Literal["tensorboard", "csv", "wandb"]
 NO_WEIGHTS = "none"
 """The value of --vision-weights for random ones."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Length of the training. It ends when the steps are done or the minutes have passed."""
+
+    steps: int | None = None
+    minutes: float | None = None
+
+    def progress(self, step: int, elapsed_s: float) -> float:
+        """Return the portion of the budget that is used, in [0, 1]."""
+        by_steps = step / self.steps if self.steps else 0.0
+        by_time = elapsed_s / (60 * self.minutes) if self.minutes else 0.0
+        return min(1.0, max(by_steps, by_time))
+
+
+@dataclass(frozen=True)
+class WarmupCosine:
+    """The learning rate as a function of the step and of the portion of the budget that is used.
+
+    The warm-up is counted in steps, because Adam's moments need steps to settle; the cosine follows
+    the budget.
+    """
+
+    peak: float
+    """Learning rate after the warm-up."""
+    warmup_steps: int = 100
+    longest_warmup: float = 0.05
+    """Portion of the budget after which the warm-up ends at the latest; this matters for short
+    trainings."""
+    floor: float = 0.02
+    """Last learning rate, as a portion of the peak."""
+
+    def learning_rate(self, step: int, progress: float) -> float:
+        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
+        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+        return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)
 
 
 @dataclass(frozen=True)

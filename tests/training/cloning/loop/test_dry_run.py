@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ttm.training import train as dry_run
-from ttm.training.schedule import Budget
+from ttm.training.options import Budget
 from ttm.training.train import TrainCommand, assembled
 from ttm.training.trainer import Trainer
 
