@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,7 @@ def _read(value: Any, kind: Any, name: str) -> Any:
     if any(isinstance(each, dict | list) for each in words):
         raise UserError(problem)
     try:
-        return tyro.cli(kind, args=[str(each) for each in words], console_outputs=False)
+        with redirect_stderr(StringIO()):  # what tyro says there names no file
+            return tyro.cli(kind, args=[str(each) for each in words], console_outputs=False)
     except SystemExit as error:
         raise UserError(problem) from error

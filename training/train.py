@@ -311,7 +311,8 @@ def chosen_network(options: TrainOptions) -> PolicyConfig:
     one. It is still cut at the same stride.
     """
     preset = PRESETS[options.preset]
-    vision, whole = preset.vision, {"width_coefficient": None, "depth_coefficient": None}
+    vision = preset.vision
+    whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
     if options.vision_model is not None:
         vision = replace(vision, model=options.vision_model, **whole)
     if options.vision_weights != NO_WEIGHTS:

@@ -397,7 +397,8 @@ def build_optimizer(
     `set_learning_rate` sets it, which the trainer does before every step. config: None for its defaults.
     """
     config = OptimizerConfig() if config is None else config
-    decaying, others = [], []
+    decaying: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decays = name.endswith("weight") and parameter.dim() >= 2

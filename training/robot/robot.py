@@ -113,9 +113,8 @@ def parameter_options(
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
         kind, default = _type_and_default(next(iter(found.values())))
-        kind = Annotated[kind, arg(help=_help(found))]
-        kind = Suppress[kind] if in_file_alone(name) else kind
-        options.append((name, kind, field(default=default)))
+        marks = [arg(help=_help(found)), *([Suppress] if in_file_alone(name) else [])]
+        options.append((name, Annotated[(kind, *marks)], field(default=default)))
     return options
 
 
