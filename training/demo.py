@@ -156,21 +156,25 @@ class Demo:
         """Run all steps; return the exit code."""
         begun_s = time.monotonic()
         self._record()
-        self._check()
         start = self._start()
         before = self._evaluate("before", start)
         self._train(start)
         after = self._evaluate("after", str(self.trained))
         ros = self._drive_over_ros()
-        self._compare_over_ros(after, ros)
-        chapter = self._remember()
+        same = describe_same(*same_outcomes(after, ros))
+        self.steps.note("compare ROS 2 with the same states in process", same)
+        chapter = None
+        if self.memory.problem:
+            self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
+        else:
+            chapter = self.memory.run(self.steps)
         self._report([before, after, ros], chapter, time.monotonic() - begun_s)
         return 0
 
     def _record(self) -> None:
+        """Record demonstrations and check them."""
         count = self.options.demonstrations
-        tasks = " and ".join(self.tasks)
-        finding = f"{count} scripted demonstrations of each of {tasks}"
+        finding = f"{count} scripted demonstrations of each of {' and '.join(self.tasks)}"
         with self.steps.step("record demonstrations", finding):
             exit_code = collect(
                 self.demonstrations,
@@ -179,8 +183,6 @@ class Demo:
                 first_seed=FIRST_SEED,
             )
             require_success(exit_code, "collect")
-
-    def _check(self) -> None:
         with self.steps.step("check them"):
             report = check_dataset(self.demonstrations)
             print_report(report, Console())
@@ -266,17 +268,6 @@ class Demo:
                 "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
             )
         return Evaluation("over ROS 2", None, 0, None, results)
-
-    def _compare_over_ros(self, after: Evaluation, ros: Evaluation) -> None:
-        same = describe_same(*same_outcomes(after, ros))
-        self.steps.note("compare ROS 2 with the same states in process", same)
-
-    def _remember(self) -> Comparison | None:
-        """Show the policy to start from on the memory task, if it knows that."""
-        if not self.memory.problem:
-            return self.memory.run(self.steps)
-        self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
-        return None
 
     def _report(
         self, evaluations: Sequence[Evaluation], chapter: Comparison | None, seconds: float
