@@ -1,10 +1,10 @@
-"""Runs the recorder, and what a person drives by, until one of them ends."""
+"""`ttm record`: run the recorder, and what a person drives by, until one of them ends."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ttm.training.robot.robot import (
     read_options,
     require_contract,
     require_started,
+    with_config,
 )
 from ttm_policy.parameters import (
     NodeParameters,
@@ -37,7 +38,12 @@ from ttm_policy.parameters import (
     WebParameters,
 )
 
-# Which nodes `ttm record` starts, with their parameters.
+POLICY_NODE = "policy_node"
+OPTIONAL: Mapping[type[NodeParameters], str] = {
+    WebParameters: "the web page; add --web",
+    TeleopParameters: "the keys or the gamepad that drive; add --teleop",
+}
+"""Parameters of nodes that need not be started -> the node, and the option that starts it."""
 
 
 @dataclass(frozen=True)
@@ -68,23 +74,11 @@ class Nodes:
         return {**found, "recorder_node": asdict(replace(self.recorder, keys=keys))}
 
 
-POLICY_NODE = "policy_node"
-
-
-def record_episodes(nodes: Nodes) -> int:
-    """Run the nodes until one of them ends; return its exit code.
-
-    Raises `UserError` before anything starts if ROS is missing.
-    """
-    require_rclpy()
-    return _run(nodes.parameters(), os.environ)
-
-
 def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
     """Return the nodes with a policy of the simulated robot, in whose place the person drives.
 
-    It is recorded from the start of a scene, without a countdown. Raises `UserError` if the checkpoint is of
-    another robot.
+    It is recorded from the start of a scene, without a countdown. Raises `UserError` if the checkpoint is
+    for another robot.
     """
     path, web = checkpoint_path(checkpoint).resolve(), nodes.web
     assert web is not None
@@ -102,9 +96,8 @@ def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
 def record_simulation(nodes: Nodes, task: str) -> int:
     """Run the simulated robot for a person as well; return the exit code.
 
-    Raises `UserError` before anything starts if ROS, environment or task are missing or do not fit.
+    Raises `UserError` before anything starts if environment or task are missing or do not fit.
     """
-    require_rclpy()
     tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),
@@ -129,15 +122,6 @@ def _run(nodes: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str])
         return wait_for_first(list(running.values()))
 
 
-# The options of `ttm record`.
-
-OPTIONAL: Mapping[type[NodeParameters], str] = {
-    WebParameters: "the web page; add --web",
-    TeleopParameters: "the keys or the gamepad that drive; add --teleop",
-}
-"""Parameters of nodes that need not be started -> the node, and the option that starts it."""
-
-
 @dataclass(frozen=True)
 class _CommandOptions:
     """The options that are no parameters of the nodes."""
@@ -157,6 +141,10 @@ class _CommandOptions:
     one that comes with the project. Each episode begins its scene anew, and has who drove."""
     task: str | None = None
     """With --sim: task of the simulated kitchen. By default the one of the instruction, or the first."""
+    config: Path | None = None
+    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
+    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
+    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
 _AllOptions: Any = make_dataclass(
@@ -187,6 +175,11 @@ class RecordCommand(_AllOptions):
       ttm record --contract my_robot.yaml --spec runs/mine/best.safetensors --out more_episodes
     """
 
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> RecordCommand | None:
+        """Return the values of the file of --config, if `words` of a command line have one."""
+        return with_config(cls(), words)
+
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
         check_options(self, RecorderParameters, TeleopParameters, WebParameters)
@@ -203,9 +196,9 @@ class RecordCommand(_AllOptions):
         nodes = self._nodes()
         started = [type(node) for node in (nodes.recorder, nodes.web, nodes.teleop) if node]
         require_started(self, started, OPTIONAL)
-
+        require_rclpy()
         if not self.sim:
-            return record_episodes(nodes)
+            return _run(nodes.parameters(), os.environ)
         if self.checkpoint:
             nodes = with_policy(nodes, str(self.checkpoint))
         return record_simulation(nodes, self.task or "")

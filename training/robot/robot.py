@@ -1,24 +1,30 @@
-"""Runs a policy on a robot or in simulation, after checks that need no node."""
+"""`ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
+
+The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes, so that
+each has one name, one default and one help text. Everything that needs no node is checked before one
+starts.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
-from tyro.conf import arg
+from tyro.conf import Suppress, arg
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.execution import make_execution
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.training.config_file import config_path, read_config
 from ttm.training.robot.processes import (
     require_rclpy,
     running_nodes,
@@ -37,88 +43,11 @@ from ttm_policy.parameters import (
     parameters_of,
 )
 
-Watch = Callable[["subprocess.Popen[bytes]"], object]
-"""Is shown the policy's process again and again while it runs."""
-
-
-def drive_robot(policy: PolicyParameters, *, respawn: bool = False) -> int:
-    """Run `policy_node` until it ends, and return its exit code.
-
-    respawn: start it again after a crash, with the memory that it had.
-
-    Raises `UserError` before any process starts if ROS or the checkpoint are missing.
-    """
-    require_rclpy()
-    policy = replace(policy, checkpoint=str(_checkpoint(policy)))
-    with (
-        _kept_memory(policy, respawn) as kept,
-        running_nodes({"policy_node": asdict(kept)}, os.environ) as nodes,
-    ):
-        code = nodes["policy_node"].wait()
-        while respawn and start_after_crash(nodes, "policy_node", os.environ):
-            code = nodes["policy_node"].wait()
-        return code
-
-
-def drive_simulation(
-    policy: PolicyParameters,
-    sim: SimParameters,
-    *,
-    respawn: bool = False,
-    watch: Watch = lambda _: None,
-) -> int:
-    """Run both nodes until the last episode, and return the exit code.
-
-    respawn: start the policy again after a crash, with the memory that it had. watch: sees the policy's
-    process again and again.
-
-    Raises `UserError` before any process starts if ROS, checkpoint, environment or task are missing or do
-    not fit together.
-    """
-    require_rclpy()
-    checkpoint = _checkpoint(policy)
-    facts = inspect_env(sim.env)
-    trained, _ = load_checkpoint(checkpoint)
-    trained.spec.require_compatible(facts.spec, theirs="the simulated robot", ours=str(checkpoint))
-    make_execution(policy.execution, trained.config.chunk, trained.spec.action_size)
-    policy = replace(policy, checkpoint=str(checkpoint))
-    task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
-    sim = replace(sim, task=task)
-    if option := sim.condition.needs_memory_task:
-        require_memory_tasks(sim.env, [sim.task], option)
-    environment = simulation_environment()
-    with _kept_memory(policy, respawn) as kept:
-        parameters = {
-            "policy_node": {**asdict(kept), "use_sim_time": True},
-            "sim_node": asdict(sim),
-        }
-        with running_nodes(parameters, environment) as nodes:
-
-            def look() -> None:
-                watch(nodes["policy_node"])
-                if respawn:
-                    start_after_crash(nodes, "policy_node", environment)
-
-            return wait_for_episodes(nodes, look)
-
-
-@contextmanager
-def _kept_memory(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
-    """Yield the parameters with a file for the memory, if the policy is to be started again with it."""
-    with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
-        if respawn and not policy.recovery_path:
-            policy = replace(policy, recovery_path=str(Path(folder) / "memory.npz"))
-        yield policy
-
-
-def _checkpoint(policy: PolicyParameters) -> Path:
-    """Return the absolute path of the named checkpoint or of the shipped one."""
-    return checkpoint_path(policy.checkpoint or SHIPPED).resolve()
-
-
-# Converts between the parameters of the ROS nodes and the options of `ttm robot` and `ttm record`.
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
+Command = TypeVar("Command", bound="DataclassInstance")
 
 WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
     PolicyParameters: {
@@ -148,6 +77,13 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
 }
 """The parameters that no option is made for, and why."""
 
+IN_FILE_ALONE = frozenset({
+    "bond_heartbeat_period", "precision", "start_on_instruction", "goal_timeout_s", "preempt_goals",
+    "stop_after_s", "e_stop_rearm", "e_stop_timeout_s", "command_rate_hz", "lifespan_ticks",
+    "snapshot_path", "recovery_path", "recovery_period_s", "recovery_max_age_s", "resume_after_crash",
+    "preroll_s", "max_delay_s", "min_fresh",
+})  # fmt: skip
+"""Parameters, beside the limits of acceleration and jerk, that only the file of --config sets."""
 RENAMED = {"first_seed": "seed", "folder": "out"}
 """Parameter -> option, where the names differ."""
 
@@ -155,6 +91,11 @@ RENAMED = {"first_seed": "seed", "folder": "out"}
 def option_of(parameter: str) -> str:
     """Return the name of the option (with underscores) that sets a parameter."""
     return RENAMED.get(parameter, parameter)
+
+
+def in_file_alone(parameter: str) -> bool:
+    """Whether only the file of --config sets a parameter, since few robots need another value."""
+    return parameter in IN_FILE_ALONE or "_accel_" in parameter or "_jerk_" in parameter
 
 
 def parameter_options(
@@ -171,12 +112,21 @@ def parameter_options(
     options = []
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
-        parameter = next(iter(found.values()))
-        about = arg(help=_help(found))
-        options.append(
-            (name, Annotated[_type(parameter), about], field(default=_default(parameter)))
-        )
+        kind, default = _type_and_default(next(iter(found.values())))
+        marks = [arg(help=_help(found)), *([Suppress] if in_file_alone(name) else [])]
+        options.append((name, Annotated[(kind, *marks)], field(default=default)))
     return options
+
+
+def with_config(command: Command, words: Sequence[str]) -> Command | None:
+    """Return `command` with the values of the file of --config, if `words` of a command line have one."""
+    path = config_path(words)
+    if path is None:
+        return None
+    kinds = {name.replace("_", "-"): kind for name, kind in get_type_hints(type(command)).items()}
+    del kinds["config"]
+    values = read_config(path, kinds).items()
+    return replace(command, **{name.replace("-", "_"): value for name, value in values})
 
 
 def check_options(command: object, *kinds: type[NodeParameters]) -> None:
@@ -186,7 +136,7 @@ def check_options(command: object, *kinds: type[NodeParameters]) -> None:
     """
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
-            parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+            parameter.check(_value(command, name), label=_label(name))
 
 
 def require_started(
@@ -203,7 +153,7 @@ def require_started(
     for kind, remedy in others.items():
         for name, parameter in _with_option(kind).items():
             if name not in known and _value(command, name) != parameter.default:
-                raise UserError(f"--{name.replace('_', '-')} is one of {remedy}")
+                raise UserError(f"{_label(name)} is one of {remedy}")
 
 
 def require_contract(path: Path | None) -> None:
@@ -233,6 +183,12 @@ def _with_option(node_parameters: type[NodeParameters]) -> dict[str, DeclaredPar
     }
 
 
+def _label(option: str) -> str:
+    """Return what messages call an option, which has dashes only if the command line has it."""
+    name = option.replace("_", "-")
+    return name if in_file_alone(option) else f"--{name}"
+
+
 def _value(command: object, option: str) -> Any:
     """Return an option's value as a node takes it: "" for None, and text for paths."""
     value = getattr(command, option)
@@ -241,17 +197,14 @@ def _value(command: object, option: str) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _type(parameter: DeclaredParameter) -> Any:
-    if parameter.choices:
-        return Literal[parameter.choices]
+def _type_and_default(parameter: DeclaredParameter) -> tuple[Any, Any]:
+    """Return the type and the default of an option; for a parameter, "" stands for None."""
     kind: Any = Path if parameter.about.is_path else parameter.type
-    return kind | None if parameter.default == "" else kind
-
-
-def _default(parameter: DeclaredParameter) -> Any:
+    if parameter.choices:
+        kind = Literal[parameter.choices]
     if parameter.default == "":
-        return None
-    return Path(parameter.default) if parameter.about.is_path else parameter.default
+        return (kind if parameter.choices else kind | None), None
+    return kind, Path(parameter.default) if parameter.about.is_path else parameter.default
 
 
 def _help(found: Mapping[str, DeclaredParameter]) -> str:
@@ -261,19 +214,82 @@ def _help(found: Mapping[str, DeclaredParameter]) -> str:
     """
     texts: dict[str, str] = {}
     for flag, parameter in found.items():
-        if parameter.about.help not in texts:
-            sentence = _sentence(parameter)
-            texts[parameter.about.help] = f"With {flag}: {sentence}" if flag else sentence
+        about = parameter.about
+        sentence = f"{about.help} In {about.unit}." if about.unit else about.help
+        texts.setdefault(about.help, f"With {flag}: {sentence}" if flag else sentence)
     return " ".join(texts.values())
 
 
-def _sentence(parameter: DeclaredParameter) -> str:
-    """Return the help text with the unit, which the options' names do not tell."""
-    unit = parameter.about.unit
-    return f"{parameter.about.help} In {unit}." if unit else parameter.about.help
+Watch = Callable[["subprocess.Popen[bytes]"], object]
+"""Is shown the policy's process again and again while it runs."""
 
 
-# `ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
+def drive_robot(policy: PolicyParameters, *, respawn: bool = False) -> int:
+    """Run `policy_node` until it ends, and return its exit code.
+
+    respawn: start it again after a crash, with the memory that it had. Raises `UserError` before any
+    process starts if ROS or the checkpoint are missing.
+    """
+    require_rclpy()
+    with (
+        _with_files(policy, respawn) as given,
+        running_nodes({"policy_node": asdict(given)}, os.environ) as nodes,
+    ):
+        code = nodes["policy_node"].wait()
+        while respawn and start_after_crash(nodes, "policy_node", os.environ):
+            code = nodes["policy_node"].wait()
+        return code
+
+
+def drive_simulation(
+    policy: PolicyParameters,
+    sim: SimParameters,
+    *,
+    respawn: bool = False,
+    watch: Watch = lambda _: None,
+) -> int:
+    """Run both nodes until the last episode, and return the exit code.
+
+    respawn: start the policy again after a crash, with the memory that it had. Raises `UserError`
+    before any process starts if ROS, checkpoint, environment or task are missing or do not fit together.
+    """
+    require_rclpy()
+    with _with_files(policy, respawn) as given:
+        facts = inspect_env(sim.env)
+        trained, _ = load_checkpoint(Path(given.checkpoint))
+        spec = trained.spec
+        spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
+        make_execution(policy.execution, trained.config.chunk, spec.action_size)
+        task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
+        if option := sim.condition.needs_memory_task:
+            require_memory_tasks(sim.env, [task], option)
+        environment = simulation_environment()
+        parameters = {
+            "policy_node": {**asdict(given), "use_sim_time": True},
+            "sim_node": asdict(replace(sim, task=task)),
+        }
+        with running_nodes(parameters, environment) as nodes:
+
+            def look() -> None:
+                watch(nodes["policy_node"])
+                if respawn:
+                    start_after_crash(nodes, "policy_node", environment)
+
+            return wait_for_episodes(nodes, look)
+
+
+@contextmanager
+def _with_files(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
+    """Yield the parameters with the checkpoint's absolute path, and with a file for the memory.
+
+    The memory is kept in a file if the policy is to be started again with it.
+    """
+    path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
+    policy = replace(policy, checkpoint=str(path))
+    with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
+        if respawn and not policy.recovery_path:
+            policy = replace(policy, recovery_path=str(Path(folder) / "memory.npz"))
+        yield policy
 
 
 @dataclass(frozen=True)
@@ -287,6 +303,10 @@ class _CommandOptions:
     waits for each command, and every run of an initial state is the same."""
     respawn: bool = False
     """Start the policy again after a crash, with the memory that it had."""
+    config: Path | None = None
+    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
+    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
+    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
 _AllOptions: Any = make_dataclass(
@@ -310,6 +330,11 @@ class RobotCommand(_AllOptions):
       ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
       ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
     """
+
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> RobotCommand | None:
+        """Return the values of the file of --config, if `words` of a command line have one."""
+        return with_config(cls(), words)
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

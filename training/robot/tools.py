@@ -1,8 +1,11 @@
-"""Starts the conversion of bags, or to bags, which needs the ROS package, as a process."""
+"""Commands about data and contracts of which a part needs the ROS package, as a process of its own.
+
+`ttm data bags`, `convert` and `play`, and `ttm contract check`. Without their options for ROS, the
+second and the third are the commands of `ttm.datasets.tools`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,36 +20,6 @@ from ttm.datasets.tools.play import DataPlayCommand
 from ttm.policy.errors import UserError, require_above_0
 from ttm.training.robot.processes import run_program
 from ttm.training.robot.robot import require_contract
-
-
-def run_conversion(options: Mapping[str, Any]) -> int:
-    """Run `ttm_policy.bags.read` with its options, and return the exit code.
-
-    Raises `UserError` if ROS or the package that reads bags are missing.
-    """
-    require_above_0({"--rate-hz": options["rate_hz"]})
-    _require_rosbags()
-    return run_program("bags.read", options)
-
-
-def run_writing(options: Mapping[str, Any]) -> int:
-    """Run `ttm_policy.bags.write` with its options, and return the exit code.
-
-    Raises `UserError` if ROS or the package that writes bags are missing.
-    """
-    _require_rosbags()
-    return run_program("bags.write", options)
-
-
-def _require_rosbags() -> None:
-    if find_spec("rosbags") is None:
-        raise UserError(
-            "rosbags is missing, which reads and writes bags; "
-            'run: pip install "ttm-policy-stack[convert]"'
-        )
-
-
-# The options of `ttm data bags`.
 
 BagTarget = Literal["ttm", "sqlite3", "mcap"]
 
@@ -101,33 +74,37 @@ class DataBagsCommand:
 
     def run(self) -> int:
         """Convert in a process of the ROS package; return its exit code."""
-
-        paths = {"source": self.source, "out": self.out, "contract": self.contract}
-        options = {name: str(path) for name, path in paths.items()}
-        if self.to != "ttm":
-            self._refuse_unheeded()
-            return run_writing({**options, "to": self.to, "overwrite": self.overwrite})
-        return run_conversion(
-            {
-                **options,
-                "rate_hz": self.rate_hz,
-                "instruction": self.instruction,
-                "spec": None if self.spec is None else str(self.spec),
-                "overwrite": self.overwrite,
-            }
-        )
-
-    def _refuse_unheeded(self) -> None:
-        """Raise `UserError` if a choice was made that writing bags does not heed."""
-        for name in ("rate_hz", "instruction", "spec"):
-            if getattr(self, name) is not None:
+        options: dict[str, Any] = {
+            "source": str(self.source),
+            "out": str(self.out),
+            "contract": str(self.contract),
+            "overwrite": self.overwrite,
+        }
+        for_reading = {
+            "rate_hz": self.rate_hz,
+            "instruction": self.instruction,
+            "spec": None if self.spec is None else str(self.spec),
+        }
+        if self.to == "ttm":
+            require_above_0({"--rate-hz": self.rate_hz})
+            _require_rosbags()
+            return run_program("bags.read", {**options, **for_reading})
+        for name, value in for_reading.items():
+            if value is not None:
                 raise UserError(
-                    f"--{name.replace('_', '-')} is of bags that are read, and episodes have their own; "
+                    f"--{name.replace('_', '-')} is for bags that are read, and episodes have their own; "
                     f"leave it out with --to {self.to}"
                 )
+        _require_rosbags()
+        return run_program("bags.write", {**options, "to": self.to})
 
 
-# The options of `ttm data convert`, with that for bags, which need ROS.
+def _require_rosbags() -> None:
+    if find_spec("rosbags") is None:
+        raise UserError(
+            "rosbags is missing, which reads and writes bags; "
+            'run: pip install "ttm-policy-stack[convert]"'
+        )
 
 
 @dataclass(frozen=True)
@@ -167,48 +144,23 @@ class ConvertCommand(DataConvertCommand):
                 f"--contract is for bags, which become ttm, and --to is {self.to}; give one of "
                 f"{', '.join(targets)}, or leave --contract out"
             )
-        self._refuse_unheeded()
-        return self._bags(self.contract).run()
-
-    def _bags(self, contract: Path) -> DataBagsCommand:
         given = self.options
-        return DataBagsCommand(
-            Path(self.source),
-            self.target,
-            contract,
-            cast(BagTarget, self.to),
-            given.rate_hz,
-            given.instruction,
-            given.choices.spec,
-            self.overwrite,
-        )
-
-    def _refuse_unheeded(self) -> None:
-        """Raise `UserError` for choices that bags do not heed."""
-        given = self.options
-        heeded = ConvertOptions(
-            given.rate_hz, given.instruction, choices=Choices(spec=given.choices.spec)
-        )
-        if given != heeded:
+        spec = given.choices.spec
+        if given != ConvertOptions(given.rate_hz, given.instruction, choices=Choices(spec=spec)):
             raise UserError(
                 "with --contract only --rate-hz, --instruction, --spec and --overwrite count; leave the "
                 "others out"
             )
-
-
-# Starts the check of a contract, which needs the ROS package, as a process.
-
-
-def run_check(options: Mapping[str, Any]) -> int:
-    """Run `ttm_policy.live_check` with its options, and return the exit code.
-
-    Raises `UserError` if ROS is missing or a number is out of range.
-    """
-    require_above_0({"--seconds": options["seconds"], "--max-age-s": options["max_age_s"]})
-    return run_program("live_check", options)
-
-
-# The options of `ttm contract check`.
+        return DataBagsCommand(
+            Path(self.source),
+            self.target,
+            self.contract,
+            to=cast(BagTarget, self.to),
+            rate_hz=given.rate_hz,
+            instruction=given.instruction,
+            spec=spec,
+            overwrite=self.overwrite,
+        ).run()
 
 
 @dataclass(frozen=True)
@@ -248,20 +200,16 @@ class ContractCommand:
 
     def run(self) -> int:
         """Check in a process of the ROS package; return its exit code."""
-
-        return run_check(
-            {
-                "contract": str(self.contract),
-                "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
-                "seconds": self.seconds,
-                "max_age_s": self.max_age_s,
-                "namespace": self.namespace,
-                "use_sim_time": self.use_sim_time,
-            }
-        )
-
-
-# The options of `ttm data play`, with those that need ROS.
+        require_above_0({"--seconds": self.seconds, "--max-age-s": self.max_age_s})
+        options = {
+            "contract": str(self.contract),
+            "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
+            "seconds": self.seconds,
+            "max_age_s": self.max_age_s,
+            "namespace": self.namespace,
+            "use_sim_time": self.use_sim_time,
+        }
+        return run_program("live_check", options)
 
 
 @dataclass(frozen=True)
@@ -302,23 +250,11 @@ class PlayCommand(DataPlayCommand):
             return super().run()
         if self.out is not None:
             raise UserError("--topics writes no file; leave out --out")
-
-        return run_replay(self.episode, self.demo, self.contract, lockstep=self.lockstep)
-
-
-# Starts the replay of an episode, which needs the ROS package, as a process.
-
-
-def run_replay(episode: Path, demo: str | None, contract: Path | None, *, lockstep: bool) -> int:
-    """Run `ttm_policy.replay`, and return its exit code.
-
-    Raises `UserError` if ROS or the contract are missing.
-    """
-    require_contract(contract)
-    options = {
-        "episode": str(episode),
-        "demo": demo,
-        "contract": "" if contract is None else str(contract),
-        "lockstep": lockstep,
-    }
-    return run_program("replay", options)
+        require_contract(self.contract)
+        options = {
+            "episode": str(self.episode),
+            "demo": self.demo,
+            "contract": "" if self.contract is None else str(self.contract),
+            "lockstep": self.lockstep,
+        }
+        return run_program("replay", options)

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.errors import UserError
 from ttm.training.console import print_progress
-from ttm.training.schedule import WarmupCosine
+from ttm.training.options import WarmupCosine
 from ttm.training.sequence_model import Progress, fit
 
 VIEW = 7

@@ -55,7 +55,6 @@ from ttm.training.options import (
 )
 from ttm.training.run_log import LAST, resume_path
 from ttm.training.runtime import wait_passively
-from ttm.training.schedule import Budget
 from ttm.training.sequence_model import (
     NO_SIGHT,
     TOKENS,
@@ -536,7 +535,7 @@ class StudySuiteCommand:
             data=self.data,
             out=folder.training,
             init=folder.start.resolve(),  # so that another spelling of --out can resume
-            budget=Budget(steps=self.steps),
+            steps=self.steps,
             resume=folder.can_resume,
             window=self.window,
             batch_size=self.batch_size,

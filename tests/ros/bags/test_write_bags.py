@@ -220,7 +220,7 @@ def test_choices_without_effect_are_refused(tmp_path, contract, capfd):
     words = ["data", "bags", str(tmp_path / "demos"), str(tmp_path / "bags"), "--to", "mcap"]
     words += ["--contract", str(contract)]
     assert main([*words, "--rate-hz", "5"]) == 2
-    assert "--rate-hz is of bags that are read" in capfd.readouterr().err
+    assert "--rate-hz is for bags that are read" in capfd.readouterr().err
 
 
 def test_a_contract_of_another_robot_and_other_files_are_not_touched(tmp_path, contract):

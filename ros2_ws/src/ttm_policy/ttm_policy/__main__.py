@@ -8,6 +8,7 @@ once, with exit code 130 and without a traceback.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -17,6 +18,10 @@ from importlib import import_module
 
 INTERRUPTED = 130
 """The exit code of a process that Ctrl-C has ended."""
+PARENT = "TTM_PARENT_PID"
+"""Environment variable in which `ttm` names itself to the programs that must not outlive it."""
+PR_SET_PDEATHSIG = 1
+"""Number of the setting of prctl(2) by which Linux sends a signal when the parent is gone."""
 
 
 NODES = {
@@ -27,6 +32,19 @@ NODES = {
     "web_node": "web.web_node",
 }
 """Name of a node -> its module in this package."""
+
+
+def end_with_parent() -> None:
+    """Get SIGTERM when the process that `PARENT` names is gone, even if it was killed.
+
+    A policy must not drive on when the command that started it can no longer stop it.
+    """
+    parent = os.environ.pop(PARENT, None)
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):  # it was gone before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run(name: str, *arguments: str) -> int:
@@ -60,6 +78,7 @@ web_node = partial(run, "web_node")
 
 def main(words: Sequence[str]) -> int:
     """Run the program that the first word names. ROS reads its own arguments from `sys.argv`."""
+    end_with_parent()
     if not words:
         print(__doc__, file=sys.stderr)
         return 2

@@ -18,7 +18,7 @@ from ttm.training.robot import tools as bags
         (["--jpeg-quality", "90", "--contract", "robot.yaml"], "leave the others out"),
         (
             ["--to", "mcap", "--rate-hz", "5", "--contract", "robot.yaml"],
-            "is of bags that are read",
+            "is for bags that are read",
         ),
     ],
 )
