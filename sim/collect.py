@@ -23,9 +23,6 @@ from ttm.sim.actors import load_policy
 from ttm.sim.environment import (
     ALL_TASKS,
     EXECUTED,
-    FIRST_DEMONSTRATION_SEED,
-    KITCHEN,
-    CueName,
     expert_of,
     inspect_env,
     make_env,
@@ -33,7 +30,7 @@ from ttm.sim.environment import (
     reset_options,
     spec_of,
 )
-from ttm.sim.shipped import checkpoint_path
+from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName, checkpoint_path
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 from ttm.sim.workers import RAY, WorkerPool
 

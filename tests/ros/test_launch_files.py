@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from ttm.policy.errors import UserError
-from ttm.sim.environment import FIRST_DEMONSTRATION_SEED
-from ttm.sim.shipped import SHIPPED_CHECKPOINT
+from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, SHIPPED_CHECKPOINT
 from ttm_policy.contract import default_contract
 from ttm_policy.launching import (
     TOPICS,
