@@ -1,4 +1,9 @@
-"""The engine for CPUs: the tick as compiled by OpenVINO."""
+"""The engine for CPUs: the tick as compiled by OpenVINO.
+
+At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
+stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
+neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +25,10 @@ from torch.nn import functional as F
 
 from ttm.policy.config import Precision
 from ttm.policy.cores.core import CoreState
+from ttm.policy.engines import Engine, TickLayout, TickModule, example_tick, random_tick
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
-from ttm.policy.tick_module import Engine, TickLayout, TickModule, example_tick, random_tick
-
-# PyTorch modules compiled by OpenVINO for this CPU.
-#
-# At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
-# stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
-# neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
 
 # OpenVINO's import sends usage reports to its makers and writes a file into the user's home, unless
 # this package is missing. A robot must do neither; None marks the package as missing.

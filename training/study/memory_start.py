@@ -27,10 +27,10 @@ from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.windows import RecentFrames, WindowDataset, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import with_options
+from ttm.policy.cores.ttm import PositionedSummarizer
 from ttm.policy.errors import options, require_above_0, require_at_least, require_some
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
-from ttm.policy.summarizers import PositionedSummarizer
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.batches import BatchSource
 from ttm.training.bench.drift import (
