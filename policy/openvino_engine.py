@@ -17,9 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import openvino
 import torch
-from openvino import frontend
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,6 +31,8 @@ from ttm.policy.policy import Policy
 # OpenVINO's import sends usage reports to its makers and writes a file into the user's home, unless
 # this package is missing. A robot must do neither; None marks the package as missing.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+import openvino  # noqa: E402
+from openvino import frontend  # noqa: E402
 
 BFLOAT16 = "BF16"
 """OpenVINO's name for the capability of a processor that has bfloat16 instructions."""
