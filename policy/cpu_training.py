@@ -5,15 +5,14 @@ they compute in training; parameters, names and hooks stay. Without a gradient, 
 quick module is the plain one, to the bit. Its gradients have no gradients of their own: asking for
 them is an error.
 
-Three things take the time. PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512
+PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512
 units of processors of other makers idle; oneDNN, which PyTorch holds for convolutions, uses them.
-Attention of few queries to many tokens makes keys and values of which little is used. And layers on
-the cells of images, with few channels each, mostly wait for memory.
+Attention of few queries to many tokens makes keys and values of which little is used, and so do camera
+tokens of features that are given.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -26,19 +25,13 @@ from torch.nn import functional as F
 from ttm.policy.attention import AttentionBlock, SelfAttention
 from ttm.policy.cores.ttm_variants import GatedWrite
 from ttm.policy.layers import Mlp
-from ttm.policy.sight import SeenCells, SightMemory
+from ttm.policy.sight import SightMemory
 from ttm.policy.vision import CameraTokens
 
 Model = TypeVar("Model", bound=nn.Module)
 
 FEWEST_PRODUCTS = 2**20
 """Multiplications of a matrix product from which on oneDNN is worth its call."""
-BLOCK = 64
-"""Frames whose cells pass through all layers together, so that they stay in the processor's cache."""
-FEW = 8
-"""Channels below which oneDNN is faster than PyTorch's library in a sum over all cells."""
-GELU_K, GELU_A = (2 / math.pi) ** 0.5, 0.044715
-"""The constants of GELU's tanh approximation, x / 2 (1 + tanh(k (x + a x^3)))."""
 
 
 def quicker_on_cpu(model: Model) -> Model:
@@ -74,8 +67,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         x.dim() > 1
         and x.shape[-1] == weight.shape[-1]  # if not, PyTorch's error is the clearer one
         and x.numel() * len(weight) >= FEWEST_PRODUCTS
+        and torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
-        and _trains_by_onednn(x, weight)
+        and x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and not torch.is_autocast_enabled("cpu")
+        and has_onednn()
     )
     if not gains:
         return F.linear(x, weight, bias)
@@ -91,16 +88,6 @@ def has_onednn() -> bool:
     backend = torch.backends.mkldnn
     usable = backend.is_available() and backend.enabled  # type: ignore[no-untyped-call]
     return bool(usable) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-def _trains_by_onednn(x: Tensor, weight: Tensor) -> bool:
-    return (
-        torch.is_grad_enabled()
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and not torch.is_autocast_enabled("cpu")
-        and has_onednn()
-    )
 
 
 class _OneDnnLinear(torch.autograd.Function):
@@ -127,12 +114,6 @@ class _OneDnnLinear(torch.autograd.Function):
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x W^T + b."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return out
-
-
-def _product_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return GELU(x W^T + b) by its tanh approximation, five times as fast as `F.gelu`."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], "tanh")
     return out
 
 
@@ -216,49 +197,32 @@ def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads
     answer = (of_heads @ value).transpose(0, 1).flatten(1)  # (D, nh * D)
     answer_bias = torch.addmv(out_bias, out, biases[width:])
     asked = linear(x, question, question_bias).view(len(x), -1, width)  # (B, r * nh, D)
-    found, _ = shared_attention(asked, context)
+    found: Tensor = _SharedAttention.apply(asked, context)  # type: ignore[no-untyped-call]
     return linear(found.view(len(x), -1, heads * width), answer, answer_bias)
 
 
-def shared_attention(
-    queries: Tensor, tokens: Tensor, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return softmax(q x^T + bias) x and the softmax itself: tokens x are both keys and values.
-
-    queries: (B, Q, D); tokens: (B, N, D); bias: (N,). Returns (B, Q, D) and (B, Q, N).
-    """
-    found, weights = _SharedAttention.apply(queries, tokens, bias)  # type: ignore[no-untyped-call]
-    return found, weights
-
-
 class _SharedAttention(torch.autograd.Function):
-    """PyTorch would make the gradients of the tokens as keys and as values, and then add them."""
+    """softmax(q x^T) x: tokens x, (B, N, D), are both keys and values of queries q, (B, Q, D).
+
+    PyTorch would make the gradients of the tokens as keys and as values, and then add them.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, tokens: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        logits = queries @ tokens.transpose(1, 2)
-        weights = (logits if bias is None else logits.add_(bias)).softmax(dim=-1)
+    def forward(ctx: Any, queries: Tensor, tokens: Tensor) -> Tensor:
+        weights = (queries @ tokens.transpose(1, 2)).softmax(dim=-1)
         ctx.save_for_backward(queries, tokens, weights)
-        ctx.set_materialize_grads(False)
-        return weights @ tokens, weights
+        return weights @ tokens
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, of_found: Tensor, of_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         queries, tokens, weights = ctx.saved_tensors
-        of_logits = of_found @ tokens.transpose(1, 2)
-        if of_weights is not None:
-            of_logits += of_weights
+        of_logits = gradient @ tokens.transpose(1, 2)
         of_logits -= (of_logits * weights).sum(dim=-1, keepdim=True)
         of_logits *= weights
-        of_tokens = weights.transpose(1, 2) @ of_found
+        of_tokens = weights.transpose(1, 2) @ gradient
         of_tokens.baddbmm_(of_logits.transpose(1, 2), queries)
-        of_bias = of_logits.sum(dim=(0, 1)) if ctx.needs_input_grad[2] else None
-        return of_logits @ tokens, of_tokens, of_bias
+        return of_logits @ tokens, of_tokens
 
 
 # Camera tokens of features that are given, as those of a frozen vision network
@@ -303,171 +267,11 @@ class QuickCameraTokens(CameraTokens):
         return summary
 
 
-# The cells of a sight memory: a block of frames passes through all layers at once, and its gradients too
-
-
-class CellLayers(NamedTuple):
-    """The weights of the layers, of which each is (out, in)."""
-
-    colour: Tensor
-    """(E, 3)."""
-    hidden: Tensor
-    """(H, 3)."""
-    hidden_bias: Tensor
-    out: Tensor
-    """(E, H)."""
-    out_bias: Tensor
-    of_embedding: Tensor
-    """(H, E)."""
-    of_position: Tensor
-    """(P, H): what the position of each cell adds, and the bias."""
-    select: Tensor
-    """(J, H)."""
-    select_bias: Tensor
-
-
-class QuickSightMemory(SightMemory):
-    """A sight memory whose layers of the cells are computed together."""
-
-    def cells_seen(self, colours: Tensor) -> SeenCells:
-        """See `SightMemory.cells_seen`."""
-        if not self._quick(colours):
-            return super().cells_seen(colours)
-        shade = self.shade
-        layers = CellLayers(
-            self.colour.weight,
-            shade.hidden.weight,
-            shade.hidden.bias,
-            shade.out.weight,
-            shade.out.bias,
-            self.of_embedding.weight,
-            self.of_position(self.positions) + self.of_embedding.bias,
-            self.select.weight,
-            self.select.bias,
-        )
-        return SeenCells(*_SeenCells.apply(colours, self.positions, *layers))  # type: ignore[no-untyped-call]
-
-    def search(self, query: Tensor, cells: SeenCells, ticks: Tensor) -> Tensor:
-        """See `SightMemory.search`."""
-        here = cells.embedded.index_select(0, ticks)
-        if not self._quick(here):
-            return super().search(query, cells, ticks)
-        of_embedding, of_position = self.prior_parts
-        found, weights = shared_attention(query + of_embedding, here, self.positions @ of_position)
-        return torch.cat([found, weights @ self.positions], dim=-1)
-
-    def _quick(self, x: Tensor) -> bool:
-        return self.training and _trains_by_onednn(x, self.select.weight)
-
-
-class _SeenCells(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, colours: Tensor, positions: Tensor, *weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        layers = CellLayers(*weights)
-        parts = [_forward(block, positions, layers) for block in torch.split(colours, BLOCK)]
-        *seen, portions = (torch.cat(part) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(colours, positions, *layers, seen[0], portions)
-        return tuple(seen)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        colours, positions, *weights, embedded, portions = ctx.saved_tensors
-        layers, whole = CellLayers(*weights), (colours, embedded, portions, *gradients)
-        of_colours, slopes = [], []
-        for block in zip(*(torch.split(each, BLOCK) for each in whole), strict=True):
-            (of_shade, of_embedded), *of_layers = _backward(positions, layers, *block)
-            slopes.append(of_layers)
-            if ctx.needs_input_grad[0]:
-                of_cells = _product(of_shade, layers.hidden.t())
-                of_colours.append(of_cells + _product(of_embedded, layers.colour.t()))
-        of_layers = [torch.stack(part).sum(dim=0) for part in zip(*slopes, strict=True)]
-        return torch.cat(of_colours) if of_colours else None, None, *of_layers
-
-
-def _forward(colours: Tensor, positions: Tensor, layers: CellLayers) -> tuple[Tensor, ...]:
-    """Return the fields of `SeenCells`, and the softmax of the logits, of a block of frames."""
-    shade = _product_gelu(colours, layers.hidden, layers.hidden_bias)
-    embedded = _product(shade, layers.out, layers.out_bias)
-    embedded.flatten(0, 1).addmm_(colours.flatten(0, 1), layers.colour.t())
-    hidden = F.gelu(_product(embedded, layers.of_embedding).add_(layers.of_position))
-    logits = _product(hidden, layers.select, layers.select_bias).transpose(1, 2).contiguous()
-    largest = logits.amax(dim=-1, keepdim=True)
-    portions = logits.sub_(largest).exp_()  # (n, J, P)
-    total = portions.sum(dim=-1, keepdim=True)
-    portions /= total
-    sums = torch.cat([portions @ embedded, portions @ positions], dim=-1)
-    log_weight = (largest + total.log()).squeeze(-1)
-    return embedded, sums, log_weight, embedded.mean(dim=1), portions
-
-
-def _backward(
-    positions: Tensor,
-    layers: CellLayers,
-    colours: Tensor,
-    embedded: Tensor,
-    portions: Tensor,
-    of_embedded: Tensor,
-    of_sums: Tensor,
-    of_log_weight: Tensor,
-    of_mean: Tensor,
-) -> tuple[Any, ...]:
-    """Return the gradients of [hidden c] and of e, and those of the weights, of a block of frames."""
-    size = embedded.shape[2]
-    of_portions = of_sums[..., size:] @ positions.t()  # (n, J, P)
-    of_portions.baddbmm_(of_sums[..., :size], embedded.transpose(1, 2))
-    of_portions -= (of_portions * portions).sum(dim=-1, keepdim=True) - of_log_weight.unsqueeze(-1)
-    of_logits = of_portions.mul_(portions).transpose(1, 2).contiguous()  # (n, P, J)
-
-    before = _product(embedded, layers.of_embedding).add_(layers.of_position)
-    of_select = _slope(of_logits, F.gelu(before))
-    of_hidden = torch.ops.aten.gelu_backward(_product(of_logits, layers.select.t()), before)
-    of_embedded = torch.baddbmm(of_embedded, portions.transpose(1, 2), of_sums[..., :size])
-    of_embedded += _product(of_hidden, layers.of_embedding.t())
-    of_embedded += of_mean.unsqueeze(1) / embedded.shape[1]
-
-    before = _product(colours, layers.hidden, layers.hidden_bias)
-    shade = _product_gelu(colours, layers.hidden, layers.hidden_bias)
-    of_shade = _product(of_embedded, layers.out.t()).mul_(_gelu_slope(before, shade))
-    return (
-        (of_shade, of_embedded),
-        _slope(of_embedded, colours),
-        _slope(of_shade, colours),
-        of_shade.sum(dim=(0, 1)),
-        _slope(of_embedded, shade),
-        of_embedded.sum(dim=(0, 1)),
-        _slope(of_hidden, embedded),
-        of_hidden.sum(dim=0),
-        of_select,
-        of_logits.sum(dim=(0, 1)),
-    )
-
-
-def _gelu_slope(x: Tensor, gelu: Tensor) -> Tensor:
-    """Return the derivative of GELU's tanh approximation at x, given its value: x s(2 k (x + a x^3)).
-
-    With s the sigmoid it is s + GELU (1 - s) 2 k (1 + 3 a x^2). PyTorch's own takes twice the time.
-    """
-    sigmoid = (gelu / x).nan_to_num_(0.5)  # 0 / 0 at 0
-    inner = torch.addcmul(x.new_tensor(2 * GELU_K), x, x, value=6 * GELU_K * GELU_A)
-    rest = torch.addcmul(gelu, gelu, sigmoid, value=-1)
-    return sigmoid.addcmul_(rest, inner)
-
-
-def _slope(gradient: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of the weights of a layer that maps x, (n, P, in), to (n, P, out)."""
-    rows, of_rows = x.flatten(0, 1), gradient.flatten(0, 1)
-    return _sum_of_products(of_rows, rows) if x.shape[2] < FEW else of_rows.t() @ rows
-
-
 QUICK: Mapping[type[nn.Module], type[nn.Module]] = MappingProxyType(
     {
         SelfAttention: QuickSelfAttention,
         AttentionBlock: QuickAttentionBlock,
         CameraTokens: QuickCameraTokens,
-        SightMemory: QuickSightMemory,
     }
 )
 """Module -> its quick class, which has no state of its own."""

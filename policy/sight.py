@@ -106,7 +106,7 @@ class SightMemory(nn.Module):
         episode_start: (B, T) bool, True where the memory is emptied before the tick.
         """
         flat = (colours.float().flatten(2).transpose(1, 2) - 0.5) * COLOUR_GAIN  # (U, P, 3)
-        cells, ticks = self.cells_seen(flat), index.flatten()
+        cells, ticks = self._cells(flat), index.flatten()
         now, log_weight = (
             each.index_select(0, ticks).view(*index.shape, *each.shape[1:])
             for each in (cells.sums, cells.log_weight)
@@ -117,7 +117,7 @@ class SightMemory(nn.Module):
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
 
-    def cells_seen(self, colours: Tensor) -> SeenCells:
+    def _cells(self, colours: Tensor) -> SeenCells:
         """Return what is made of the cells: colours (U, P, 3), in the range of `COLOUR_GAIN`."""
         embedded = self.colour(colours) + self.shade(colours)  # (U, P, E)
         hidden = F.gelu(self.of_embedding(embedded) + self.of_position(self.positions))
@@ -130,25 +130,15 @@ class SightMemory(nn.Module):
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
     def _found(self, seen: Tensor, cells: SeenCells, ticks: Tensor) -> Tensor:
-        """Return where the embeddings in memory are now: seen (B * T, J, C) to (B * T, J, C)."""
+        """Return where the embeddings in memory are now: seen (B * T, J, C) to (B * T, J, C).
+
+        <q, e> and the constant of b are the same for all cells, so that no weight depends on them.
+        """
+        prior = self.prior.weight[0]
         query = seen[..., :EMBEDDING] - cells.mean.unsqueeze(1).index_select(0, ticks)
         query = F.normalize(query, dim=-1, eps=1e-3) * self.sharpness.exp()
-        return self.search(query, cells, ticks)
-
-    @property
-    def prior_parts(self) -> tuple[Tensor, Tensor]:
-        """The weights of b on e_p and on pos_p."""
-        return self.prior.weight[0, :EMBEDDING], self.prior.weight[0, EMBEDDING:]
-
-    def search(self, query: Tensor, cells: SeenCells, ticks: Tensor) -> Tensor:
-        """Return the sums of x_p, (B * T, J, C), weighted by the softmax of <query_j, e_p> + b_p.
-
-        query: (B * T, J, E). <query, e> and the constant of b are left out: they are the same for all
-        cells.
-        """
-        of_embedding, of_position = self.prior_parts
         here = cells.embedded.index_select(0, ticks)  # (B * T, P, E)
-        bias = cells.embedded @ of_embedding + self.positions @ of_position  # (U, P)
+        bias = cells.embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
         logits = query @ here.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
         return self._sums(logits.softmax(dim=-1), here)
 

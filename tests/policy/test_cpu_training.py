@@ -17,8 +17,6 @@ from ttm.policy.cores.registry import with_options
 from ttm.policy.cpu_training import QuickLinear, has_onednn, quicker_on_cpu
 from ttm.policy.inputs import FeatureMaps
 from ttm.policy.layers import Mlp
-from ttm.policy.presets import SIGHT_CELLS
-from ttm.policy.sight import SightMemory
 from ttm.policy.vision import CameraTokens
 
 NODE = "_OneDnnLinearBackward"
@@ -279,28 +277,3 @@ def test_folded_tokens_of_cells_that_are_equal_in_all_channels() -> None:
         module.camera.zero_()
         module.position.copy_(-(cells @ module.project.weight.T))
     assert all(found.isfinite().all() for found in camera_tokens(quick_copy(module), maps))
-
-
-# The cells of a sight memory
-
-
-@needs_onednn
-def test_layers_at_once_equal_layers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values and gradients, with more frames than pass at once, and a colour where GELU is 0 / 0."""
-    monkeypatch.setattr(cpu_training, "BLOCK", 2)
-    sight = SightMemory(24, 3)
-    random_weights(sight, std=0.4)
-    colours, index = torch.rand(5, 3, SIGHT_CELLS, SIGHT_CELLS), torch.randint(0, 5, (2, 4))
-    with torch.no_grad():
-        colours[0] = 0.5
-        sight.shade.hidden.bias.zero_()
-
-    def run(sight: SightMemory, colours: Tensor) -> Tensor:
-        tokens, state = sight(colours, index, sight.initial_state(2), None)
-        return torch.cat([tokens.flatten(), *(value.flatten() for value in state.values())])
-
-    results = (
-        values_and_gradients(each.train(), run, colours) for each in (quick_copy(sight), sight)
-    )
-    for mine, expected in zip(*results, strict=True):
-        assert_same_but_rounding(mine, expected)

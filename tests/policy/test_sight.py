@@ -103,9 +103,7 @@ def test_a_remembered_colour_is_found_before_anything_is_learned() -> None:
                 seen = torch.zeros(1, 1, EMBEDDING + 32)
                 seen[..., :EMBEDDING] = sight.colour(flat) + sight.shade(flat)
                 cells = (scene.flatten(2).transpose(1, 2) - 0.5) * 4
-                where = sight._found(seen, sight.cells_seen(cells), torch.tensor([0]))[
-                    0, 0, EMBEDDING:
-                ]
+                where = sight._found(seen, sight._cells(cells), torch.tensor([0]))[0, 0, EMBEDDING:]
                 nearest = int((sight.positions - where).square().sum(dim=1).argmin())
             at = divmod(nearest, SIGHT_CELLS)
             found += abs(at[0] - row) <= 1 and abs(at[1] - column) <= 1
