@@ -1,4 +1,4 @@
-"""Multi-head attention: the size of a head, the projections and their initialisation, two modules.
+"""Multi-head attention, the Transformer encoder of ViT, and rotary position embedding.
 
 All projections of attention are square maps of the width D. Several of them may share one matrix
 product; each is initialised by itself, so that sharing does not change the distribution.
@@ -6,15 +6,12 @@ product; each is initialised by itself, so that sharing does not change the dist
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ttm.policy.errors import UserError
-from ttm.policy.layers import Linear, Mlp, layer_norm, linear
+from ttm.policy.layers import Mlp, layer_norm
 
 
 def head_size(width: int, num_heads: int, where: str) -> int:
@@ -51,119 +48,23 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)
 
 
-class Projections(NamedTuple):
-    """The weights and biases of the four projections of multi-head attention; weights are (D, D)."""
-
-    query: tuple[Tensor, Tensor]
-    key_value: tuple[Tensor, Tensor]
-    """Of both at once: (2 D, D) and (2 D,)."""
-    out: tuple[Tensor, Tensor]
-
-
-def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads: int) -> Tensor:
-    """Return multi-head attention of x to `context` without ever making keys and values.
-
-    Head h weighs token c of the context by <Q_h x + a, K_h c + b>. But for a number that is the same
-    for all tokens, which no weight depends on, that is <K_h^T Q_h x + K_h^T a, c>. What it finds is
-    O_h (V_h s + d) with s the weighted sum of the tokens. So two products of matrices that are
-    multiplied beforehand, K_h^T Q_h and O_h V_h, are left, and both are of x and s alone. Few queries
-    of many tokens then take less time.
-
-    x: (B, r, D); context: (B, N, D). Returns (B, r, D).
-    """
-    width = x.shape[-1]
-    (query, query_bias), (both, biases), (out, out_bias) = projections
-    key, value = both.view(2, heads, -1, width)  # (nh, hs, D) each
-    scaled_key = key.transpose(1, 2) * (heads / width) ** 0.5
-    asking = (scaled_key @ query.view(heads, -1, width)).flatten(0, 1)  # (nh * D, D)
-    asking_bias = (scaled_key @ query_bias.view(heads, -1, 1)).flatten()
-    of_heads = out.view(width, heads, -1).transpose(0, 1)  # (nh, D, hs)
-    telling = (of_heads @ value).transpose(0, 1).flatten(1)  # (D, nh * D)
-    telling_bias = torch.addmv(out_bias, out, biases[width:])
-    asked = linear(x, asking, asking_bias).view(len(x), -1, width)  # (B, r * nh, D)
-    found, _ = shared_attention(asked, context)
-    return linear(found.view(len(x), -1, heads * width), telling, telling_bias)
-
-
-def shared_attention(
-    queries: Tensor, tokens: Tensor, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return softmax(q x^T + bias) x and the softmax itself: tokens x are both keys and values.
-
-    queries: (B, Q, D); tokens: (B, N, D); bias: (N,). Returns (B, Q, D) and (B, Q, N).
-    """
-    found, weights = _SharedAttention.apply(queries, tokens, bias)  # type: ignore[no-untyped-call]
-    return found, weights
-
-
-class _SharedAttention(torch.autograd.Function):
-    """PyTorch would make the gradients of the tokens as keys and as values, and then add them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, tokens: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        logits = queries @ tokens.transpose(1, 2)
-        weights = (logits if bias is None else logits.add_(bias)).softmax(dim=-1)
-        ctx.save_for_backward(queries, tokens, weights)
-        ctx.set_materialize_grads(False)
-        return weights @ tokens, weights
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, of_found: Tensor, of_weights: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        queries, tokens, weights = ctx.saved_tensors
-        of_logits = of_found @ tokens.transpose(1, 2)
-        if of_weights is not None:
-            of_logits += of_weights
-        of_logits -= (of_logits * weights).sum(dim=-1, keepdim=True)
-        of_logits *= weights
-        of_tokens = weights.transpose(1, 2) @ of_found
-        of_tokens.baddbmm_(of_logits.transpose(1, 2), queries)
-        of_bias = of_logits.sum(dim=(0, 1)) if ctx.needs_input_grad[2] else None
-        return of_logits @ tokens, of_tokens, of_bias
-
-
-def folding_gains(module: nn.Module, x: Tensor, tokens: int, heads: int) -> bool:
-    """Return whether a module trains in full precision, and `folded_attention` takes less time.
-
-    x: (B, r, D), what asks; tokens: N. Without a gradient, as in a control tick, nothing is folded.
-    """
-    trains = module.training and torch.is_grad_enabled()
-    few = x.shape[1] * heads * (x.shape[2] + tokens) < tokens * x.shape[2] * 2
-    return trains and few and not torch.is_autocast_enabled(x.device.type)
-
-
 class SelfAttention(nn.Module):
     """Multi-head self-attention without a mask."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
-        self.qkv = Linear(width, 3 * width)  # one matrix product for query, key and value
-        self.out = Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)  # one matrix product for query, key and value
+        self.out = nn.Linear(width, width)
         initialize_projections(self.qkv, self.out)
 
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
         """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
-        if outputs is not None and folding_gains(self, x[:, :outputs], x.shape[1], self.num_heads):
-            return folded_attention(x[:, :outputs], x, self._projections(), self.num_heads)
         heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
         mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
         out: Tensor = self.out(merge_heads(mixed))
         return out
-
-    def _projections(self) -> Projections:
-        width = self.qkv.in_features
-        both = self.qkv.weight, self.qkv.bias
-        (query, key_value), (query_bias, biases) = (
-            torch.split(x, [width, 2 * width]) for x in both
-        )
-        out = self.out.weight, self.out.bias
-        return Projections((query, query_bias), (key_value, biases), out)
 
 
 class AttentionBlock(nn.Module):
@@ -181,10 +82,10 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.num_heads, self.head_size = num_heads, head_size(width, num_heads, where)
         self.query_norm = layer_norm(width)
-        self.query = Linear(width, width)
+        self.query = nn.Linear(width, width)
         self.context_norm = layer_norm(width)
-        self.key_value = Linear(width, 2 * width)  # one matrix product for both
-        self.out = Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)  # one matrix product for both
+        self.out = nn.Linear(width, width)
         initialize_projections(self.query, self.key_value, self.out)
         self.mlp_norm = layer_norm(width)
         self.mlp = Mlp(width, mlp_size, width)
@@ -194,13 +95,8 @@ class AttentionBlock(nn.Module):
 
         x: (B, S, D); context: (B, P, D). Returns (B, S, D).
         """
-        if not folding_gains(self, x, context.shape[1], self.num_heads):
-            out: Tensor = self(x, *self.keys_values(context))
-            return out
-        layers = self.query, self.key_value, self.out
-        projections = Projections(*((layer.weight, layer.bias) for layer in layers))
-        asking, tokens = self.query_norm(x), self.context_norm(context)
-        return self._finished(x, folded_attention(asking, tokens, projections, self.num_heads))
+        out: Tensor = self(x, *self.keys_values(context))
+        return out
 
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Normalise context of shape (..., D) and return its keys and values, (..., D) each."""
@@ -230,56 +126,13 @@ class AttentionBlock(nn.Module):
         x: (B, S, D); mixed: (B, nh, S, hs), the result of attention for the queries of x.
         Returns (B, S, D).
         """
-        return self._finished(x, self.out(merge_heads(mixed)))
-
-    def _finished(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = x + attended
+        x = x + self.out(merge_heads(mixed))
         x = x + self.mlp(self.mlp_norm(x))
         return x
 
     def heads(self, x: Tensor) -> Tensor:
         """Reshape (B, S, D) to (B, nh, S, hs)."""
         return split_heads(x, self.num_heads)
-
-
-# Rotary position embedding (RoFormer, Su et al. 2021).
-#
-# Queries and keys are rotated by their positions, so that their product depends on the difference
-# of the positions alone.
-
-LONGEST_WAVE = 10_000
-"""RoFormer's constant: the slowest channels turn by about one radian in so many positions."""
-
-Rotation = tuple[Tensor, Tensor]
-"""Cosine and sine of the angle of each pair of channels."""
-
-
-def waves(positions: Tensor, size: int) -> Rotation:
-    """Return cosine and sine of the angles at `positions`, for vectors of `size` channels.
-
-    positions: (...) int64. Returns (..., ceil(size / 2)) each, in float64: in float32 the error of
-    a large angle would exceed that of all other operations.
-    """
-    pairs = torch.arange((size + 1) // 2, device=positions.device, dtype=torch.float64)
-    angle = positions.unsqueeze(-1).to(torch.float64) * LONGEST_WAVE ** (-2 * pairs / size)
-    return angle.cos(), angle.sin()
-
-
-def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate each pair of channels of x, (B, nh, S, hs), by the angle of its token.
-
-    rotation: cosine and sine, each of a shape that broadcasts to (B, nh, S, hs / 2). Channel i is
-    paired with channel i + hs / 2.
-    """
-    cosine, sine = rotation
-    one, other = x.chunk(2, dim=-1)
-    return torch.cat([one * cosine - other * sine, one * sine + other * cosine], dim=-1)
-
-
-# The Transformer encoder of ViT (Dosovitskiy et al. 2021), as in Scenic.
-#
-# It normalises before attention and MLP, adds a learned position embedding to its input, ends with a
-# LayerNorm and has no dropout.
 
 
 class EncoderBlock(nn.Module):
@@ -300,7 +153,11 @@ class EncoderBlock(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """A Transformer encoder over `num_tokens` tokens."""
+    """The Transformer encoder of ViT (Dosovitskiy et al. 2021) over `num_tokens` tokens, as in Scenic.
+
+    It normalises before attention and MLP, adds a learned position embedding to its input, ends with
+    a LayerNorm and has no dropout.
+    """
 
     def __init__(
         self,
@@ -330,3 +187,34 @@ class TransformerEncoder(nn.Module):
             x = block(x, self.num_outputs if number == len(self.blocks) else None)
         out: Tensor = self.norm(x[:, : self.num_outputs])
         return out
+
+
+LONGEST_WAVE = 10_000
+"""RoFormer's constant: the slowest channels turn by about one radian in so many positions."""
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine of the angle of each pair of channels."""
+
+
+def waves(positions: Tensor, size: int) -> Rotation:
+    """Return cosine and sine of the angles at `positions`, for vectors of `size` channels.
+
+    positions: (...) int64. Returns (..., ceil(size / 2)) each, in float64: in float32 the error of
+    a large angle would exceed that of all other operations.
+    """
+    pairs = torch.arange((size + 1) // 2, device=positions.device, dtype=torch.float64)
+    angle = positions.unsqueeze(-1).to(torch.float64) * LONGEST_WAVE ** (-2 * pairs / size)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate each pair of channels of x, (B, nh, S, hs), by the angle of its token (RoFormer: Su 2021).
+
+    The product of rotated queries and keys depends on the difference of their positions alone.
+
+    rotation: cosine and sine, each of a shape that broadcasts to (B, nh, S, hs / 2). Channel i is
+    paired with channel i + hs / 2.
+    """
+    cosine, sine = rotation
+    one, other = x.chunk(2, dim=-1)
+    return torch.cat([one * cosine - other * sine, one * sine + other * cosine], dim=-1)

@@ -1,4 +1,4 @@
-"""The configurations of vision and action head, and the names of the presets.
+"""The configurations of vision and action head, and the names of presets and engines.
 
 Nothing here imports PyTorch, so that options of commands can be made from these classes.
 """
@@ -65,8 +65,6 @@ class ActionHeadConfig:
     hidden_size: int = 256
     """Hidden width of the head's MLP."""
 
-
-# The values of the options `engine` and `precision`. Nothing here imports PyTorch.
 
 EngineName = Literal["auto", "torch", "openvino"]
 """auto: OpenVINO on a CPU, PyTorch on a GPU."""

@@ -1,4 +1,7 @@
-"""Errors that users can fix. The command line prints their message and exits with code 2."""
+"""Errors that users can fix, and checks of values that users give.
+
+The command line prints the message of a `UserError` and exits with code 2.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +48,7 @@ def printable(text: object, most: int = MOST_PRINTED) -> str:
     return shown if len(shown) <= most and len(str(text)) <= 8 * most else f"{shown[: most - 1]}…"
 
 
-# Checks of values that users give: sizes in configurations, options of commands.
-#
-# Every check raises a `UserError` that names the value, the rule and what to give instead. None
-# stands for a value that was left out, and passes every check.
+# Checks of values that users give. None stands for a value that was left out, and passes every check.
 
 MOST_CHARACTERS = 1000
 """The longest instruction."""

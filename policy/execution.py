@@ -1,4 +1,7 @@
-"""The interface of executions, which choose the action of a tick from predicted chunks."""
+"""Executions, which choose the action of a tick from predicted chunks of actions.
+
+Nothing here imports PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,10 @@ class Execution(ABC):
         return plan
 
 
-# Temporal ensembling (Zhao et al. 2023, algorithm 2): the mean of all predictions for a tick.
-
-
 class TemporalEnsemble(Execution):
     """Carry out the weighted mean of what the last K chunks predicted for this tick.
+
+    This is temporal ensembling (Zhao et al. 2023, algorithm 2).
 
     The prediction that was made i chunks after the oldest one has the weight exp(-M i). With M = 0
     all count the same, with M > 0 the oldest counts most (ACT takes 0.01), and with M < 0 the
@@ -108,11 +110,8 @@ def _newest_share(decay: float, count: int) -> float:
     return float(1 / relative.sum())
 
 
-# Receding horizon: the first N actions of a chunk are carried out before the next chunk counts.
-
-
 class RecedingHorizon(Execution):
-    """Carry out N of the K actions of a chunk, one a tick, and then the next chunk's.
+    """Receding horizon: carry out N of the K actions of a chunk, one a tick, then the next chunk's.
 
     The network runs at every tick all the same, because each tick is written to the memory; of the
     chunks in between nothing is used. N = 1 takes the newest prediction at every tick.
@@ -141,8 +140,6 @@ class RecedingHorizon(Execution):
             "left": np.array(left - 1, np.int64),
         }
 
-
-# The executions by what the user writes for them. Nothing here imports PyTorch.
 
 NEWEST = "receding:1"
 """The default: the newest prediction at every tick, which is all that a policy of K = 1 has."""

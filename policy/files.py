@@ -1,4 +1,7 @@
-"""Write files atomically: a kill at any moment leaves the old file or the new one, never a part."""
+"""Files: written atomically, and the header of a checkpoint, read without weights and PyTorch.
+
+A kill at any moment leaves the old file or the new one, never a part.
+"""
 
 from __future__ import annotations
 
@@ -91,9 +94,8 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-# What a checkpoint says of itself, read without its weights and without PyTorch.
-
 FORMAT = "1"
+"""The format of checkpoints."""
 
 
 def read_header(path: Path | str) -> dict[str, str]:
@@ -110,7 +112,7 @@ def read_header(path: Path | str) -> dict[str, str]:
             header = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train anew"
+            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train again"
         ) from error
     version = header.get("ttm_format")
     if version is None:
@@ -119,7 +121,7 @@ def read_header(path: Path | str) -> dict[str, str]:
         )
     if version != FORMAT:
         raise UserError(
-            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train anew"
+            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train again"
         )
     return dict(header)
 

@@ -1,4 +1,9 @@
-"""The inputs of the policy network."""
+"""The inputs of the policy network, and their normalisation.
+
+The statistics are saved with the weights. Continuous values are scaled to mean 0 and standard
+deviation 1. Percentiles would not do: a dimension that moves in one tick of a hundred, such as a turn of
+the base, has percentiles of zero width.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +69,11 @@ class PolicyInputs:
     """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
     `SightMemory.colours`."""
     delay_s: Tensor | None = None
-    """(B, T) float32, the time from the observation until its command is in force, for a policy that is
-    told it. None stands for 0 everywhere."""
+    """(B, T) float32, the time from the observation until its command is in force, for a policy that
+    takes it. None stands for 0 everywhere."""
 
     @property
-    def told_delay_s(self) -> Tensor:
+    def known_delay_s(self) -> Tensor:
         """`delay_s` with zeros in place of None, (B, T)."""
         if self.delay_s is not None:
             return self.delay_s
@@ -80,7 +85,21 @@ class PolicyInputs:
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> PolicyInputs:
         """Return the inputs with all tensors as `change` returns them."""
-        valid = self.proprioception_valid
+        return self._changed(change, lambda maps: maps.each_tensor(change))
+
+    def of_windows(self, rows: slice) -> PolicyInputs:
+        """Return all ticks of those windows."""
+        return self._changed(lambda value: value[rows], lambda maps: maps.of_windows(rows))
+
+    def at_ticks(self, ticks: slice) -> PolicyInputs:
+        """Return those ticks of all windows."""
+        made = self._changed(lambda value: value[:, ticks], lambda maps: maps.at_ticks(ticks))
+        return replace(made, language=self.language)
+
+    def _changed(
+        self, change: Callable[[Tensor], Tensor], change_maps: Callable[[FeatureMaps], FeatureMaps]
+    ) -> PolicyInputs:
+        valid, features = self.proprioception_valid, self.features
         return PolicyInputs(
             {name: change(value) for name, value in self.images.items()},
             {name: change(value) for name, value in self.proprioception.items()},
@@ -88,47 +107,13 @@ class PolicyInputs:
             change(self.previous_action_valid),
             change(self.language),
             None if valid is None else change(valid),
-            _each(self.features, lambda maps: maps.each_tensor(change)),
-            None if self.colours is None else self.colours.each_tensor(change),
+            None
+            if features is None
+            else {name: change_maps(maps) for name, maps in features.items()},
+            None if self.colours is None else change_maps(self.colours),
             None if self.delay_s is None else change(self.delay_s),
         )
 
-    def of_windows(self, rows: slice) -> PolicyInputs:
-        """Return all ticks of those windows."""
-        plain = replace(self, features=None, colours=None).each_tensor(lambda value: value[rows])
-        return replace(
-            plain,
-            features=_each(self.features, lambda maps: maps.of_windows(rows)),
-            colours=None if self.colours is None else self.colours.of_windows(rows),
-        )
-
-    def at_ticks(self, ticks: slice) -> PolicyInputs:
-        """Return those ticks of all windows."""
-        valid = self.proprioception_valid
-        return PolicyInputs(
-            {name: value[:, ticks] for name, value in self.images.items()},
-            {name: value[:, ticks] for name, value in self.proprioception.items()},
-            self.previous_action[:, ticks],
-            self.previous_action_valid[:, ticks],
-            self.language,
-            None if valid is None else valid[:, ticks],
-            _each(self.features, lambda maps: maps.at_ticks(ticks)),
-            None if self.colours is None else self.colours.at_ticks(ticks),
-            None if self.delay_s is None else self.delay_s[:, ticks],
-        )
-
-
-def _each(
-    features: Mapping[str, FeatureMaps] | None, change: Callable[[FeatureMaps], FeatureMaps]
-) -> dict[str, FeatureMaps] | None:
-    return None if features is None else {name: change(maps) for name, maps in features.items()}
-
-
-# Normalisation of actions and proprioception, with statistics that are saved with the weights.
-#
-# Continuous values are scaled to mean 0 and standard deviation 1. Standard deviations are used rather
-# than percentiles, because a dimension that moves in one tick of a hundred, such as a turn of the base,
-# has percentiles of zero width.
 
 Floats = npt.NDArray[np.floating[Any]]
 

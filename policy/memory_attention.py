@@ -3,7 +3,11 @@
 The summarisers of the machine (Ryoo et al. 2022, eq. 1 and 3) are weighted sums, so their weights
 say where every token that was read, and every token that was written, came from. Weights count tokens
 and not their values: a memory token that is still zero contributes nothing, whatever its weight.
-`ttm.policy.memory_attention` records these weights.
+
+    with record_attention(policy) as record:
+        runner.step(observation)
+    record.latest.read_shares()      # {"memory": 0.41, "head": 0.32, ...}
+    record.latest.image_map("head")  # (h, w), which parts of the head camera's image were read
 """
 
 from __future__ import annotations
@@ -19,16 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ttm.policy.cores.ttm import TokenTuringMachine
-from ttm.policy.cores.ttm_variants import (
-    AttendingRead,
-    ConcatenationWrite,
-    EraseAddWrite,
-    GatedWrite,
-)
+from ttm.policy.cores.ttm import Summarizer, TokenTuringMachine
+from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.summarizers import PositionedSummarizer, Summarizer
 from ttm.policy.vision import CameraTokens
 
 Floats = npt.NDArray[np.float32]
@@ -141,14 +139,6 @@ def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
     return centres
 
 
-# Record what the memory of a policy reads and writes, tick by tick, by hooks on its modules.
-#
-# with record_attention(policy) as record:
-#     runner.step(observation)
-# record.latest.read_shares()      # {"memory": 0.41, "head": 0.32, ...}
-# record.latest.image_map("head")  # (h, w), which parts of the head camera's image were read
-
-
 class AttentionRecord:
     """The attention of the newest tick that `record_attention` has seen. It does not grow."""
 
@@ -199,11 +189,14 @@ def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
 def _attach(
     policy: Policy, core: TokenTuringMachine, record: AttentionRecord
 ) -> list[RemovableHandle]:
-    """Add hooks that gather the pieces in the order of a tick: cameras, read, write, all together."""
+    """Add hooks that gather the pieces in the order of a tick: cameras, read, write, all together.
+
+    They compute the weights a second time, so that the forward pass itself stays unchanged.
+    """
     pieces: dict[str, Floats] = {}
     cameras: dict[str, Floats] = {}
     sources = policy.token_sources
-    handles = []
+    handles: list[RemovableHandle] = []
 
     def finish(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         record._latest = MemoryAttention(
@@ -215,62 +208,32 @@ def _attach(
             camera_weights=dict(cameras),
         )
 
-    for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
-        handles += _watch_camera(module, camera.name, cameras)
-    handles.append(_watch_read(core.unit.read, pieces))
-    handles.append(_watch_write(core.unit.write, pieces))
-    handles.append(_after(core.unit, finish))
-    return handles
+    def camera_hooks(name: str, camera: CameraTokens) -> list[RemovableHandle]:
+        def weigh(module: Summarizer, args: tuple[Tensor, ...], output: Tensor) -> None:
+            cameras[name] = _rows(module.weights(args[0]))
 
+        def to_grid(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            tokens, height, width = len(cameras[name]), *args[0].shape[-2:]
+            cameras[name] = cameras[name].T.reshape(height, width, tokens)
 
-def _watch_camera(
-    module: nn.Module, name: str, cameras: dict[str, Floats]
-) -> list[RemovableHandle]:
-    def to_grid(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        tokens, height, width = len(cameras[name]), *args[0].shape[-2:]
-        cameras[name] = cameras[name].T.reshape(height, width, tokens)
+        return [_after(camera.summarizer, weigh), _after(camera, to_grid)]
 
-    return [_watch_summarizer(module, name, cameras), _after(module, to_grid)]
-
-
-def _watch_read(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
-    def attended(module: AttendingRead, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def read(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
         pieces["read"] = _rows(module.weights(*args))
 
-    if isinstance(module, AttendingRead):
-        return _after(module, attended)
-    return _watch_summarizer(module, "read", pieces)
+    def written(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        if isinstance(module, TokenAddEraseWrite):
+            pieces["slots"] = _rows(module.weights(args[0]))
+        else:
+            pieces["write"] = _rows(module.weights(*args))
 
-
-def _watch_write(module: nn.Module, pieces: dict[str, Floats]) -> RemovableHandle:
-    def slots(module: EraseAddWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
-        pieces["slots"] = _rows(module.weights(args[0]))
-
-    def moved(module: ConcatenationWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
-        sizes = [tokens.shape[1] for tokens in args]
-        one_hot = torch.eye(sum(sizes))[None]  # moved like the tokens, it tells where each went
-        pieces["write"] = _rows(module.forward(*torch.split(one_hot, sizes, dim=1)).transpose(1, 2))
-
-    def gated(module: GatedWrite, args: tuple[Tensor, ...], output: Tensor) -> None:
-        pieces["write"] = _rows(module.weights(*args))
-
-    if isinstance(module, EraseAddWrite):
-        return _after(module, slots)
-    if isinstance(module, GatedWrite):
-        return _after(module, gated)
-    if isinstance(module, ConcatenationWrite):
-        return _after(module, moved)
-    return _watch_summarizer(module, "write", pieces)
-
-
-def _watch_summarizer(owner: nn.Module, name: str, pieces: dict[str, Floats]) -> RemovableHandle:
-    """Compute the weights a second time, so that the forward pass itself stays unchanged."""
-    assert isinstance(owner, PositionedSummarizer | CameraTokens)
-
-    def hook(module: Summarizer, args: tuple[Tensor, ...], output: Tensor) -> None:
-        pieces[name] = _rows(module.weights(args[0]))
-
-    return _after(owner.summarizer, hook)
+    for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
+        assert isinstance(module, CameraTokens)
+        handles += camera_hooks(camera.name, module)
+    handles.append(_after(core.unit.read, read))
+    handles.append(_after(core.unit.write, written))
+    handles.append(_after(core.unit, finish))
+    return handles
 
 
 def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:

@@ -1,4 +1,9 @@
-"""The engine for CPUs: the tick as compiled by OpenVINO."""
+"""The engine for CPUs: the tick as compiled by OpenVINO.
+
+At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
+stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
+neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +17,22 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import openvino
 import torch
-from openvino import frontend
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.config import Precision
 from ttm.policy.cores.core import CoreState
+from ttm.policy.engines import Engine, TickLayout, TickModule, example_tick, random_tick
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
-from ttm.policy.tick_module import Engine, TickLayout, TickModule, example_tick, random_tick
-
-# PyTorch modules compiled by OpenVINO for this CPU.
-#
-# At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
-# stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
-# neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
 
 # OpenVINO's import sends usage reports to its makers and writes a file into the user's home, unless
 # this package is missing. A robot must do neither; None marks the package as missing.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+import openvino  # noqa: E402
+from openvino import frontend  # noqa: E402
 
 BFLOAT16 = "BF16"
 """OpenVINO's name for the capability of a processor that has bfloat16 instructions."""

@@ -24,7 +24,6 @@ from ttm.policy.vision import build_camera_tokens, shared_vision
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
-"""What a caller is told that leaves out `measured` where it is needed."""
 
 
 class Policy(nn.Module):
@@ -141,10 +140,12 @@ class Policy(nn.Module):
             ),
         ]
         ticks = inputs.previous_action.shape[1]
-        told = self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1)
+        instruction = self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1)
         if self.delay_code is not None:
-            told = told + self.delay_code(inputs.told_delay_s / self.config.longest_delay_s)
-        tokens.append(told)
+            instruction = instruction + self.delay_code(
+                inputs.known_delay_s / self.config.longest_delay_s
+            )
+        tokens.append(instruction)
         return torch.cat(tokens, dim=2)
 
     def forward(
@@ -300,7 +301,7 @@ class Policy(nn.Module):
         tokens = []
         for camera, module in zip(self.spec.cameras, self.camera_tokens, strict=True):
             given = features[camera.name]
-            summary = module(given.maps.float(), folded=True)  # (U, K, D)
+            summary = module(given.maps.float())  # (U, K, D)
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens

@@ -39,7 +39,7 @@ class PolicyConfig:
     """Displacements that are predicted as positions; see `RelativeActions`."""
     longest_delay_s: float = 0.0
     """The longest time from an observation until its command is in force that the policy was trained
-    for, in seconds. Above 0 it is told that time at each tick."""
+    for, in seconds. Above 0 that time is an input of each tick."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64

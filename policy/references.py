@@ -1,4 +1,7 @@
-"""Which measured values a part of the action is relative to. Nothing here imports PyTorch."""
+"""Which measured values a part of the action is relative to, and how rotations are written.
+
+Nothing here imports PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from typing import NamedTuple
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-
-# The ways in which orientations and poses are written as numbers. Nothing here imports PyTorch.
 
 ROTATION_SIZES: Mapping[str, int] = MappingProxyType(
     {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rpy": 3, "6d-columns": 6, "6d-rows": 6}

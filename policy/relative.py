@@ -9,13 +9,16 @@ Absolute parts, the other way round: the robot takes displacements, and the netw
 to be at afterwards. The command is how far that is from what is measured at the tick that carries it
 out, which may come after that of the prediction.
 
-Episodes, previous actions and commands stay in the robot's own form.
+So three forms of an action follow each other. What is predicted becomes a plan by what is measured at the
+tick of the prediction, and the plan becomes a command by what is measured at the tick that carries it
+out. A plan may be averaged with other plans in between. Episodes, previous actions and commands stay in
+the robot's own form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -37,14 +40,9 @@ from ttm.policy.references import (
 )
 from ttm.policy.spec import ActionPart, PolicySpec
 
-# Rotations: from the ways in which they are written to matrices, and back.
-#
-# All functions take any leading dimensions, and let NaN through. Matrices are multiplied by
-# elementwise operations, which autocast leaves in their precision.
-#
-# Zhou et al. 2019, "On the Continuity of Rotation Representations in Neural Networks": no way to write
-# rotations by fewer than five numbers is continuous. Six numbers, two columns of the matrix that need
-# not be orthonormal yet, are.
+# Rotations: from the ways in which they are written to matrices, and back. All functions take any
+# leading dimensions, and let NaN through. Matrices are multiplied by elementwise operations, which
+# autocast leaves in their precision.
 
 SMALLEST = 1e-12
 """Lengths below this count as 0."""
@@ -92,7 +90,7 @@ def orthonormal(columns: Tensor) -> Tensor:
     """Return the rotations whose first two columns `columns`, (..., 6), stand for, (..., 3, 3).
 
     The second column is made orthogonal to the first, and both are given the length 1 (Gram-Schmidt),
-    as by Zhou et al.
+    as by Zhou et al. 2019.
     """
     first = F.normalize(columns[..., :3], dim=-1, eps=SMALLEST)
     second = columns[..., 3:]
@@ -210,11 +208,7 @@ _WRITERS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
 )
 
 
-# The forms in which the network may predict a part of the action.
-#
-# Three forms of an action follow each other. What is predicted becomes a plan by what is measured at the
-# tick of the prediction, and the plan becomes a command by what is measured at the tick that carries it
-# out. A plan may be averaged with other plans in between.
+# The forms in which the network may predict a part of the action
 
 NUM_COLUMN_VALUES = 6
 """The values of a predicted or planned rotation."""
@@ -301,7 +295,7 @@ class RelativeRotation(AsIs):
         assert source.form is not None, "a rotation has a form"
         assert source.measured_form is not None, "a rotation has a form"
         self.form: Form = source.form
-        self._measured_form: Form = source.measured_form
+        self.measured_form: Form = source.measured_form
         self._split = self.form.num_positions
         super().__init__(ActionPart(part.name, self._split + NUM_COLUMN_VALUES, part.unit))
 
@@ -327,7 +321,7 @@ class RelativeRotation(AsIs):
 
     def predicted(self, plan: Tensor, measured: Tensor) -> Tensor:
         """See `AsIs.predicted`."""
-        inverse = self._rotations(measured, self._measured_form).mT
+        inverse = self._rotations(measured, self.measured_form).mT
         rotations = product(inverse, orthonormal(plan[..., self._split :]))
         if not self._split:
             return two_columns(rotations)
@@ -336,7 +330,7 @@ class RelativeRotation(AsIs):
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
         """See `AsIs.planned`."""
-        start = self._rotations(measured, self._measured_form)
+        start = self._rotations(measured, self.measured_form)
         rotations = product(start, orthonormal(predicted[..., self._split :]))
         if not self._split:
             return two_columns(rotations)
@@ -349,15 +343,6 @@ class RelativeRotation(AsIs):
         turns = nearest(commands[..., here], near[..., here], self.form.rotation)
         return self._with_position(commands, turns)
 
-    def faults(self, commands: Tensor, measured: Tensor) -> Iterator[tuple[str, Form, Tensor]]:
-        """Yield what is written, its form, and how far the values are from being rotations, (...)."""
-        name = self.predicted_part.name
-        for who, form, values in (
-            (name, self.form, commands),
-            (f"what measures {name}", self._measured_form, measured),
-        ):
-            yield who, form, deviation(values[..., form.num_positions :], form.rotation)
-
     def _rotations(self, values: Tensor, form: Form) -> Tensor:
         return matrices(values[..., form.num_positions :], form.rotation)
 
@@ -366,12 +351,12 @@ class RelativeRotation(AsIs):
 
     def _measured_near(self, measured: Tensor) -> Tensor:
         """Return what is measured as the part writes it, with the sign of a measured quaternion."""
-        theirs = self._measured_form.rotation
-        turns = measured[..., self._measured_form.num_positions :]
+        theirs = self.measured_form.rotation
+        turns = measured[..., self.measured_form.num_positions :]
         if theirs in QUATERNIONS and theirs != self.form.rotation:
             turns = turns.roll(1 if theirs == QUATERNIONS[0] else -1, dims=-1)
         elif theirs != self.form.rotation:
-            turns = written(self._rotations(measured, self._measured_form), self.form.rotation)
+            turns = written(self._rotations(measured, self.measured_form), self.form.rotation)
         return self._with_position(measured, turns)
 
 
@@ -487,8 +472,11 @@ class RelativeActions:
             if not isinstance(part, RelativeRotation):
                 continue
             name = part.predicted_part.name
-            told = commands[:, self._spec.action_slices[name]]
-            for who, form, fault in part.faults(told, self._measured(name, measured)):
+            for who, form, values in (
+                (name, part.form, commands[:, self._spec.action_slices[name]]),
+                (f"what measures {name}", part.measured_form, self._measured(name, measured)),
+            ):
+                fault = deviation(values[..., form.num_positions :], form.rotation)
                 tick = int(fault.argmax())
                 if not fault[tick] <= LARGEST_FAULT:
                     raise UserError(

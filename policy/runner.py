@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,14 @@ from torch import Tensor
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision
 from ttm.policy.cores.core import CoreState
-from ttm.policy.engines import make_engine
-from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
+from ttm.policy.engines import CompiledTorchEngine, Engine, TorchEngine, to_numpy
+from ttm.policy.errors import MalformedObservation, StaleObservation, UserError, require_choice
 from ttm.policy.execution import NEWEST, make_execution
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.language import embed_instruction
 from ttm.policy.policy import Policy
 from ttm.policy.snapshot import array_to_text, require_fresh, require_restorable, text_to_array
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
-from ttm.policy.tick_module import to_numpy
 
 STATE = "state."
 """The prefix of the core's tensors in a snapshot."""
@@ -336,3 +335,36 @@ class PolicyRunner:
     def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
         """Return a tensor (1, ...) of the type and on the device of `like`."""
         return torch.tensor(np.asarray(values)).to(like)[None]
+
+
+def make_engine(
+    policy: Policy,
+    device: torch.device,
+    engine: EngineName = "auto",
+    precision: Precision = "float32",
+) -> Engine:
+    """Return an engine for a policy that is on `device`, in evaluation mode.
+
+    "auto" is OpenVINO on a CPU and PyTorch elsewhere. bfloat16 computes matrix products and
+    convolutions with 8 bits of mantissa; it halves the bytes of weights, whose reading takes most
+    of a tick. Raises `UserError` for values that do not go together.
+    """
+    require_choice("engine", engine, get_args(EngineName))
+    require_choice("precision", precision, get_args(Precision))
+    if engine == "auto":
+        engine = "openvino" if device.type == "cpu" else "torch"
+    if engine == "openvino":
+        if device.type != "cpu":
+            raise UserError(
+                f"engine openvino runs on the CPU, and device is '{device}'; give engine torch, or cpu"
+            )
+        # Imported here because OpenVINO may be missing where there are no wheels of it, and because
+        # its import takes time and memory in processes that run on a GPU or run no policy at all.
+        from ttm.policy.openvino_engine import OpenVinoEngine
+
+        return OpenVinoEngine(policy, precision=precision)
+    if precision != "float32":
+        raise UserError(
+            f"engine torch has no precision '{precision}'; give float32, or engine openvino on a CPU"
+        )
+    return CompiledTorchEngine(policy) if device.type == "cuda" else TorchEngine(policy)

@@ -1,4 +1,4 @@
-"""Snapshots of a runner as bytes, for a file or a message, and whether one can be restored."""
+"""What a runner accepts: snapshots, as bytes of a file or a message, and observations by their age."""
 
 from __future__ import annotations
 
@@ -117,9 +117,6 @@ def array_to_text(values: Array) -> str:
         return np.asarray(values, np.uint8).tobytes().decode()
     except (ValueError, TypeError, OverflowError) as error:
         raise UserError("the snapshot holds no text; give one that snapshot() made") from error
-
-
-# The rule that decides whether an observation is recent enough to act on.
 
 
 def require_fresh(age_s: float, max_age_s: float) -> None:

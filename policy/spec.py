@@ -216,10 +216,14 @@ class PolicySpec:
 
         `theirs` and `ours` name the owners of the two specs in the error.
         """
+        names = [tuple(c.name for c in spec.cameras) for spec in (self, other)]
+        sizes = [
+            tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras) for spec in (self, other)
+        ]
         pairs = [
             ("robot", self.robot, other.robot),
-            ("cameras", _camera_names(self), _camera_names(other)),
-            ("camera sizes", _camera_sizes(self), _camera_sizes(other)),
+            ("cameras", *names),
+            ("camera sizes", *sizes),
             ("proprioception", self.proprioception, other.proprioception),
             ("actions", self.actions, other.actions),
             ("control rate (Hz)", self.rate_hz, other.rate_hz),
@@ -299,14 +303,6 @@ def require_plain(spec: PolicySpec) -> None:
     for name in names:
         if not name.isprintable() or len(name) > MOST_NAME:
             raise ValueError(f"the name {printable(name, 100)!r} is too long, or cannot be printed")
-
-
-def _camera_names(spec: PolicySpec) -> tuple[str, ...]:
-    return tuple(camera.name for camera in spec.cameras)
-
-
-def _camera_sizes(spec: PolicySpec) -> tuple[str, ...]:
-    return tuple(f"{camera.name} {camera.width}x{camera.height}" for camera in spec.cameras)
 
 
 def _finite_or_null(value: Any) -> Any:

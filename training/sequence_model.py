@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.errors import UserError
 
 
@@ -165,6 +166,8 @@ def fit(
     rate, constant or as a function of the step, counted from 0.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
+    if next(model.parameters()).device.type == "cpu":
+        quicker_on_cpu(model)
     optimizer = torch.optim.Adam(model.parameters(), rate(0))
     seconds, begun, steps = 0.0, time.perf_counter(), 0
     losses: list[Tensor] = []

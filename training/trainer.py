@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.core import CoreState
+from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
@@ -72,6 +73,8 @@ class Trainer:
         self.recall = None if recall is None else fabric.to_device(recall)
         self.processes = source.processes
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
+        if self.device.type == "cpu":
+            quicker_on_cpu(self._trained)
         self._gradients = Gradients(options, self.policy, self.recall, fabric, source)
         decay = options.optimization.weight_decay
         self.optimizer = build_optimizer(self._trained, decay, options.optimizer)

@@ -1,7 +1,4 @@
-"""LSTM (Hochreiter and Schmidhuber 1997; with a forget gate, Gers et al. 2000) as a temporal core.
-
-i, f, g, o = W x + U h        c' = sigmoid(f) c + sigmoid(i) tanh(g)        h' = sigmoid(o) tanh(c')
-"""
+"""An LSTM and a temporal MLP-Mixer, with which the TTM paper compares (Ryoo et al. 2022, table 2)."""
 
 from __future__ import annotations
 
@@ -12,14 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.cores.core import (
-    CoreState,
-    SequenceConfig,
-    SequenceCore,
-    WindowedConfig,
-    WindowedCore,
-    reset_where,
-)
+from ttm.policy.cores.core import CoreState, reset_where
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, WindowedConfig, WindowedCore
 from ttm.policy.layers import MlpMixer, layer_norm
 
 
@@ -35,6 +26,9 @@ class LstmConfig(SequenceConfig):
 class LstmCore(SequenceCore):
     """An LSTM of L layers for each of the r token slots, with shared weights.
 
+        i, f, g, o = W x + U h    c' = sigmoid(f) c + sigmoid(i) tanh(g)    h' = sigmoid(o) tanh(c')
+
+    The LSTM is that with a forget gate (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
     The state is {"hidden", "cell"}, (B, L, r, D) each. The slots do not exchange information here;
     a learned embedding tells the shared weights which slot they process.
     """
@@ -118,14 +112,9 @@ def _stretches(episode_start: Tensor | None, ticks: int) -> list[tuple[int, int]
     return list(pairwise(sorted({0, *starts, ticks})))
 
 
-# A temporal MLP-Mixer (Tolstikhin et al. 2021) over the tokens of the last ticks.
-#
-# The TTM paper compares with such a model in its table 2 (Ryoo et al. 2022).
-
-
 @dataclass(frozen=True)
 class TemporalMixerConfig(WindowedConfig):
-    """The sizes of the window and of the Mixer."""
+    """An MLP-Mixer (Tolstikhin et al. 2021) over the tokens of the last ticks: its window and sizes."""
 
     token_mixing_size: int = 128
     """Hidden width of the MLPs over tokens."""

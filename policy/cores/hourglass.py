@@ -4,13 +4,18 @@ A coarse element represents k ticks. It is computed at every k-th tick and held 
 so a layer at scale k sees k times as far back, for the same cost and state. The paper's language
 model shifts the whole sequence by one more tick, because there the output at t must not see the input
 at t. A robot's action may see it.
+
+The elements of a scale k are counted from the start of the episode. So elements of a batch whose
+episodes start at different ticks, within the window or before it, have their coarse elements at
+different ticks. All of this is computed by index, without loops over ticks and without branches on
+values: a single tick takes the same path as a window. In shapes, E stands for fine and J for coarse
+elements, and r for the tokens of an element, which are treated alike.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -22,16 +27,130 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.attention import AttentionBlock, rotate, waves
-from ttm.policy.cores.core import CoreConfig, CoreState, SequenceCore
+from ttm.policy.cores.core import CoreConfig, CoreState
+from ttm.policy.cores.sequence import SequenceCore
 from ttm.policy.errors import UserError
 from ttm.policy.layers import layer_norm, pick
 
-# Which elements of each scale a window of ticks holds, and what is kept of those before it.
-#
-# A scale k has one element for every k ticks, counted from the start of the episode. So elements of a
-# batch whose episodes start at different ticks, within the window or before it, have their coarse
-# elements at different ticks. All of this is computed by index, without loops over ticks and without
-# branches on values: a single tick takes the same path as a window.
+
+@dataclass(frozen=True)
+class HourglassConfig(CoreConfig):
+    """The hierarchy, its kinds of layers and their sizes."""
+
+    process_size: int = 8
+    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
+
+    They form one element of the sequence: they see each other, and each is shortened together with
+    its counterparts of other ticks. With 1, the model is the paper's.
+    """
+    bottleneck: int = 64
+    """Hidden width of the summariser's MLP."""
+    hierarchy: str = "2@1 4@4 2@1"
+    """Layers@scale from the input to the output; see `parse_hierarchy`."""
+    pooling: Literal["average", "linear", "attention"] = "attention"
+    upsampling: Literal["repeat", "linear", "attention"] = "attention"
+    """How groups of elements become one, and one becomes a group. Defaults as in the authors' code."""
+    position: Literal["relative", "rotary"] = "relative"
+    """How attention sees ages: as in Transformer-XL, which the authors use, or as in RoFormer."""
+    window: int = 8
+    """The elements of its scale that each attention sees: 8 are 8 ticks at scale 1, 32 at scale 4."""
+    num_heads: int = 4
+    mlp_size: int = 512
+    """Hidden width of the MLP that follows each attention."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_hierarchy(self.hierarchy)
+
+    def build(self, width: int, num_inputs: int) -> Hourglass:
+        """See `CoreConfig.build`. Heads must have the same number of channels, even for "rotary"."""
+        return Hourglass(width, num_inputs, self)
+
+
+ENTRY = re.compile(r"(\d+)@(\d+)")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The layers of one scale.
+
+    The innermost stage runs them once; the others run them before and after the stages they enclose.
+    """
+
+    num_layers: int
+    scale: int
+    """The number of elements of the input for one of this stage."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The stages, from the outermost, which has scale 1, to the innermost.
+
+    In the paper's notation `2@1 4@4 2@1` stands for two layers at full length, four on a sequence
+    shortened 4 times, and two at full length. Each scale is relative to the input.
+    """
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The factor k of every shortening, outermost first."""
+        return tuple(inner.scale // outer.scale for outer, inner in pairwise(self.stages))
+
+    @property
+    def period(self) -> int:
+        """The number of elements of the input after which all phases repeat: the innermost scale."""
+        return self.stages[-1].scale
+
+    @property
+    def linear_cost(self) -> Fraction:
+        """The cost per element of the input, in layers at full length, with attention resampling.
+
+        This is the paper's linear model, which holds where attention itself costs little compared
+        with the matrix products: a layer at scale k costs 1 / k, and each change of scale costs as
+        much as a layer on its finer side.
+        """
+        *around, innermost = self.stages
+        layers = Fraction(innermost.num_layers, innermost.scale)
+        return layers + sum(2 * Fraction(stage.num_layers + 1, stage.scale) for stage in around)
+
+
+def parse_hierarchy(text: str) -> Hierarchy:
+    """Parse a hierarchy such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
+
+    Stages around the innermost may have 0 layers. A hierarchy without "vanilla" layers is
+    `0@1 4@4 0@1`, or `4@4` for short. Raises `UserError`, which names what is wrong.
+    """
+    fault = f"hierarchy '{text}' "
+    entries = []
+    for entry in text.split():
+        if (match := ENTRY.fullmatch(entry)) is None:
+            raise UserError(
+                f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2"
+            )
+        entries.append(Stage(*map(int, match.groups())))
+    if not entries:
+        raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
+    if entries != entries[::-1] or len(entries) % 2 == 0:
+        raise UserError(
+            f"{fault}does not return by the way that it came; give one that reads the same from both "
+            f"ends and has one innermost entry, such as '2@1 4@4 2@1'"
+        )
+    stages = entries[: len(entries) // 2 + 1]
+    if stages[0].scale != 1:
+        stages = [Stage(0, 1), *stages]
+    for outer, inner in pairwise(stages):
+        if inner.scale <= outer.scale or inner.scale % outer.scale:
+            raise UserError(
+                f"{fault}goes from scale {outer.scale} to {inner.scale}; give scales that are larger "
+                f"multiples of the one around them"
+            )
+    if stages[-1].num_layers == 0:
+        raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
+    return Hierarchy(tuple(stages))
+
+
+# Which elements of each scale a window of ticks holds, and what is kept of those before it
 
 
 @dataclass(frozen=True)
@@ -164,116 +283,14 @@ class Recent(nn.Module):
         return joined
 
 
-# The Hourglass paper's notation for hierarchies of layers (Nawrot et al. 2021), and its cost model.
-#
-# `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two at
-# full length. Each scale is relative to the input, not to the scale around it.
-
-ENTRY = re.compile(r"(\d+)@(\d+)")
+# Attention that sees the age of each key
 
 
-@dataclass(frozen=True)
-class Stage:
-    """The layers of one scale.
+class RelativePosition(nn.Module):
+    """Scores (q + u) k + (q + v) W R_age, as in Transformer-XL (Dai et al. 2019).
 
-    The innermost stage runs them once; the others run them before and after the stages they enclose.
-    """
-
-    num_layers: int
-    scale: int
-    """The number of elements of the input for one of this stage."""
-
-
-@dataclass(frozen=True)
-class Hierarchy:
-    """The stages, from the outermost, which has scale 1, to the innermost."""
-
-    stages: tuple[Stage, ...]
-
-    @property
-    def factors(self) -> tuple[int, ...]:
-        """The factor k of every shortening, outermost first."""
-        return tuple(inner.scale // outer.scale for outer, inner in pairwise(self.stages))
-
-    @property
-    def period(self) -> int:
-        """The number of elements of the input after which all phases repeat: the innermost scale."""
-        return self.stages[-1].scale
-
-    @property
-    def linear_cost(self) -> Fraction:
-        """The cost per element of the input, in layers at full length, with attention resampling.
-
-        This is the paper's linear model, which holds where attention itself costs little compared
-        with the matrix products: a layer at scale k costs 1 / k, and each change of scale costs as
-        much as a layer on its finer side.
-        """
-        *around, innermost = self.stages
-        layers = Fraction(innermost.num_layers, innermost.scale)
-        return layers + sum(2 * Fraction(stage.num_layers + 1, stage.scale) for stage in around)
-
-
-def parse_hierarchy(text: str) -> Hierarchy:
-    """Parse a hierarchy such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
-
-    Stages around the innermost may have 0 layers. A hierarchy without "vanilla" layers is
-    `0@1 4@4 0@1`, or `4@4` for short. Raises `UserError`, which names what is wrong.
-    """
-    fault = f"hierarchy '{text}' "
-    entries = [_parse_entry(entry, fault) for entry in text.split()]
-    if not entries:
-        raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
-    if entries != entries[::-1] or len(entries) % 2 == 0:
-        raise UserError(
-            f"{fault}does not return by the way that it came; give one that reads the same from both "
-            f"ends and has one innermost entry, such as '2@1 4@4 2@1'"
-        )
-    stages = entries[: len(entries) // 2 + 1]
-    if stages[0].scale != 1:
-        stages = [Stage(0, 1), *stages]
-    _check_stages(stages, fault)
-    return Hierarchy(tuple(stages))
-
-
-def _parse_entry(entry: str, fault: str) -> Stage:
-    match = ENTRY.fullmatch(entry)
-    if match is None:
-        raise UserError(f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2")
-    return Stage(*map(int, match.groups()))
-
-
-def _check_stages(stages: Sequence[Stage], fault: str) -> None:
-    for outer, inner in pairwise(stages):
-        if inner.scale <= outer.scale or inner.scale % outer.scale:
-            raise UserError(
-                f"{fault}goes from scale {outer.scale} to {inner.scale}; give scales that are larger "
-                f"multiples of the one around them"
-            )
-    if stages[-1].num_layers == 0:
-        raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
-
-
-# Attention that knows the age of each key.
-#
-# Ages enter as in Transformer-XL (relative, Dai et al. 2019) or as in RoFormer (rotary, Su et al.
-# 2021). Both use ages alone and not the position in the episode, so the state needs no growing count.
-
-
-class Position(nn.Module, ABC):
-    """A way to use positions in attention."""
-
-    @abstractmethod
-    def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries and keys that hold positions, and the mask of attention.
-
-        query: (B, nh, S, hs); keys: (B, nh, P, hs). The mask is bool, or a bias of the scores.
-        """
-
-
-class RelativePosition(Position):
-    """Scores (q + u) k + (q + v) W R_age, as in Transformer-XL.
-
-    R are sines and cosines of the age; u and v are learned for each head.
+    R are sines and cosines of the age; u and v are learned for each head. Ages alone enter, and not
+    the position in the episode, so the state needs no growing count.
     """
 
     def __init__(self, width: int, num_heads: int, longest: int) -> None:
@@ -287,7 +304,10 @@ class RelativePosition(Position):
         self.register_buffer("sines", torch.cat([sine, cosine], dim=1).float(), persistent=False)
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Position.forward`."""
+        """Return queries and keys that hold positions, and the mask of attention.
+
+        query: (B, nh, S, hs); keys: (B, nh, P, hs). The mask is bool, or a bias of the scores.
+        """
         num_heads, size = query.shape[1], query.shape[3]
         ages = self.age(self.sines).unflatten(-1, (num_heads, size))
         ages = ages.transpose(0, 1)  # (nh, ages, hs)
@@ -298,8 +318,8 @@ class RelativePosition(Position):
         return query, keys, bias.masked_fill(~sight.mask, -torch.inf).to(query.dtype)
 
 
-class RotaryPosition(Position):
-    """Rotation of queries and keys by their positions, as in RoFormer."""
+class RotaryPosition(nn.Module):
+    """Rotation of queries and keys by their positions, as in RoFormer (Su et al. 2021)."""
 
     def __init__(self, width: int, num_heads: int, longest: int) -> None:
         """`longest` is not used."""
@@ -311,14 +331,8 @@ class RotaryPosition(Position):
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Position.forward`."""
+        """See `RelativePosition.forward`."""
         return _rotate(query, sight.query_at), _rotate(keys, sight.key_at), sight.mask
-
-
-POSITIONS: Mapping[str, Callable[[int, int, int], Position]] = MappingProxyType(
-    {"relative": RelativePosition, "rotary": RotaryPosition}
-)
-"""The value of `HourglassConfig.position` -> its class."""
 
 
 def _rotate(x: Tensor, positions: Tensor) -> Tensor:
@@ -327,33 +341,28 @@ def _rotate(x: Tensor, positions: Tensor) -> Tensor:
     return rotate(x, (cosine, sine))
 
 
-@dataclass(frozen=True)
-class AttentionSizes:
-    """The sizes that all attention of a model shares."""
-
-    width: int
-    num_heads: int
-    mlp_size: int
-    window: int
-    """The elements of the keys' scale that a query sees, the newest included."""
-    position: str
-    """One of `POSITIONS`."""
+POSITIONS: Mapping[str, type[RelativePosition] | type[RotaryPosition]] = MappingProxyType(
+    {"relative": RelativePosition, "rotary": RotaryPosition}
+)
+"""The value of `HourglassConfig.position` -> its class."""
 
 
 class CarriedAttention(nn.Module):
     """An attention block with positions, which keeps keys and values of earlier elements in the state."""
 
-    def __init__(self, name: str, sizes: AttentionSizes, kept: int, spacing: int = 1) -> None:
+    def __init__(
+        self, name: str, width: int, config: HourglassConfig, *, kept: int, spacing: int = 1
+    ) -> None:
         """Prepare the block.
 
         name: of its part of the state; kept: the number of elements in it; spacing: the number of
         elements of the queries' scale for one of the keys' scale.
         """
         super().__init__()
-        self.block = AttentionBlock(sizes.width, sizes.num_heads, sizes.mlp_size, "the Hourglass")
-        longest = sizes.window * spacing
-        self.position = POSITIONS[sizes.position](sizes.width, sizes.num_heads, longest)
-        self.kept = Recent(name, kept, 2 * sizes.width)
+        self.block = AttentionBlock(width, config.num_heads, config.mlp_size, "the Hourglass")
+        position = POSITIONS[config.position]
+        self.position = position(width, config.num_heads, config.window * spacing)
+        self.kept = Recent(name, kept, 2 * width)
 
     def forward(
         self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, carried: Carried
@@ -372,21 +381,12 @@ class CarriedAttention(nn.Module):
         return self.block.finish(rows, mixed).view_as(x)
 
 
-# How Hourglass shortens a sequence k times, and how it upsamples (Nawrot et al. 2021, section 2).
-#
-# Both are causal: the group of a coarse element ends at the element at which it is computed, which is
-# the effect of the paper's shift to the right by k - 1 on a whole sequence. In shapes, E stands for
-# fine and J for coarse elements, and r for the tokens of an element, which are treated alike.
-
-Resampling = Callable[[int, int], nn.Module]
-"""A constructor that takes the width D and the factor k."""
+# Shortening and upsampling (section 2 of the paper). Both are causal: the group of a coarse element ends
+# at the element at which it is computed, which is the effect of the paper's shift by k - 1.
 
 
 class AveragePooling(nn.Module):
     """Return the mean of each group."""
-
-    def __init__(self, width: int, factor: int) -> None:
-        super().__init__()
 
     def forward(self, groups: Tensor) -> Tensor:
         """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
@@ -408,9 +408,6 @@ class LinearPooling(nn.Module):
 
 class Repeating(nn.Module):
     """Repeat the coarse element at every phase."""
-
-    def __init__(self, width: int, factor: int) -> None:
-        super().__init__()
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
         """Return the upsampled elements, (B, E, r, D).
@@ -436,13 +433,24 @@ class LinearUpsampling(nn.Module):
 
 
 class Shortening(nn.Module):
-    """Pool groups of k elements to one. The state keeps the k - 1 newest elements, zeros at first."""
+    """Pool groups of k elements to one, S(x). The state keeps the k - 1 newest elements, zeros at first.
 
-    def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
-        """`name` is the prefix of its part of the state, `sizes` those of a subclass's attention."""
+    Of the kind "attention" it computes S(x) + Attention(S(x); x), then an MLP, where S is an average,
+    as in the authors' code, and attention sees the whole window and not only the group.
+    """
+
+    def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
+        """`name` is the prefix of its part of the state."""
         super().__init__()
-        self.factor, self.pooling = factor, pooling
-        self.rows = Recent(f"{name}.rows", factor - 1, sizes.width)
+        self.factor, self.window = factor, config.window
+        linear = config.pooling == "linear"
+        self.pooling = LinearPooling(width, factor) if linear else AveragePooling()
+        self.rows = Recent(f"{name}.rows", factor - 1, width)
+        self.attention = (
+            CarriedAttention(f"{name}.shorten", width, config, kept=config.window - 1)
+            if config.pooling == "attention"
+            else None
+        )
         self.shift = factor - 1
         """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
 
@@ -455,127 +463,102 @@ class Shortening(nn.Module):
         back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
         wanted = shortened.source[..., None] + self.factor - 1 - back  # (B, J, k)
         groups = pick(rows, wanted.flatten(1)).reshape(*wanted.shape, *rows.shape[2:])
-        of_episode = back <= pick(elements.index, shortened.source)[..., None]
-        pooled: Tensor = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
-        return pooled
-
-
-class AttentionShortening(Shortening):
-    """Compute S(x) + Attention(S(x); x), then an MLP, where S is a pooling.
-
-    Attention sees the whole window and not only the group.
-    """
-
-    def __init__(self, name: str, factor: int, pooling: nn.Module, sizes: AttentionSizes) -> None:
-        super().__init__(name, factor, pooling, sizes)
-        self.window = sizes.window
-        self.attention = CarriedAttention(f"{name}.shorten", sizes, kept=sizes.window - 1)
-
-    def forward(
-        self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
-    ) -> Tensor:
-        """See `Shortening.forward`."""
-        pooled = super().forward(x, elements, shortened, carried)
-        kept, new = self.window - 1, x.shape[1]
         index = pick(elements.index, shortened.source)
+        of_episode = back <= index[..., None]
+        pooled: Tensor = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
+        if self.attention is None:
+            return pooled
+        kept, new = self.window - 1, x.shape[1]
         sight = Reach(self.window, x.shape[2]).sight(kept + shortened.source, index, kept + new)
         out: Tensor = self.attention(pooled, x, elements, sight, carried)
         return out
 
 
 class Upsampling(nn.Module):
-    """Upsample the newest coarse element, which the state keeps, to each fine one."""
+    """Upsample the newest coarse element, which the state keeps, to each fine one.
 
-    def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
+    Of the kind "attention" it computes U + Attention(U; coarse), then an MLP, where U = x + linearly
+    upsampled coarse elements, and attention sees all coarse elements of the window.
+    """
+
+    def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
         """See `Shortening.__init__`."""
         super().__init__()
-        self.spread = spread
-        self.held = Recent(f"{name}.held", 1, sizes.width)
+        self.window, self.factor = config.window, factor
+        repeats = config.upsampling == "repeat"
+        self.spread = Repeating() if repeats else LinearUpsampling(width, factor)
+        self.held = Recent(f"{name}.held", 1, width)
+        self.attention = (
+            CarriedAttention(f"{name}.upsample", width, config, kept=config.window, spacing=factor)
+            if config.upsampling == "attention"
+            else None
+        )
 
     def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
         """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
         held = self.held(coarse, shortened.elements, carried)
-        out: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
-        return out
-
-
-class AttentionUpsampling(Upsampling):
-    """Compute U + Attention(U; coarse), then an MLP, where U = x + upsampled coarse elements.
-
-    Attention sees all coarse elements of the window.
-    """
-
-    def __init__(self, name: str, factor: int, spread: nn.Module, sizes: AttentionSizes) -> None:
-        super().__init__(name, factor, spread, sizes)
-        self.window, self.factor = sizes.window, factor
-        self.attention = CarriedAttention(
-            f"{name}.upsample", sizes, kept=sizes.window, spacing=factor
-        )
-
-    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
-        """See `Upsampling.forward`."""
-        spread = x + super().forward(x, coarse, shortened, carried)
+        spread: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
+        if self.attention is None:
+            return spread
         reach = Reach(self.window, x.shape[2], self.factor)
         newest = self.window - 1 + shortened.slot
         sight = reach.sight(newest, shortened.index, self.window + coarse.shape[1], shortened.phase)
-        out: Tensor = self.attention(spread, coarse, shortened.elements, sight, carried)
+        out: Tensor = self.attention(x + spread, coarse, shortened.elements, sight, carried)
         return out
 
 
-SHORTENINGS: Mapping[str, tuple[type[Shortening], Resampling]] = MappingProxyType(
-    {
-        "average": (Shortening, AveragePooling),
-        "linear": (Shortening, LinearPooling),
-        "attention": (AttentionShortening, AveragePooling),
-    }
-)
-"""The value of `HourglassConfig.pooling` -> module and its pooling.
+class Scale(nn.Module):
+    """The layers of one scale, with the coarser scales between the first and the second half."""
 
-Attention pooling takes averages for S, as the authors' code does.
-"""
+    def __init__(self, stages: Sequence[Stage], width: int, config: HourglassConfig) -> None:
+        """Build the first of `stages`, with all others within it."""
+        super().__init__()
+        outer, *within = stages
+        self.window = config.window
 
-UPSAMPLINGS: Mapping[str, tuple[type[Upsampling], Resampling]] = MappingProxyType(
-    {
-        "repeat": (Upsampling, Repeating),
-        "linear": (Upsampling, LinearUpsampling),
-        "attention": (AttentionUpsampling, LinearUpsampling),
-    }
-)
-"""The value of `HourglassConfig.upsampling` -> module and its upsampling."""
+        def layers(where: str) -> nn.ModuleList:
+            names = (f"scale{outer.scale}.{where}{i}" for i in range(outer.num_layers))
+            kept = config.window - 1
+            return nn.ModuleList(CarriedAttention(name, width, config, kept=kept) for name in names)
+
+        before = layers("before")
+        valley = Valley(stages, width, config) if within else None
+        after = layers("after") if within else nn.ModuleList()
+        self.before, self.after, self.valley = before, after, valley
+
+    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
+        past = self.window - 1
+        reach = Reach(self.window, x.shape[2])
+        sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
+        for layer in self.before:
+            x = layer(x, x, elements, sight, carried)
+        if self.valley is not None:
+            x = x + self.valley(x, elements, carried)
+        for layer in self.after:
+            x = layer(x, x, elements, sight, carried)
+        return x
 
 
-@dataclass(frozen=True)
-class HourglassConfig(CoreConfig):
-    """The hierarchy, its kinds of layers and their sizes."""
+class Valley(nn.Module):
+    """Shorten the sequence k times, run the next scale on it, and upsample."""
 
-    process_size: int = 8
-    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
+    def __init__(self, stages: Sequence[Stage], width: int, config: HourglassConfig) -> None:
+        """stages: that around the valley, and those within it."""
+        super().__init__()
+        outer, inner = stages[:2]
+        self.factor, name = inner.scale // outer.scale, f"scale{outer.scale}"
+        self.shorten = Shortening(name, self.factor, width, config)
+        self.inner = Scale(stages[1:], width, config)
+        self.upsample = Upsampling(name, self.factor, width, config)
 
-    They form one element of the sequence: they see each other, and each is shortened together with
-    its counterparts of other ticks. With 1, the model is the paper's.
-    """
-    bottleneck: int = 64
-    """Hidden width of the summariser's MLP."""
-    hierarchy: str = "2@1 4@4 2@1"
-    """Layers@scale from the input to the output; see `parse_hierarchy`."""
-    pooling: Literal["average", "linear", "attention"] = "attention"
-    upsampling: Literal["repeat", "linear", "attention"] = "attention"
-    """How groups of elements become one, and one becomes a group. Defaults as in the authors' code."""
-    position: Literal["relative", "rotary"] = "relative"
-    """How attention sees ages: as in Transformer-XL, which the authors use, or as in RoFormer."""
-    window: int = 8
-    """The elements of its scale that each attention sees: 8 are 8 ticks at scale 1, 32 at scale 4."""
-    num_heads: int = 4
-    mlp_size: int = 512
-    """Hidden width of the MLP that follows each attention."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        parse_hierarchy(self.hierarchy)
-
-    def build(self, width: int, num_inputs: int) -> Hourglass:
-        """See `CoreConfig.build`. Heads must have the same number of channels, even for "rotary"."""
-        return Hourglass(width, num_inputs, self)
+    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+        """Map x, (B, E, r, D) of `elements`, to the same shape."""
+        shortened = elements.shortened(self.factor)
+        coarse = self.shorten(x, elements, shortened, carried)
+        coarse = self.inner(coarse, shortened.elements, carried)
+        out: Tensor = self.upsample(x, coarse, shortened, carried)
+        return out
 
 
 class Hourglass(SequenceCore):
@@ -602,10 +585,7 @@ class Hourglass(SequenceCore):
         hierarchy = parse_hierarchy(config.hierarchy)
         self.period, self.full = hierarchy.period, hierarchy.period * config.window
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
-        sizes = AttentionSizes(
-            width, config.num_heads, config.mlp_size, config.window, config.position
-        )
-        self.scales = build_scales(hierarchy.stages, config, sizes)
+        self.scales = Scale(hierarchy.stages, width, config)
         self.norm = layer_norm(width)
         self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
 
@@ -632,79 +612,6 @@ class Hourglass(SequenceCore):
     def _bounded(self, tick: Tensor) -> Tensor:
         """Bound a count of ticks: once all windows are full, only its phase matters."""
         return torch.where(tick < self.full, tick, self.full + tick % self.period)
-
-
-class Scale(nn.Module):
-    """The layers of one scale, with the coarser scales between the first and the second half."""
-
-    def __init__(
-        self,
-        before: list[CarriedAttention],
-        valley: Valley | None,
-        after: list[CarriedAttention],
-        window: int,
-    ) -> None:
-        super().__init__()
-        self.before, self.after = nn.ModuleList(before), nn.ModuleList(after)
-        self.valley, self.window = valley, window
-
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """Map x, (B, E, r, D) of `elements`, to the same shape."""
-        past = self.window - 1
-        reach = Reach(self.window, x.shape[2])
-        sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
-        for layer in self.before:
-            x = layer(x, x, elements, sight, carried)
-        if self.valley is not None:
-            x = x + self.valley(x, elements, carried)
-        for layer in self.after:
-            x = layer(x, x, elements, sight, carried)
-        return x
-
-
-class Valley(nn.Module):
-    """Shorten the sequence k times, run the next scale on it, and upsample."""
-
-    def __init__(
-        self, factor: int, shorten: Shortening, inner: Scale, upsample: Upsampling
-    ) -> None:
-        super().__init__()
-        self.factor, self.shorten, self.inner, self.upsample = factor, shorten, inner, upsample
-
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """Map x, (B, E, r, D) of `elements`, to the same shape."""
-        shortened = elements.shortened(self.factor)
-        coarse = self.shorten(x, elements, shortened, carried)
-        coarse = self.inner(coarse, shortened.elements, carried)
-        out: Tensor = self.upsample(x, coarse, shortened, carried)
-        return out
-
-
-def build_scales(
-    stages: tuple[Stage, ...], config: HourglassConfig, sizes: AttentionSizes
-) -> Scale:
-    """Build the first of `stages`, with all others within it."""
-    outer, *within = stages
-    name = f"scale{outer.scale}"
-
-    def layers(where: str) -> list[CarriedAttention]:
-        return [
-            CarriedAttention(f"{name}.{where}{i}", sizes, kept=sizes.window - 1)
-            for i in range(outer.num_layers)
-        ]
-
-    if not within:
-        return Scale(layers("before"), None, [], sizes.window)
-    factor = within[0].scale // outer.scale
-    shortening, pooling = SHORTENINGS[config.pooling]
-    upsampling, spread = UPSAMPLINGS[config.upsampling]
-    valley = Valley(
-        factor,
-        shortening(name, factor, pooling(sizes.width, factor), sizes),
-        build_scales(stages[1:], config, sizes),
-        upsampling(name, factor, spread(sizes.width, factor), sizes),
-    )
-    return Scale(layers("before"), valley, layers("after"), sizes.window)
 
 
 def _tick_numbers(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:

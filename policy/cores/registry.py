@@ -1,7 +1,7 @@
 """The table of temporal cores. A new core is one new file and one line in `CORES`.
 
-Nothing here imports a core, nor PyTorch, so that the command line can list the names quickly.
-`ttm.policy.cores.registry` loads configurations by these names.
+Nothing here imports a core, nor PyTorch, so that the command line can list the names quickly. A
+core's configuration is imported when it is chosen by its name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from ttm.policy.errors import UserError
 if TYPE_CHECKING:
     from ttm.policy.cores.core import CoreConfig
 
+Config = TypeVar("Config", bound=Any)  # a dataclass
+
 
 @dataclass(frozen=True)
 class CoreEntry:
     """One entry of the table."""
 
     config: str
-    """Where the configuration class is, as "module:class"; it is imported when it is asked for."""
+    """Where the configuration class is, as "module:class"; all its fields have defaults."""
     description: str
     """What the core is, for `ttm train --help`."""
 
@@ -86,6 +88,12 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
 NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
 """All names that `ttm train --core` and the studies accept."""
 
+FORMER_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType({TTM: frozenset({"keep_portion"})})
+"""Name -> fields of its configuration that older checkpoints hold, and that have no effect any more."""
+
+BOOLEANS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
+"""The text of an option -> its value, case aside."""
+
 
 def core_descriptions() -> str:
     """Return all names with their descriptions, as one sentence for a help text."""
@@ -93,19 +101,8 @@ def core_descriptions() -> str:
     return "; ".join(f"{name}: {entry.description}" for name, entry in entries.items())
 
 
-# Configurations of cores by name: loading, conversion to plain data and back, options as text.
-
-Config = TypeVar("Config", bound=Any)  # a dataclass
-
-BOOLEANS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
-"""The text of an option -> its value, case aside."""
-
-
 def config_class(kind: str) -> type[CoreConfig]:
-    """Return the configuration class of a core of `registry.CORES`, and import its module.
-
-    All its fields have defaults. Raises `KeyError` if there is no such core.
-    """
+    """Import and return the configuration class of a core. Raises `KeyError` if there is none."""
     module, _, name = CORES[kind].config.partition(":")
     found: type[CoreConfig] = getattr(import_module(module), name)
     return found
@@ -121,12 +118,13 @@ def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
 
     Raises `KeyError` or `TypeError` if another version of the code wrote `data`.
     """
-    values = dict(data)
-    return config_class(values.pop("kind", TTM))(**values)
+    kind = data.get("kind", TTM)
+    former = FORMER_FIELDS.get(kind, frozenset()) | {"kind"}
+    return config_class(kind)(**{name: data[name] for name in data if name not in former})
 
 
 def core_name(config: CoreConfig) -> str:
-    """Return the name in `registry.NAMES` that describes `config` best."""
+    """Return the name in `NAMES` that describes `config` best."""
     kind = _kind(config)
     for name, variant in VARIANTS.items():
         fixed = variant.fields.items()
@@ -168,7 +166,7 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
 
 
 def _kind(config: CoreConfig) -> str:
-    """Return the name of the core in `registry.CORES`; importing the other cores is not needed."""
+    """Return the name of the core in `CORES`. No other core is imported for it."""
     place = f"{type(config).__module__}:{type(config).__qualname__}"
     return next(name for name, entry in CORES.items() if entry.config == place)
 

@@ -1,6 +1,8 @@
 """Load weights of the TTM authors' JAX code (Scenic, projects/token_turing) into our unit.
 
-The results of the loaded unit equal theirs up to rounding.
+The results of the loaded unit equal theirs up to rounding. Flax stores the kernel of a dense layer as
+(in, out), and those of attention as (D, heads, D / heads) and (heads, D / heads, D). PyTorch stores
+(out, in).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,15 +18,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.ttm import TokenTuringUnit, UnitConfig, build_unit
-from ttm.policy.cores.ttm_variants import WRITE_HIDDEN, WRITE_TOKENS
+from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
+from ttm.policy.cores.ttm_variants import MHA_HEADS, WRITE_HIDDEN, WRITE_TOKENS
 from ttm.policy.errors import UserError
-from ttm.policy.summarizers import NUM_HEADS as MHA_HEADS
-
-# Where each parameter of a unit comes from in the weights of the TTM authors' JAX code.
-#
-# Flax stores the kernel of a dense layer as (in, out), and those of attention as (D, heads, D / heads)
-# and (heads, D / heads, D). PyTorch stores (out, in).
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +30,7 @@ class Source:
     """Where one of our parameters comes from."""
 
     target: str
-    """Its name within `TokenTuringUnit`, or "" if we have no such parameter."""
+    """Its name within `TokenTuringMachineUnit`, or "" if we have no such parameter."""
     keys: tuple[str, ...]
     """Flax paths of the arrays that form it, to be joined along the output channels."""
     shape: tuple[int | str, ...]
@@ -53,25 +49,13 @@ class Source:
         return torch.tensor(np.concatenate(parts)).contiguous()
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """What the names of the arrays say about the unit."""
-
-    summarizer: Literal["mlp", "mha"]
-    processor: Literal["transformer", "mixer", "mlp"]
-    write: Literal["summarize", "erase_add"]
-    positional_embedding: bool
-    num_layers: int
-
-
-def kinds_of(keys: Collection[str]) -> Kinds:
-    """Derive the kinds from the names of the modules.
+def kinds_of(keys: Collection[str]) -> TokenTuringConfig:
+    """Derive the kinds, and the number of layers, from the names of the modules.
 
     A single missing array does not change the result, so that it can be reported by its name.
     """
     modules = {key.split("/")[0] for key in keys}
     blocks = {key.split("/")[1] for key in keys if key.startswith("Encoder_0/")}
-    mha = bool(modules & {"TokenLearnerMHA_0", "TokenLearnerMHA_1"})
     layers = {
         "mixer": _count("MixerBlock_", modules),
         "transformer": _count("encoderblock_", blocks),
@@ -82,10 +66,13 @@ def kinds_of(keys: Collection[str]) -> Kinds:
         processor = "mixer"
     elif "Encoder_0" not in modules and modules & {"MlpBlock_0", "LayerNorm_0"}:
         processor = "mlp"
-    return Kinds(
+    mha = modules & {"TokenLearnerMHA_0", "TokenLearnerMHA_1"}
+    erases = "TokenAddEraseWrite_0" in modules
+    return TokenTuringConfig(
         summarizer="mha" if mha else "mlp",
         processor=processor,
-        write="erase_add" if "TokenAddEraseWrite_0" in modules else "summarize",
+        write="erase_add" if erases else "summarize",
+        initial_memory="learned" if erases else "zeros",
         positional_embedding=bool(modules & {"read_pos_embed", "write_pos_embed"}),
         num_layers=layers[processor],
     )
@@ -97,7 +84,7 @@ def _count(prefix: str, names: Iterable[str]) -> int:
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
-def sources_of(kinds: Kinds) -> list[Source]:
+def sources_of(kinds: TokenTuringConfig) -> list[Source]:
     """Return the sources of all parameters of such a unit.
 
     Arrays that the authors' unit has but never uses have no target.
@@ -231,7 +218,7 @@ Sizes = dict[str, int]
 """Name -> size that the shapes of the arrays agree on: D width, r process size, m memory size, ..."""
 
 
-def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringUnit:
+def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMachineUnit:
     """Return the unit of which `params` are the weights, in evaluation mode.
 
     Parameters
@@ -266,7 +253,9 @@ def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringUnit
     return unit.eval()
 
 
-def _require_keys(arrays: Mapping[str, Array], sources: Iterable[Source], kinds: Kinds) -> None:
+def _require_keys(
+    arrays: Mapping[str, Array], sources: Iterable[Source], kinds: TokenTuringConfig
+) -> None:
     expected = {key for source in sources for key in source.keys}
     faults = {
         "missing": sorted(expected - arrays.keys()),
@@ -354,20 +343,17 @@ def _consistent(sizes: Sizes) -> Sizes:
     return known
 
 
-def _empty_unit(kinds: Kinds, sizes: Sizes) -> TokenTuringUnit:
+def _empty_unit(kinds: TokenTuringConfig, sizes: Sizes) -> TokenTuringMachineUnit:
     """Build the unit without values. Sizes that its kind does not have are arbitrary."""
     memory_size = sizes.get("m", 1)  # erase-and-add has no parameter of this size, and fits any
-    config = UnitConfig(
+    config = replace(
+        kinds,
         memory_size=memory_size,
         process_size=sizes["r"],
-        num_layers=kinds.num_layers,
         num_heads=sizes.get("H", 1),
         mlp_size=sizes.get("mlp size", 1),
         bottleneck=sizes.get("bottleneck", 1),
-        positional_embedding=kinds.positional_embedding,
-        summarizer=kinds.summarizer,
-        processor=kinds.processor,
-        write=kinds.write,
         token_mixing_size=sizes.get("token mixing size", 1),
     )
-    return build_unit(sizes["D"], sizes.get("m+n", memory_size) - memory_size, config)
+    num_inputs = sizes.get("m+n", memory_size) - memory_size
+    return TokenTuringMachineUnit(sizes["D"], num_inputs, config)

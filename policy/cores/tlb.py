@@ -21,142 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.attention import AttentionBlock
-from ttm.policy.cores.core import CoreState, SequenceConfig, SequenceCore, reset_where
+from ttm.policy.cores.core import CoreState, reset_where
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
 from ttm.policy.errors import UserError
 from ttm.policy.layers import layer_norm, pick
-
-# Where new ticks belong in a chunk that is filled tick by tick, and what they see of it.
-
-
-class ChunkPlaces:
-    """The places of S new ticks in a chunk of K places, of which the first `phase` are taken."""
-
-    def __init__(self, phase: Tensor, count: Tensor, num_ticks: int, chunk_size: int) -> None:
-        """phase and count: (B,) int64. Only the first `count` of the S ticks are put anywhere."""
-        place = torch.arange(chunk_size, device=phase.device)
-        new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
-        self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
-        self.count = count
-        self._seen = place <= new[..., None]  # (B, S, K)
-        source = place - phase[:, None]  # (B, K), the new tick for each place
-        self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
-        self._source = source.clamp(0, num_ticks - 1)
-
-    def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
-        return torch.where(self._fresh, pick(new, self._source), old)
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (B, 1, S * r, K * r) bool, for r = `tokens` tokens a tick.
-
-        The tokens of a tick see each other, and those of all earlier ticks of the chunk.
-        """
-        return _by_token(self._seen, tokens)
-
-
-class WholeChunk:
-    """A faster `ChunkPlaces` for all K ticks of a chunk that is still empty."""
-
-    ticks = slice(None)
-
-    def __init__(self, chunk_size: int, device: torch.device) -> None:
-        self.count = chunk_size
-        self._seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
-
-    def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return `new`. Both are (B, K, r, D)."""
-        return new
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (1, 1, K * r, K * r) bool; see `ChunkPlaces.visible`."""
-        return _by_token(self._seen, tokens)
-
-
-def _by_token(seen: Tensor, tokens: int) -> Tensor:
-    """Expand a mask over ticks, (B or 1, S, K), to one over their tokens, (B or 1, 1, S r, K r)."""
-    return seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2).unsqueeze(1)
-
-
-# Cut a training window into pieces that lie within one chunk of ticks and one episode.
-#
-# The elements of a batch start their episodes, and so their chunks, at different ticks. The first
-# pieces of all elements run together, then their second pieces, and so on, whichever ticks these are:
-# a window takes as many rounds as the element with the most pieces has.
-
-
-@dataclass(frozen=True)
-class Round:
-    """One piece of each element, padded to the length S of the longest."""
-
-    ticks: Tensor
-    """(B, S) int64: the ticks of the window. Padding comes last and is any tick."""
-    count: Tensor
-    """(B,) int64: how many of the S ticks are not padding."""
-    begins_episode: Tensor
-    """(B,) bool: whether the first tick of the piece is the first of an episode."""
-    any_begins: bool
-    """Whether `begins_episode` is True for any element."""
-    all_whole: bool
-    """Whether the piece of every element is a whole chunk, from its first tick to its last."""
-
-
-class WindowPieces:
-    """The pieces of a window of T ticks. Iterating yields the rounds.
-
-    `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
-    Where all elements are cut alike, as in most training, both are plain slices; indexing and its
-    gradient would take a good part of a training step.
-    """
-
-    def __init__(
-        self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
-    ) -> None:
-        """Prepare the pieces.
-
-        phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool.
-        """
-        tick = torch.arange(num_ticks, device=phase.device)
-        if episode_start is None:
-            episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)
-        began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-        # (B, T): ticks since the start of the chunk before the window, or of the episode.
-        age = torch.where(began >= 0, tick - began, phase[:, None] + tick)
-        cut = (age % chunk_size == 0) | (tick == 0)
-        self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
-        self._count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
-        self._first = self._count.cumsum(dim=1) - self._count
-        self._place = tick - self._first.gather(1, self._number)  # (B, T), within the piece
-        self._lengths: list[int] = self._count.amax(dim=0).tolist()
-        first = self._first.clamp(max=num_ticks - 1)
-        self._begins_episode = episode_start.gather(1, first) & (self._count > 0)
-        self._any_begins: list[bool] = self._begins_episode.any(dim=0).tolist()
-        self._all_whole: list[bool] = (self._count == chunk_size).all(dim=0).tolist()
-        self._cut_alike = bool((cut == cut[:1]).all())
-        self._last_tick = num_ticks - 1
-
-    def __iter__(self) -> Iterator[Round]:
-        for piece, length in enumerate(self._lengths):
-            ticks = self._first[:, piece, None] + torch.arange(length, device=self._first.device)
-            yield Round(
-                ticks.clamp(max=self._last_tick),
-                self._count[:, piece],
-                self._begins_episode[:, piece],
-                self._any_begins[piece],
-                self._all_whole[piece],
-            )
-
-    def cut(self, window: Tensor) -> Sequence[Tensor]:
-        """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""
-        if self._cut_alike:
-            return window.split_with_sizes(self._lengths, dim=1)
-        return [pick(window, piece.ticks) for piece in self]
-
-    def in_order(self, outputs: list[Tensor]) -> Tensor:
-        """Join the outputs of the rounds, (B, S, ...) each, to a window (B, T, ...)."""
-        if self._cut_alike:
-            return torch.cat(outputs, dim=1)
-        lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
-        return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)
 
 
 @dataclass(frozen=True)
@@ -336,3 +204,131 @@ class TemporalLatentBottleneck(SequenceCore):
 def _list(blocks: Iterable[AttentionBlock]) -> Sequence[AttentionBlock]:
     """Return a `ModuleList`, typed by what it holds."""
     return cast(Sequence[AttentionBlock], nn.ModuleList(blocks))
+
+
+class ChunkPlaces:
+    """The places of S new ticks in a chunk of K places, of which the first `phase` are taken."""
+
+    def __init__(self, phase: Tensor, count: Tensor, num_ticks: int, chunk_size: int) -> None:
+        """phase and count: (B,) int64. Only the first `count` of the S ticks are put anywhere."""
+        place = torch.arange(chunk_size, device=phase.device)
+        new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
+        self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
+        self.count = count
+        self._seen = place <= new[..., None]  # (B, S, K)
+        source = place - phase[:, None]  # (B, K), the new tick for each place
+        self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
+        self._source = source.clamp(0, num_ticks - 1)
+
+    def put(self, old: Tensor, new: Tensor) -> Tensor:
+        """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
+        return torch.where(self._fresh, pick(new, self._source), old)
+
+    def visible(self, tokens: int) -> Tensor:
+        """Return the mask (B, 1, S * r, K * r) bool, for r = `tokens` tokens a tick.
+
+        The tokens of a tick see each other, and those of all earlier ticks of the chunk.
+        """
+        return _by_token(self._seen, tokens)
+
+
+class WholeChunk:
+    """A faster `ChunkPlaces` for all K ticks of a chunk that is still empty."""
+
+    ticks = slice(None)
+
+    def __init__(self, chunk_size: int, device: torch.device) -> None:
+        self.count = chunk_size
+        self._seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
+
+    def put(self, old: Tensor, new: Tensor) -> Tensor:
+        """Return `new`. Both are (B, K, r, D)."""
+        return new
+
+    def visible(self, tokens: int) -> Tensor:
+        """Return the mask (1, 1, K * r, K * r) bool; see `ChunkPlaces.visible`."""
+        return _by_token(self._seen, tokens)
+
+
+def _by_token(seen: Tensor, tokens: int) -> Tensor:
+    """Expand a mask over ticks, (B or 1, S, K), to one over their tokens, (B or 1, 1, S r, K r)."""
+    return seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One piece of each element, padded to the length S of the longest."""
+
+    ticks: Tensor
+    """(B, S) int64: the ticks of the window. Padding comes last and is any tick."""
+    count: Tensor
+    """(B,) int64: how many of the S ticks are not padding."""
+    begins_episode: Tensor
+    """(B,) bool: whether the first tick of the piece is the first of an episode."""
+    any_begins: bool
+    """Whether `begins_episode` is True for any element."""
+    all_whole: bool
+    """Whether the piece of every element is a whole chunk, from its first tick to its last."""
+
+
+class WindowPieces:
+    """A window of T ticks, cut into pieces that lie within one chunk and one episode.
+
+    The elements of a batch start their episodes, and so their chunks, at different ticks. The first
+    pieces of all elements run together as one round, then their second pieces, and so on: a window
+    takes as many rounds as the element with the most pieces has. Iterating yields the rounds.
+
+    `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
+    Where all elements are cut alike, as in most training, both are plain slices; indexing and its
+    gradient would take a good part of a training step.
+    """
+
+    def __init__(
+        self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
+    ) -> None:
+        """Prepare the pieces.
+
+        phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool.
+        """
+        tick = torch.arange(num_ticks, device=phase.device)
+        if episode_start is None:
+            episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)
+        began = torch.where(episode_start, tick, -1).cummax(dim=1).values
+        # (B, T): ticks since the start of the chunk before the window, or of the episode.
+        age = torch.where(began >= 0, tick - began, phase[:, None] + tick)
+        cut = (age % chunk_size == 0) | (tick == 0)
+        self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
+        self._count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
+        self._first = self._count.cumsum(dim=1) - self._count
+        self._place = tick - self._first.gather(1, self._number)  # (B, T), within the piece
+        self._lengths: list[int] = self._count.amax(dim=0).tolist()
+        first = self._first.clamp(max=num_ticks - 1)
+        self._begins_episode = episode_start.gather(1, first) & (self._count > 0)
+        self._any_begins: list[bool] = self._begins_episode.any(dim=0).tolist()
+        self._all_whole: list[bool] = (self._count == chunk_size).all(dim=0).tolist()
+        self._cut_alike = bool((cut == cut[:1]).all())
+        self._last_tick = num_ticks - 1
+
+    def __iter__(self) -> Iterator[Round]:
+        for piece, length in enumerate(self._lengths):
+            ticks = self._first[:, piece, None] + torch.arange(length, device=self._first.device)
+            yield Round(
+                ticks.clamp(max=self._last_tick),
+                self._count[:, piece],
+                self._begins_episode[:, piece],
+                self._any_begins[piece],
+                self._all_whole[piece],
+            )
+
+    def cut(self, window: Tensor) -> Sequence[Tensor]:
+        """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""
+        if self._cut_alike:
+            return window.split_with_sizes(self._lengths, dim=1)
+        return [pick(window, piece.ticks) for piece in self]
+
+    def in_order(self, outputs: list[Tensor]) -> Tensor:
+        """Join the outputs of the rounds, (B, S, ...) each, to a window (B, T, ...)."""
+        if self._cut_alike:
+            return torch.cat(outputs, dim=1)
+        lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
+        return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)

@@ -1,10 +1,4 @@
-"""Causal Transformer over the last ticks, with a key-value cache as its state.
-
-The blocks are those of `ttm.policy.attention`, under a causal mask. Positions are ticks,
-by rotary embedding (RoFormer, Su et al. 2021), so that attention depends on the age of a key alone.
-The cache holds keys before their rotation, so the state needs no count of ticks. A cached key has
-seen the window before its own tick: L layers see L (window - 1) ticks back.
-"""
+"""Transformers as temporal cores: causal with a key-value cache, recurrent, and over stacked frames."""
 
 from __future__ import annotations
 
@@ -24,8 +18,8 @@ from ttm.policy.attention import (
     split_heads,
     waves,
 )
-from ttm.policy.cores.core import (
-    CoreState,
+from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.sequence import (
     SequenceConfig,
     SequenceCore,
     WindowedConfig,
@@ -52,7 +46,11 @@ class CausalTransformerConfig(SequenceConfig):
 
 
 class CausalTransformer(SequenceCore):
-    """The tokens of a tick attend to each other and to the `window` - 1 ticks before.
+    """The tokens of a tick attend to each other and to the `window` - 1 ticks before, under a causal mask.
+
+    Positions are ticks, by rotary embedding (RoFormer, Su et al. 2021), so that attention depends on
+    the age of a key alone. The cache holds keys before their rotation, so the state needs no count of
+    ticks. A cached key has seen the window before its own tick: L layers see L (window - 1) ticks back.
 
     The state holds "keys" and "values" of every layer, (B, L, (window - 1) * r, D), oldest tick
     first, and "valid", (B, window - 1): 1 for a tick of this episode, 0 for one before its start.
@@ -202,13 +200,6 @@ def _even_head_size(width: int, num_heads: int) -> int:
     return size
 
 
-# Recurrent Transformer: state tokens and input tokens pass through one Transformer encoder.
-#
-# This is the model of that name in table 2 of the TTM paper (Ryoo et al. 2022). Block-Recurrent
-# Transformers (Hutchins et al. 2022) and the Recurrent Memory Transformer (Bulatov et al. 2022) carry
-# tokens on in the same way.
-
-
 @dataclass(frozen=True)
 class RecurrentTransformerConfig(SequenceConfig):
     """The sizes of the encoder and of the state.
@@ -229,6 +220,10 @@ class RecurrentTransformerConfig(SequenceConfig):
 
 class RecurrentTransformer(SequenceCore):
     """Map [state ‖ input] to [new state ‖ output] by an encoder.
+
+    This is the model of that name in table 2 of the TTM paper (Ryoo et al. 2022). Block-Recurrent
+    Transformers (Hutchins et al. 2022) and the Recurrent Memory Transformer (Bulatov et al. 2022) carry
+    tokens on in the same way.
 
     The state is {"memory": (B, m, D)}. The encoder ends with a LayerNorm, so the norm of the state
     does not grow with the length of the episode.
@@ -258,14 +253,9 @@ class RecurrentTransformer(SequenceCore):
         return joined[:, self.memory_size :], {"memory": joined[:, : self.memory_size]}
 
 
-# Frame stacking: a Transformer encoder over the tokens of the last ticks.
-#
-# RT-1 (Brohan et al. 2022) does this with the tokens of 6 images.
-
-
 @dataclass(frozen=True)
 class FrameStackingConfig(WindowedConfig):
-    """The sizes of the window and of the encoder."""
+    """A Transformer encoder over the tokens of the last ticks, as RT-1 has over 6 images: its sizes."""
 
     num_heads: int = 4
 

@@ -1,127 +1,171 @@
-"""Ways to write the memory other than by a summary, for which see `PositionedSummarizer`.
+"""Variants of the Token Turing Machine: the paper's other modules, and ours.
 
-All writes are called as write(memory, inputs, outputs) and return the new memory. These two do not
-use the inputs.
+Of the paper and its code (Ryoo et al. 2022; Scenic, projects/token_turing): the summarisers by learned
+queries and by pooling, the processors MLP-Mixer and MLP, the writes erase-and-add and concatenation.
+
+Ours are the writes `GatedWrite` and `RingWrite`, the read `AttendingRead`, and the machines whose
+Process sees the memory or whose write does not see the outputs. `policy/README.md` says what they are
+for.
+
+Reads and writes are built as `Read(width, num_inputs, config)`; a read is called with memory and
+inputs, a write with memory, inputs and outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock
-from ttm.policy.layers import Linear, Mlp, layer_norm
-from ttm.policy.summarizers import LogitSummarizer, PositionedSummarizer
+from ttm.policy.attention import AttentionBlock, head_size, merge_heads, split_heads
+from ttm.policy.cores.core import CoreState, reset_where
+from ttm.policy.cores.ttm import (
+    Summarizer,
+    TokenTuringConfig,
+    TokenTuringMachine,
+    TokenTuringMachineUnit,
+    make_summarizer,
+)
+from ttm.policy.layers import Mlp, MlpMixer, layer_norm
 
-WRITE_TOKENS, WRITE_HIDDEN = 8, 64
-"""T, and the hidden width of the MLPs of `EraseAddWrite`, as in the authors' code."""
+# Summarisers
+
+MHA_HEADS = 8
+"""The number of heads of the authors' TokenLearnerMHA. It does not follow the Transformer's."""
 
 
-class WriteVectors(nn.Module):
-    """Map the r output tokens to T vectors, by an MLP over tokens and one over channels."""
+class TokenLearnerMHA(Summarizer):
+    """K learned queries attend to the tokens in several heads.
 
-    def __init__(self, width: int, num_inputs: int, num_tokens: int, hidden: int) -> None:
+    There is no LayerNorm and no residual connection. The result passes through projections, so it
+    is not the sum of the tokens by `weights`, which are the mean over the heads.
+    """
+
+    def __init__(self, width: int, num_tokens: int, num_heads: int = MHA_HEADS) -> None:
         super().__init__()
-        self.norm = layer_norm(width)
-        self.token_mlp = Mlp(num_inputs, hidden, num_tokens)
-        self.channel_mlp = Mlp(width, hidden, width)
+        self.num_heads = num_heads
+        self.head_size = head_size(width, num_heads, "the summariser 'mha'")
+        self.queries = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)  # one matrix product for both
+        self.out = nn.Linear(width, width)
+        for layer in (self.query, self.key_value, self.out):
+            # As Flax does for attention: a normal of variance 1 / inputs, cut at 2 deviations.
+            # 0.8796… is the deviation that remains of 1 after the cut.
+            deviation = layer.in_features**-0.5 / 0.87962566103423978
+            cut = 2 * deviation
+            nn.init.trunc_normal_(layer.weight, std=deviation, a=-cut, b=cut)
+            nn.init.zeros_(layer.bias)
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """See `Summarizer.weights`."""
+        query, key, _ = self._heads(tokens)
+        logits: Tensor = query @ key.transpose(-1, -2) * self.head_size**-0.5  # (B, nh, K, P)
+        return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens of shape (B, r, D) to (B, T, D)."""
-        mixed = self.token_mlp(self.norm(tokens).transpose(1, 2)).transpose(1, 2)
-        out: Tensor = self.channel_mlp(mixed)
+        """Summarise tokens (B, P, D) to (B, K, D)."""
+        mixed = F.scaled_dot_product_attention(*self._heads(tokens))  # (B, nh, K, hs)
+        out: Tensor = self.out(merge_heads(mixed))
+        return out
+
+    def _heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the query, (B, nh, K, hs), and key and value, (B, nh, P, hs) each."""
+        query = split_heads(self.query(self.queries), self.num_heads)
+        both = self.key_value(tokens).unflatten(-1, (2, self.num_heads, self.head_size))
+        key, value = both.permute(2, 0, 3, 1, 4).unbind()  # from (B, P, 2, nh, hs)
+        return query.expand(tokens.shape[0], -1, -1, -1), key, value
+
+
+class QuerySummarizer(Summarizer):
+    """Compare K learned queries with the tokens, in one head: softmax(q_i V^T / sqrt(d)) V (eq. 2)."""
+
+    def __init__(self, width: int, num_tokens: int) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(num_tokens, width) * 0.02)
+        self.scale = width**-0.5
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """See `Summarizer.logits`."""
+        logits: Tensor = tokens @ self.queries.T * self.scale
+        return logits
+
+
+class PoolingSummarizer(Summarizer):
+    """Average K runs of neighbouring tokens (the paper's "pooling"); there are no parameters.
+
+    This is adaptive average pooling: run k spans floor(k P / K) to ceil((k + 1) P / K), so runs
+    may share a token, and tokens are repeated where K > P.
+    """
+
+    def __init__(self, width: int, num_tokens: int) -> None:
+        super().__init__()
+        self.num_tokens = num_tokens
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """See `Summarizer.weights`. The pooled identity matrix holds the weight of each token."""
+        identity = torch.eye(tokens.shape[1], device=tokens.device, dtype=tokens.dtype)[None]
+        weights = F.adaptive_avg_pool1d(identity, self.num_tokens)
+        return weights.expand(tokens.shape[0], -1, -1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Summarise tokens (B, P, D) to (B, K, D)."""
+        return F.adaptive_avg_pool1d(tokens.transpose(1, 2), self.num_tokens).transpose(1, 2)
+
+
+# Processors
+
+
+def make_mixer(width: int, num_tokens: int, config: TokenTuringConfig) -> MlpMixer:
+    """Return an MLP-Mixer over the tokens that are processed."""
+    c = config
+    return MlpMixer(width, num_tokens, c.num_layers, c.token_mixing_size, c.mlp_size)
+
+
+class MlpProcessor(nn.Module):
+    """Apply x <- MLP(LN x) in every layer, without residual connections, and a final LayerNorm."""
+
+    def __init__(self, width: int, num_tokens: int, config: TokenTuringConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(layer_norm(width), Mlp(width, config.mlp_size, width))
+            for _ in range(config.num_layers)
+        )
+        self.norm = layer_norm(width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (B, r, D) to (B, r, D)."""
+        x = tokens
+        for layer in self.layers:
+            x = layer(x)
+        out: Tensor = self.norm(x)
         return out
 
 
-class EraseAddWrite(nn.Module):
-    """Erase from the memory slots and add to them, after the Neural Turing Machine (Graves 2014).
-
-        M'_i = M_i * prod_t (1 - W_t,i E_t) + mean_t (1 - W_t,i A_t)
-
-    W is the softmax over the m slots of an MLP of M. E and A are T vectors each, computed from the
-    output tokens. The "1 -" of the second term and the missing sigmoid on E are those of the authors'
-    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded: with
-    fresh weights its values grow to some hundreds in 50 steps, and overflow before step 300.
-
-    W depends on the memory alone, so slots that are identical stay identical: the memory must not
-    start at zero. Any memory size m works.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        process_size: int,
-        num_tokens: int = WRITE_TOKENS,
-        hidden: int = WRITE_HIDDEN,
-    ) -> None:
-        super().__init__()
-        self.norm = layer_norm(width)
-        self.select = Mlp(width, hidden, num_tokens)
-        self.erase = WriteVectors(width, process_size, num_tokens, hidden)
-        self.add = WriteVectors(width, process_size, num_tokens, hidden)
-
-    def weights(self, memory: Tensor) -> Tensor:
-        """Return W, the slots to which each of the T vectors goes.
-
-        memory: (B, m, D). Returns (B, m, T), which sums to one over m.
-        """
-        logits: Tensor = self.select(self.norm(memory))
-        return logits.softmax(dim=1)
-
-    def forward(self, memory: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Return the new memory, (B, m, D).
-
-        memory: (B, m, D); inputs: not used; outputs: (B, r, D).
-        """
-        weights = self.weights(memory)
-        erase, add = self.erase(outputs), self.add(outputs)  # (B, T, D)
-        factors = 1 - weights.unsqueeze(-1) * erase.unsqueeze(1)  # (B, m, T, D)
-        kept: Tensor = factors.prod(dim=2)  # (B, m, D)
-        added: Tensor = 1 - weights @ add / add.shape[1]  # the mean over t of 1 - W_t A_t
-        return memory * kept + added
-
-
-class ConcatenationWrite(nn.Module):
-    """Keep the newest m tokens of [M ‖ O], oldest first (the paper's "concatenation")."""
-
-    def forward(self, memory: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Return the new memory, (B, m, D).
-
-        memory: (B, m, D); inputs: not used; outputs: (B, r, D).
-        """
-        size, new = memory.shape[1], outputs.shape[1]
-        return torch.cat([memory[:, new:], outputs[:, -size:]], dim=1)
-
-
-# A read in which the memory chooses what is looked at. Ours, not the TTM paper's.
-#
-#     Q = Q_0 + S_r(M + P_M)        Z = block(Q; [M ‖ I] + P_read)
-#
-# Q_0 are r learned queries, and `block` is attention of Q to memory and inputs, with a residual
-# connection and an MLP. In the published read the weight of a token depends on that token alone.
+# Reads
 
 
 class AttendingRead(nn.Module):
-    """Attend to [M ‖ I] with r queries, each the sum of a learned one and a summary of the memory."""
+    """Let the memory choose what to look at: ours, not the paper's.
 
-    def __init__(
-        self,
-        recall: PositionedSummarizer,
-        block: AttentionBlock,
-        query_shape: tuple[int, int],
-        num_tokens: int,
-        positional_embedding: bool,
-    ) -> None:
-        """recall: S_r, which adds P_M. query_shape: (r, D). num_tokens: m + N, for P_read."""
+        Q = Q_0 + S_r(M + P_M)        Z = block(Q; [M ‖ I] + P_read)
+
+    Q_0 are r learned queries, and `block` is attention of Q to memory and inputs, with a residual
+    connection and an MLP. In the published read the weight of a token depends on that token alone.
+    """
+
+    def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
         super().__init__()
-        self.recall = recall
-        self.block = block
-        self.queries = nn.Parameter(torch.randn(1, *query_shape) * 0.02)
-        position = torch.randn(1, num_tokens, query_shape[1]) * 0.02
-        self.position = nn.Parameter(position) if positional_embedding else None
+        m, r = config.memory_size, config.process_size
+        self.recall = make_summarizer(width, m, r, config)
+        where = "the read by attention"
+        self.block = AttentionBlock(width, config.num_heads, config.mlp_size, where)
+        self.queries = nn.Parameter(torch.randn(1, r, width) * 0.02)
+        position = torch.randn(1, m + num_inputs, width) * 0.02
+        self.position = nn.Parameter(position) if config.positional_embedding else None
 
     def forward(self, memory: Tensor, inputs: Tensor) -> Tensor:
         """Read (B, r, D) from memory (B, m, D) and inputs (B, N, D)."""
@@ -148,29 +192,111 @@ class AttendingRead(nn.Module):
         return tokens if self.position is None else tokens + self.position
 
 
-# A write with a gate for each channel of each slot. Ours, not the TTM paper's.
-#
-#     M' = g * M + (1 - g) * S        S = S_m([M ‖ I ‖ O] + P_write)        g = sigmoid(W LN[M ; S] + b)
-#
-# [M ; S] are the 2 D channels of what a slot holds and of its candidate. W is shared by the slots, and
-# b is one value for each channel of each slot. At the start b spreads the slots evenly over time
-# scales from 2 to `max_ticks` ticks (chrono initialisation, Tallec and Ollivier 2018): slot j keeps
-# u / (1 + u) of itself a tick, b_j = log u with u in [1, max_ticks - 1].
+# Writes
+
+WRITE_TOKENS, WRITE_HIDDEN = 8, 64
+"""T, and the hidden width of the MLPs of `TokenAddEraseWrite`, as in the authors' code."""
+
+
+class WriteVectors(nn.Module):
+    """Map the r output tokens to T vectors, by an MLP over tokens and one over channels."""
+
+    def __init__(self, width: int, process_size: int) -> None:
+        super().__init__()
+        self.norm = layer_norm(width)
+        self.token_mlp = Mlp(process_size, WRITE_HIDDEN, WRITE_TOKENS)
+        self.channel_mlp = Mlp(width, WRITE_HIDDEN, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (B, r, D) to (B, T, D)."""
+        mixed = self.token_mlp(self.norm(tokens).transpose(1, 2)).transpose(1, 2)
+        out: Tensor = self.channel_mlp(mixed)
+        return out
+
+
+class TokenAddEraseWrite(nn.Module):
+    """Erase from the memory slots and add to them, after the Neural Turing Machine (Graves 2014).
+
+        M'_i = M_i * prod_t (1 - W_t,i E_t) + mean_t (1 - W_t,i A_t)
+
+    W is the softmax over the m slots of an MLP of M. E and A are T vectors each, computed from the
+    output tokens. The "1 -" of the second term and the missing sigmoid on E are those of the authors'
+    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded: with
+    fresh weights its values grow to some hundreds in 50 steps, and overflow before step 300.
+
+    W depends on the memory alone, so slots that are identical stay identical: the memory must not
+    start at zero. Any memory size m works.
+    """
+
+    def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
+        super().__init__()
+        self.norm = layer_norm(width)
+        self.select = Mlp(width, WRITE_HIDDEN, WRITE_TOKENS)
+        self.erase = WriteVectors(width, config.process_size)
+        self.add = WriteVectors(width, config.process_size)
+
+    def weights(self, memory: Tensor) -> Tensor:
+        """Return W, the slots to which each of the T vectors goes: (B, m, T), of sum one over m."""
+        logits: Tensor = self.select(self.norm(memory))
+        return logits.softmax(dim=1)
+
+    def forward(self, memory: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the new memory, (B, m, D), given memory and outputs (B, r, D)."""
+        weights = self.weights(memory)
+        erase, add = self.erase(outputs), self.add(outputs)  # (B, T, D)
+        factors = 1 - weights.unsqueeze(-1) * erase.unsqueeze(1)  # (B, m, T, D)
+        kept: Tensor = factors.prod(dim=2)  # (B, m, D)
+        added: Tensor = 1 - weights @ add / add.shape[1]  # the mean over t of 1 - W_t A_t
+        return memory * kept + added
+
+
+class ConcatenationWrite(nn.Module):
+    """Keep the newest m tokens of [M ‖ O], oldest first (the paper's "concatenation")."""
+
+    def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
+        super().__init__()
+
+    def forward(self, memory: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Return the new memory, (B, m, D), given memory and outputs (B, r, D)."""
+        size, new = memory.shape[1], outputs.shape[1]
+        return torch.cat([memory[:, new:], outputs[:, -size:]], dim=1)
+
+    def weights(self, *groups: Tensor) -> Tensor:
+        """Return the weight, 0 or 1, of each token of [M ‖ I ‖ O] in each slot, (1, P, m)."""
+        sizes = [tokens.shape[1] for tokens in groups]
+        one_hot = torch.eye(sum(sizes))[None]  # moved like the tokens, it shows where each went
+        return self.forward(*torch.split(one_hot, sizes, dim=1)).transpose(1, 2)
 
 
 class GatedWrite(nn.Module):
-    """Mix each slot with its candidate, which a summary of all tokens makes.
+    """Mix each slot with its candidate by a gate for each channel: ours, not the paper's.
+
+        M' = g * M + (1 - g) * S    S = S_m([M ‖ I ‖ O] + P_write)    g = sigmoid(W LN[M ; S] + b)
+
+    [M ; S] are the 2 D channels of what a slot holds and of its candidate. W is shared by the slots,
+    and b is one value for each channel of each slot. At the start b spreads the slots evenly over time
+    scales from 2 to `gate_max_ticks` ticks (chrono initialisation, Tallec and Ollivier 2018): slot j
+    keeps u / (1 + u) of itself a tick, b_j = log u with u in [1, gate_max_ticks - 1].
 
     Candidates of different slots are different sums, so slots that start identical do not stay so.
     """
 
-    def __init__(self, candidate: PositionedSummarizer, width: int, bias: Tensor) -> None:
-        """candidate: S_m, which adds P_write. bias: b at the start, (m, D)."""
+    def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
         super().__init__()
-        self.candidate = candidate
+        slots = self._slots(config)
+        seen = slots + num_inputs + config.process_size * config.write_outputs
+        self.candidate = make_summarizer(width, seen, slots, config)
         self.norm = layer_norm(2 * width)
-        self.gate = Linear(2 * width, width, bias=False)
-        self.gate_bias = nn.Parameter(bias)
+        self.gate = nn.Linear(2 * width, width, bias=False)
+        self.gate_bias = nn.Parameter(self._bias(width, config))
+
+    def _slots(self, config: TokenTuringConfig) -> int:
+        """Return how many slots are written at a tick."""
+        return config.memory_size
+
+    def _bias(self, width: int, config: TokenTuringConfig) -> Tensor:
+        """Return b at the start."""
+        return chrono_bias(config.memory_size, config.gate_max_ticks).repeat(1, width)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
         """Return the new memory, (B, m, D).
@@ -207,33 +333,27 @@ def chrono_bias(count: int, max_ticks: float) -> Tensor:
     return torch.linspace(1, max_ticks - 1, count).log().unsqueeze(1)
 
 
-# A write that visits one slot a tick, in turn. Ours, not the TTM paper's.
-#
-#     M' = [M_2 ‖ … ‖ M_m ‖ W]        W = g * M_1 + (1 - g) * S        S = S_1([M_1 ‖ I ‖ O] + P_write)
-#
-# M_1 is the slot that was visited longest ago. The gate g of its D channels is that of `GatedWrite`, so
-# that the slot keeps what it holds or takes the new tokens, which are not mixed with the other slots.
-# It then becomes the last slot: the memory turns by one slot a tick. Every slot is visited each m
-# ticks, as in the dilated recurrent networks of Chang et al. 2017, so that what is remembered for T
-# ticks passes floor(T / m) gates instead of T.
-#
-# At the start the gates of a visit are spread over the channels: channel i keeps u / (1 + u) of itself,
-# b_i = log u with u evenly spaced in [1, max_ticks / m - 1], that is, time scales from 2 m to `max_ticks`
-# ticks (chrono initialisation, Tallec and Ollivier 2018), and of 2 m ticks if `max_ticks` is shorter.
-
-
 class RingWrite(GatedWrite):
-    """Write the first slot by its gates, and move it to the end.
+    """Write one slot a tick, in turn, by its gates: ours, not the paper's.
 
-    The slots need no weights of their own: the ticks at which they are visited tell them apart.
+        M' = [M_2 ‖ … ‖ M_m ‖ W]    W = g * M_1 + (1 - g) * S    S = S_1([M_1 ‖ I ‖ O] + P_write)
+
+    M_1 is the slot that was visited longest ago. It keeps what it holds or takes the new tokens,
+    which are not mixed with the other slots, and becomes the last slot: the memory turns by one slot
+    a tick. What is stored for T ticks passes floor(T / m) gates instead of T, as in the dilated
+    recurrent networks of Chang et al. 2017. The slots need no weights of their own: the ticks at
+    which they are visited tell them apart.
+
+    At the start the gates of a visit are spread over the channels: b_i = log u with u evenly spaced in
+    [1, gate_max_ticks / m - 1], that is, time scales from 2 m to `gate_max_ticks` ticks, and of 2 m
+    ticks if `gate_max_ticks` is shorter.
     """
 
-    def __init__(
-        self, candidate: PositionedSummarizer, width: int, memory_size: int, max_ticks: int
-    ) -> None:
-        """candidate: S_1, which adds P_write. max_ticks: the longest time scale at the start."""
-        visits = max(max_ticks / memory_size, 2)
-        super().__init__(candidate, width, chrono_bias(width, visits).T)
+    def _slots(self, config: TokenTuringConfig) -> int:
+        return 1
+
+    def _bias(self, width: int, config: TokenTuringConfig) -> Tensor:
+        return chrono_bias(width, max(config.gate_max_ticks / config.memory_size, 2)).T
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
         """See `GatedWrite.forward`."""
@@ -242,48 +362,30 @@ class RingWrite(GatedWrite):
     def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Write T ticks of an episode, m at once, since they visit different slots.
 
-        T need not be a multiple of m: the last group is then smaller. The result is that of T calls
-        of `forward`.
+        For summarisers with `logits`, and a write that does not see the outputs. The result is that
+        of T calls of `forward`; T need not be a multiple of m.
 
         memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks read, which are
         those before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
         """
-        size, ticks = memory.shape[1], inputs.shape[1]
-        slots = memory  # in the order of visits; tick t reads slots t to t + m
-        candidates = self._candidates(inputs)
-        for first in range(0, ticks, size):
-            oldest = slots[:, first : min(first + size, ticks)]  # (B, K, D)
-            slots = torch.cat([slots, self.mixed(oldest, candidates(oldest, first))], dim=1)
-        memories = slots.unfold(1, size, 1).transpose(2, 3)  # (B, T + 1, m, D)
-        return memories[:, :-1], memories[:, -1]
-
-    def _candidates(self, inputs: Tensor) -> Callable[[Tensor, int], Tensor]:
-        """Return what makes S for K ticks of (B, T, N, D) of the slots that they visit, (B, K, D).
-
-        It is called with the slots and the first of the ticks. Where the summary is a softmax, all
-        that the inputs give to it is computed here for all ticks at once.
-        """
         summarizer, position = self.candidate.summarizer, self.candidate.position
-        if not isinstance(summarizer, LogitSummarizer):
-
-            def whole(oldest: Tensor, first: int) -> Tensor:
-                now = inputs[:, first : first + oldest.shape[1]].flatten(0, 1)
-                made: Tensor = self.candidate(oldest.flatten(0, 1).unsqueeze(1), now)
-                return made.view_as(oldest)
-
-            return whole
+        size, ticks = memory.shape[1], inputs.shape[1]
         of_slot, of_inputs = (0, 0) if position is None else (position[:, :1], position[:, 1:])
+        # All that the inputs give to the summaries, for all ticks at once.
         tokens = (inputs + of_inputs).flatten(0, 1)  # (B * T, N, D)
         logits = summarizer.logits(tokens)  # (B * T, N, 1)
         mean = (logits.softmax(dim=1).transpose(1, 2) @ tokens).view(*inputs.shape[:2], -1)
         amount = logits.logsumexp(dim=1).view(*inputs.shape[:2], 1)
-
-        def joined(oldest: Tensor, first: int) -> Tensor:
-            ticks, token = slice(first, first + oldest.shape[1]), oldest + of_slot
-            portion = (summarizer.logits(token) - amount[:, ticks]).sigmoid().to(token.dtype)
-            return torch.lerp(mean[:, ticks].to(token.dtype), token, portion)
-
-        return joined
+        slots = memory  # in the order of visits; tick t reads slots t to t + m
+        for first in range(0, ticks, size):
+            now = slice(first, min(first + size, ticks))
+            oldest = slots[:, now]  # (B, K, D)
+            token = oldest + of_slot
+            portion = (summarizer.logits(token) - amount[:, now]).sigmoid().to(token.dtype)
+            candidate = torch.lerp(mean[:, now].to(token.dtype), token, portion)
+            slots = torch.cat([slots, self.mixed(oldest, candidate)], dim=1)
+        memories = slots.unfold(1, size, 1).transpose(2, 3)  # (B, T + 1, m, D)
+        return memories[:, :-1], memories[:, -1]
 
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
         """See `GatedWrite.weights`."""
@@ -294,23 +396,122 @@ class RingWrite(GatedWrite):
         return torch.cat([moved.to(visited.dtype).expand(len(memory), -1, -1), visited], dim=2)
 
 
-# The processor that applies a plain MLP to each token (the authors' `processing_unit='mlp'`).
+# Machines
 
 
-class MlpProcessor(nn.Module):
-    """Apply x <- MLP(LN x) in every layer, without residual connections, and a final LayerNorm."""
+class VariantUnit(TokenTuringMachineUnit):
+    """A unit whose Process may see the memory, and whose write may not see the outputs."""
 
-    def __init__(self, width: int, num_layers: int, mlp_size: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(layer_norm(width), Mlp(width, mlp_size, width)) for _ in range(num_layers)
-        )
-        self.norm = layer_norm(width)
+    def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
+        super().__init__(width, num_inputs, config)
+        self.process_memory, self.write_outputs = config.process_memory, config.write_outputs
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens of shape (B, r, D) to (B, r, D)."""
-        x = tokens
-        for layer in self.layers:
-            x = layer(x)
-        out: Tensor = self.norm(x)
-        return out
+    def forward(self, memory_tokens: Tensor, input_tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """See `TokenTuringMachineUnit.forward`."""
+        output_tokens = self.outputs(memory_tokens, input_tokens)
+        seen = (output_tokens,) if self.write_outputs else ()
+        return self.write(memory_tokens, input_tokens, *seen), output_tokens
+
+    def outputs(self, memory_tokens: Tensor, input_tokens: Tensor) -> Tensor:
+        """Read and process: memory (B, m, D) and inputs (B, N, D) to output tokens (B, r, D)."""
+        tokens = read_tokens = self.read(memory_tokens, input_tokens)
+        if self.process_memory:
+            tokens = torch.cat([read_tokens, memory_tokens], dim=1)
+        processed: Tensor = self.process(tokens)
+        return processed[:, : read_tokens.shape[1]]
+
+
+class VariantMachine(TokenTuringMachine):
+    """A machine of the variant unit."""
+
+    unit_class = VariantUnit
+    unit: VariantUnit
+
+    def _outputs(self, memories: Tensor, tokens: Tensor) -> Tensor:
+        """Read and process all ticks at once: memories (B, T, m, D), tokens (B, T, N, D)."""
+        outputs = self.unit.outputs(memories.flatten(0, 1), tokens.flatten(0, 1))  # (B * T, r, D)
+        return outputs.reshape(*tokens.shape[:2], *outputs.shape[1:])  # (B, T, r, D)
+
+
+class MemorylessMachine(VariantMachine):
+    """A machine that starts every tick from the initial memory."""
+
+    def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
+        """Run the unit; the new state is the initial one. See `TemporalCore.step`."""
+        outputs, state = super().step(tokens, state)
+        return outputs, self.initial_state(len(outputs))
+
+    def forward(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """Run all ticks at once; see `TemporalCore.forward`."""
+        initial = self.initial_state(len(tokens))
+        memories = initial["memory"].unsqueeze(1).expand(-1, tokens.shape[1], -1, -1)
+        return self._outputs(memories, tokens), initial
+
+
+class InputWritingMachine(VariantMachine):
+    """A machine whose write does not see the outputs: it writes all ticks, then reads and processes."""
+
+    def forward(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """Write tick by tick, and run the rest on all ticks at once; see `TemporalCore.forward`."""
+        initial = self.initial_state(len(tokens))
+        state = initial if state is None else state
+        memories, memory = self._memories(tokens, state, initial, episode_start)
+        return self._outputs(memories, tokens), {"memory": memory}
+
+    def _memories(
+        self, tokens: Tensor, state: CoreState, initial: CoreState, episode_start: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the memories that the ticks read, (B, T, m, D), and the memory after the last."""
+        memories = []
+        for tick, now in enumerate(tokens.unbind(dim=1)):
+            if episode_start is not None:
+                state = reset_where(episode_start[:, tick], state, initial)
+            memories.append(state["memory"])
+            state = {"memory": self.unit.write(state["memory"], now)}
+        return torch.stack(memories, dim=1), state["memory"]
+
+
+class RingMachine(InputWritingMachine):
+    """A machine that writes m ticks at once while no episode starts, since they visit different slots."""
+
+    def _memories(
+        self, tokens: Tensor, state: CoreState, initial: CoreState, episode_start: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        if episode_start is not None:
+            if episode_start[:, 1:].any():
+                return super()._memories(tokens, state, initial, episode_start)
+            state = reset_where(episode_start[:, 0], state, initial)
+        write = self.unit.write
+        assert isinstance(write, RingWrite), "`make_machine` takes this class for no other write"
+        return write.over_ticks(state["memory"], tokens)
+
+
+def make_machine(width: int, num_inputs: int, config: TokenTuringConfig) -> VariantMachine:
+    """Return a machine that is not the published one."""
+    kind: type[VariantMachine] = VariantMachine
+    if not config.memory:
+        kind = MemorylessMachine
+    elif not config.write_outputs:
+        splits = config.write == "ring" and config.summarizer in ("mlp", "query")
+        kind = RingMachine if splits else InputWritingMachine
+    return kind(width, num_inputs, config)
+
+
+Make = Callable[[int, int, TokenTuringConfig], nn.Module]
+SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = MappingProxyType(
+    {"mha": TokenLearnerMHA, "query": QuerySummarizer, "pooling": PoolingSummarizer}
+)
+READS: Mapping[str, Make] = MappingProxyType({"attend": AttendingRead})
+PROCESSORS: Mapping[str, Make] = MappingProxyType({"mixer": make_mixer, "mlp": MlpProcessor})
+WRITES: Mapping[str, Make] = MappingProxyType(
+    {
+        "erase_add": TokenAddEraseWrite,
+        "concatenate": ConcatenationWrite,
+        "gated": GatedWrite,
+        "ring": RingWrite,
+    }
+)

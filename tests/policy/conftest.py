@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import (
+    ActionPart,
+    CameraSpec,
+    Policy,
+    PolicyConfig,
+    PolicyInputs,
+    PolicySpec,
+    ProprioceptionSpec,
+)
 from ttm.policy.config import ActionHeadConfig, VisionConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.inputs import PolicyInputs
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import Observation
 
 
 @pytest.fixture(autouse=True)

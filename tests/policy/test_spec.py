@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 
 
 @pytest.mark.parametrize(

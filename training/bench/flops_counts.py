@@ -15,8 +15,9 @@ from typing import Any
 from rich.table import Table
 
 from ttm.policy.cores.baselines import LstmConfig, TemporalMixerConfig
-from ttm.policy.cores.core import CoreConfig, ReadSizes, WindowedConfig
+from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
+from ttm.policy.cores.sequence import ReadSizes, WindowedConfig
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.transformers import (
     CausalTransformerConfig,
@@ -24,8 +25,7 @@ from ttm.policy.cores.transformers import (
     RecurrentTransformerConfig,
 )
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.cores.ttm_variants import WRITE_HIDDEN, WRITE_TOKENS
-from ttm.policy.summarizers import NUM_HEADS
+from ttm.policy.cores.ttm_variants import MHA_HEADS, WRITE_HIDDEN, WRITE_TOKENS
 from ttm.training.bench.common import rows_table
 
 # Numbers of operations, by kind, and the rule by which they add up to one figure.
@@ -369,17 +369,11 @@ def _gates(slots: int, width: int) -> Operations:
     return gates + Operations(activations=3 * slots * width)
 
 
-def _write_by_keeping(config: TokenTuringConfig, tokens: int, width: int) -> Operations:
-    """Count the summary, and the biases of all logits."""
-    slots = config.memory_size
-    return _summary(config, tokens, slots, width) + residual(tokens, slots)
-
-
 SUMMARIZERS: Mapping[str, Callable[[TokenTuringConfig, int, int, int], Operations]] = (
     MappingProxyType(
         {
             "mlp": lambda c, tokens, k, width: mlp_summary(tokens, k, width, c.bottleneck),
-            "mha": lambda c, tokens, k, width: attention_summary(tokens, k, width, NUM_HEADS),
+            "mha": lambda c, tokens, k, width: attention_summary(tokens, k, width, MHA_HEADS),
             "query": lambda c, tokens, k, width: query_summary(tokens, k, width),
             "pooling": lambda c, tokens, k, width: pooled_summary(tokens, k, width),
         }
@@ -418,7 +412,6 @@ WRITES: Mapping[str, Callable[[TokenTuringConfig, int, int], Operations]] = Mapp
         ),
         "concatenate": lambda c, tokens, width: Operations(),
         "gated": _write_by_gates,
-        "keep": _write_by_keeping,
         "ring": _write_by_ring,
     }
 )

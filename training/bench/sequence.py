@@ -23,6 +23,7 @@ from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.transformers import CausalTransformer, CausalTransformerConfig
+from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
 from ttm.training.bench.common import Report, decimals, interleaved, median_ms, rows_table
@@ -380,6 +381,8 @@ def measure_cost(models: Sequence[Contender], sizes: CostSizes) -> list[CostRow]
 
 def training_pass(core: TemporalCore, sizes: CostSizes) -> Callable[[], object]:
     """Return a function that runs T ticks of random inputs forward and backward, from an empty memory."""
+    if sizes.device == "cpu":
+        quicker_on_cpu(core)
     tokens = _random_tokens(sizes)
     towards = torch.randn(
         sizes.batch, sizes.ticks, core.num_outputs, sizes.width, device=sizes.device

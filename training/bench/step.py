@@ -132,7 +132,7 @@ def _equal(one: Contender, other: Contender) -> bool:
 # The options of `ttm bench step`.
 
 OURS = "ttm write=gated read=attend process_memory=true"
-"""The options of the Token Turing Machine that learn to remember; see `UnitConfig`."""
+"""The options of the Token Turing Machine that learn to remember; see `TokenTuringConfig`."""
 
 
 @dataclass(frozen=True)

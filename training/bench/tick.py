@@ -26,15 +26,14 @@ from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.transformers import CausalTransformer
-from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringUnit, UnitConfig, build_unit
-from ttm.policy.engines import cpu_threads
+from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
+from ttm.policy.engines import CoreTickModule, cpu_threads
 from ttm.policy.errors import options, require_at_least
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
 from ttm.policy.policy import Policy
 from ttm.policy.presets import PRESETS
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, Observation, PolicySpec, ProprioceptionSpec
-from ttm.policy.tick_module import CoreTickModule
 from ttm.sim.shipped import default_checkpoint
 from ttm.training.bench.common import BLOCK, Report, interleaved, median_ms, repeated, rows_table
 from ttm.training.bench.processes import resident_mb
@@ -255,7 +254,7 @@ class PlainBlock(nn.Module):
 class PlainProcessor(nn.Module):
     """A Transformer encoder with a positional embedding."""
 
-    def __init__(self, width: int, config: UnitConfig) -> None:
+    def __init__(self, width: int, config: TokenTuringConfig) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.zeros(1, config.process_size, width))
         self.blocks = nn.Sequential(
@@ -275,14 +274,14 @@ class PlainProcessor(nn.Module):
 class PlainUnit(nn.Module):
     """Read, process, write, without outer positional embeddings."""
 
-    def __init__(self, width: int, config: UnitConfig) -> None:
+    def __init__(self, width: int, config: TokenTuringConfig) -> None:
         super().__init__()
         self.read = PlainSummarizer(width, config.bottleneck, config.process_size)
         self.process = PlainProcessor(width, config)
         self.write = PlainSummarizer(width, config.bottleneck, config.memory_size)
 
     @torch.no_grad()
-    def copy_weights(self, unit: TokenTuringUnit) -> None:
+    def copy_weights(self, unit: TokenTuringMachineUnit) -> None:
         """Copy the weights of the project's unit, whose parameters come in the same order."""
         for mine, theirs in zip(self.parameters(), unit.parameters(), strict=True):
             assert mine.shape == theirs.shape
@@ -476,14 +475,14 @@ def measure_unit(mlp_size: int, blocks: int) -> list[UnitRow]:
     ]
 
 
-def unit_of(mlp_size: int) -> tuple[TokenTuringUnit, TokenTuringConfig]:
+def unit_of(mlp_size: int) -> tuple[TokenTuringMachineUnit, TokenTuringConfig]:
     """Return the unit, with the same random weights in every call, and its configuration."""
     config = replace(UNIT, mlp_size=mlp_size)
     torch.manual_seed(0)
-    return build_unit(UNIT_WIDTH, NUM_INPUTS, config).eval(), config
+    return TokenTuringMachineUnit(UNIT_WIDTH, NUM_INPUTS, config).eval(), config
 
 
-def compiled_unit(unit: TokenTuringUnit, precision: Precision) -> CompiledModule:
+def compiled_unit(unit: TokenTuringMachineUnit, precision: Precision) -> CompiledModule:
     """Return `unit` as the OpenVINO engine runs it."""
     example = [torch.zeros(1, UNIT.memory_size, UNIT_WIDTH), torch.zeros(1, NUM_INPUTS, UNIT_WIDTH)]
     return CompiledModule(copy.deepcopy(unit), example, precision=precision)

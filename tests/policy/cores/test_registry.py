@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
+from ttm.policy import PRESETS, PolicyConfig, UserError
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.registry import (
     CORES,
@@ -19,8 +20,6 @@ from ttm.policy.cores.registry import (
     with_options,
 )
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.errors import UserError
-from ttm.policy.presets import PRESETS, PolicyConfig
 
 BASE = PRESETS["base"].core
 

@@ -7,8 +7,8 @@ import torch
 from rounding import assert_same_but_rounding
 from torch import Tensor
 
+from ttm.policy import CoreConfig, TemporalCore, UserError
 from ttm.policy.cores.baselines import LstmConfig, LstmCore, TemporalMixerConfig
-from ttm.policy.cores.core import CoreConfig, TemporalCore
 from ttm.policy.cores.transformers import (
     CausalBlock,
     CausalTransformer,
@@ -16,7 +16,6 @@ from ttm.policy.cores.transformers import (
     FrameStackingConfig,
     RecurrentTransformerConfig,
 )
-from ttm.policy.errors import UserError
 
 WIDTH, NUM_INPUTS, TOKENS = 8, 5, 3
 

@@ -115,7 +115,7 @@ def test_resumed_equals_unbroken(
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, object],
 ) -> None:
-    monkeypatch.setattr("ttm.policy.layers.FEWEST_PRODUCTS", 1)  # as in larger trainings
+    monkeypatch.setattr("ttm.policy.cpu_training.FEWEST_PRODUCTS", 1)  # as in larger trainings
     options = {**options, "data": (str(uneven),), "steps": 5}
     if "freeze_vision" in options:
         first = command(steps=1, out=tmp_path / "first")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttm.policy.cores.core import CoreConfig, CoreState, SequenceCore
+from ttm.policy import CoreConfig
+from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.sequence import SequenceCore
 from ttm.policy.layers import Mlp, layer_norm
 
 

@@ -18,14 +18,19 @@ import torch
 
 import ttm.policy.cores
 from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy import (
+    ActionPart,
+    CameraSpec,
+    Policy,
+    PolicyConfig,
+    PolicyRunner,
+    PolicySpec,
+    TemporalCore,
+    load_checkpoint,
+    save_checkpoint,
+)
 from ttm.policy.cores import registry
-from ttm.policy.cores.core import TemporalCore
 from ttm.policy.cores.registry import core_name, sized_like, with_options
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 NAME = "running-mean"
 LINE = (

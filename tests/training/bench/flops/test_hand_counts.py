@@ -61,7 +61,6 @@ def test_hand_count_of_every_variant_is_exact(summarizer: str, processor: str, w
     "changes",
     [
         {"write": "gated"},
-        {"write": "keep"},
         {"write": "ring"},
         {"read": "attend", "write": "ring", "write_outputs": False},
         {"read": "attend"},

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ttm.policy.cores import registry
-from ttm.policy.cores.ttm import build_unit
+from ttm.policy.cores.ttm import TokenTuringMachineUnit
 from ttm.policy.errors import UserError
 from ttm.policy.openvino_engine import supported_precisions
 from ttm.training.bench import common as timing
@@ -98,7 +98,7 @@ def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
 
 def test_the_plain_restatement_is_the_unit() -> None:
     config = replace(UNIT, num_layers=2)
-    ours, plain = build_unit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
+    ours, plain = TokenTuringMachineUnit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
