@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -38,19 +39,15 @@ class Robot:
 
     def __init__(self, stop: StopThread, **parameters: Any) -> None:
         node = stop.owner
-        self.node, self.ticks, self.stops = node, 0, 0
+        self.node, self.ticks = node, 0
         codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(
-            stop, codec, PolicyParameters(**parameters), on_stop=self.count_stop
-        )
+        self.limits = MagicMock()
+        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters), self.limits)
         self.got: dict[str, list[Any]] = {topic: [] for topic in codec.types()}
         for topic, kind in codec.types().items():
             node.create_subscription(kind, topic, self.got[topic].append, COMMAND)
         self._action = np.full(SPEC.action_size, 0.01, np.float32)
         self.wait(lambda: all(node.count_publishers(topic) for topic in self.got))
-
-    def count_stop(self) -> None:
-        self.stops += 1
 
     def tick(self) -> None:
         self.ticks += 1
@@ -116,9 +113,9 @@ def test_a_command_that_no_tick_follows_ends_with_zero(
     robot.tick()
     robot.wait(robot.moves)
     robot.wait(lambda: not robot.moves())
-    robot.commands.settle()
-    robot.commands.settle()
-    assert (robot.commands.expired, robot.stops) == (1, 1)
+    robot.commands.acknowledge_expiry()
+    robot.commands.acknowledge_expiry()
+    assert (robot.commands.expired, robot.limits.halt.call_count) == (1, 1)
     assert robot.got[SERVO][-1].twist.angular.z == 0
 
 
@@ -177,7 +174,7 @@ class Held:
         self.stop = stop
         self.e_stop = EStopTopic(stop, EStop(rearm=False, timeout_s=0.0), lambda: None)
         codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters))
+        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters), MagicMock())
         self.commands.is_open = True
         self.watcher = Watcher(self.commands)
 
@@ -223,7 +220,7 @@ def test_a_command_of_a_node_that_is_held_ends_with_zero(held: Held) -> None:
     watcher.wait(lambda: watcher.speeds[-1:] == [0.0])
     held.tick()  # decided before the node knows that the robot stands
     assert not held.commands._held.in_force
-    held.commands.settle()
+    held.commands.acknowledge_expiry()
     moved = len(watcher.speeds)
     held.tick()
     watcher.wait(lambda: watcher.speeds[-1] > 0)
