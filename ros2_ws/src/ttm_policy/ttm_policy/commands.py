@@ -121,7 +121,7 @@ class CommandPublishers:
     ):
         """limits: those of the policy, whose next motion begins at rest after a stop.
 
-        echo: gets every command, so that it can tell those of others.
+        echo: gets every command, so that it can recognise those of others.
         """
         node = stop.owner
         self._node, self._codec, self._limits, self._echo = node, codec, limits, echo

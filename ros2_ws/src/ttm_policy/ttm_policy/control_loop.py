@@ -90,11 +90,6 @@ class MemoryReport:
         """Return the report of a runner that nobody else uses at this moment."""
         return cls(runner.instruction or "", runner.tick, runner.memory_norms)
 
-    @property
-    def norm(self) -> float:
-        """The norm of the whole memory."""
-        return float(np.linalg.norm(self.norms))
-
     def to_message(self) -> Float32MultiArray:
         """Return [ticks since the reset, norm of each part of the memory]."""
         message = Float32MultiArray(data=[float(self.tick), *map(float, self.norms)])
@@ -154,7 +149,7 @@ class ControlLoop:
         self.warning = ""
         """What a person should know of the running episode, until another one begins; or an empty text."""
         self.for_goal = False
-        """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
+        """Whether the memory is that of a goal. A reset sets this before the memory is saved."""
         self.held_ticks = 0
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""

@@ -1,4 +1,4 @@
-"""Counts the ticks of a policy, judges them, and tells `/diagnostics` the state of the policy."""
+"""Counts the ticks of a policy, judges them, and publishes the state of the policy on `/diagnostics`."""
 
 from __future__ import annotations
 
@@ -106,16 +106,10 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Threshold:
-    """Two limits of one figure. It is fine up to `warn`."""
+    """Two limits of one figure, from which on it is a warning or an error."""
 
     warn: float
     error: float
-
-    def level(self, value: float) -> Level:
-        """Return the level of a value."""
-        if value > self.error:
-            return Level.ERROR
-        return Level.WARN if value > self.warn else Level.OK
 
 
 THRESHOLDS: Mapping[str, Threshold] = {
@@ -132,10 +126,10 @@ def judge(figures: Mapping[str, float]) -> tuple[Level, str]:
     """Return the worst level of the figures, and the first of those that cause it in words."""
     worst, text = Level.OK, ""
     for name, value in figures.items():
-        level = THRESHOLDS[name].level(value)
-        if level > worst:
-            limit = THRESHOLDS[name].error if level is Level.ERROR else THRESHOLDS[name].warn
-            worst, text = level, f"{name} is {value:.3g}, above {limit:g}"
+        threshold = THRESHOLDS[name]
+        for level, limit in ((Level.ERROR, threshold.error), (Level.WARN, threshold.warn)):
+            if value > limit and level > worst:
+                worst, text = level, f"{name} is {value:.3g}, above {limit:g}"
     return worst, text
 
 
@@ -239,7 +233,7 @@ class TickRecord:
             "expired_commands": str(self._commands.publishers.expired),
             "limits_hit": hits or "none",
             "after_crash": self._after_crash,
-            "memory_norm": f"{memory.norm:.3f}",
+            "memory_norm": f"{np.linalg.norm(memory.norms):.3f}",
             "memory_age_s": f"{statistics.memory_age_s(time.monotonic()):.3f}",
             "tick_ms": f"{self._network_s * 1e3:.1f}",
             "told_delay_ms": f"{told_delay_s * 1e3:.1f}",

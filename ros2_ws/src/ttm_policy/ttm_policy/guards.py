@@ -170,7 +170,7 @@ class EStop:
     ) -> None:
         """Take note of a message; of each publisher, the newest one counts.
 
-        publisher: its identity; None where rclpy does not tell it. Then one button stands for all, which is
+        publisher: its identity; None where rclpy does not give it. Then one button stands for all, which is
         released by a message only if its publisher is `alone`. sent_ns: when the message was sent, which is
         the same for all copies of it.
         """

@@ -111,7 +111,7 @@ class JointStates:
 class Inputs:
     """Subscribes to all observation topics of the contract. `on_message` is called after each message.
 
-    Frames are converted only when a tick needs them, and by whoever calls `StampedObservation.see`.
+    Frames are converted only when a tick needs them, by the call of `StampedObservation.see`.
     """
 
     def __init__(

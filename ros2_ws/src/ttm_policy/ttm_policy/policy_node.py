@@ -42,11 +42,7 @@ from ttm_policy.programs import (
 )
 from ttm_policy.session import PolicySession
 
-SUCCESS, FAILURE, ERROR = (
-    TransitionCallbackReturn.SUCCESS,
-    TransitionCallbackReturn.FAILURE,
-    TransitionCallbackReturn.ERROR,
-)
+SUCCESS = TransitionCallbackReturn.SUCCESS
 DIAGNOSTICS_PERIOD_S = 1.0
 """Wall time between two messages on `/diagnostics`, whatever the node is doing."""
 END_WITHIN_S = 1.8
@@ -88,11 +84,11 @@ class PolicyNode(LifecycleNode):
         except UserError as error:
             self._fail(" ".join(str(error).split()))
             self.get_logger().error(self._problem)
-            return FAILURE
+            return TransitionCallbackReturn.FAILURE
         except Exception:  # rclpy would drop the traceback
             self._fail("configure failed; see the log")
             self.get_logger().error(traceback.format_exc())
-            return ERROR
+            return TransitionCallbackReturn.ERROR
         return SUCCESS
 
     def _configure(self, parameters: PolicyParameters) -> None:
@@ -152,14 +148,11 @@ class PolicyNode(LifecycleNode):
         return SUCCESS
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop the robot if it was moving, and drop the policy. This is called in any state."""
+        """Stop the robot if it was moving, and drop the policy: in any state, and after an error."""
         self._disconnect()
         return SUCCESS
 
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """After a failed transition, stop the robot and become unconfigured."""
-        self._disconnect()
-        return SUCCESS
+    on_error = on_shutdown
 
     def _stop(self) -> None:
         if self._session is not None and self._session.active:

@@ -50,7 +50,8 @@ from ttm_policy.episode import EpisodeControl
 from ttm_policy.goals import GoalInterface, GoalKeeper
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
 from ttm_policy.inference import LoadedPolicy, Worker
-from ttm_policy.inputs import TOPIC, Inputs, read_instruction
+from ttm_policy.inputs import TOPIC as PERSON_TOPIC
+from ttm_policy.inputs import Inputs, read_instruction
 from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
 from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
@@ -124,7 +125,7 @@ class PolicySession:
         )
         self._subscriptions = [
             *listen(node, String, "instruction", self._on_instruction),
-            node.create_subscription(JointState, TOPIC, self._on_person_command, COMMAND),
+            node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND),
         ]
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         watch_s = self._spec.control_dt_s / 2
