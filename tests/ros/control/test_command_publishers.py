@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -34,15 +35,19 @@ It is short, since a machine that is busy with other things interrupts a process
 """
 
 
+def _loaded() -> Any:
+    return SimpleNamespace(codec=CommandCodec(load_contract(), SPEC), limits=MagicMock())
+
+
 class Robot:
     """Ticks with one action, and receives the commands."""
 
     def __init__(self, stop: StopThread, **parameters: Any) -> None:
         node = stop.owner
         self.node, self.ticks = node, 0
-        codec = CommandCodec(load_contract(), SPEC)
-        self.limits = MagicMock()
-        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters), self.limits)
+        loaded = _loaded()
+        codec, self.limits = loaded.codec, loaded.limits
+        self.commands = CommandPublishers(stop, loaded, PolicyParameters(**parameters))
         self.got: dict[str, list[Any]] = {topic: [] for topic in codec.types()}
         for topic, kind in codec.types().items():
             node.create_subscription(kind, topic, self.got[topic].append, COMMAND)
@@ -173,8 +178,7 @@ class Held:
     def __init__(self, stop: StopThread, **parameters: Any) -> None:
         self.stop = stop
         self.e_stop = EStopTopic(stop, EStop(rearm=False, timeout_s=0.0), lambda: None)
-        codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters), MagicMock())
+        self.commands = CommandPublishers(stop, _loaded(), PolicyParameters(**parameters))
         self.commands.is_open = True
         self.watcher = Watcher(self.commands)
 

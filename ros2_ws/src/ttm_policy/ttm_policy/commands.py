@@ -36,7 +36,6 @@ from ttm_policy.inputs import (
     from_message,
 )
 from ttm_policy.limits import RobotDescription, SafetyLimits
-from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.programs import COMMAND, LATCHED
 
@@ -114,17 +113,13 @@ class CommandPublishers:
     def __init__(
         self,
         stop: StopThread,
-        codec: CommandCodec,
+        loaded: LoadedPolicy,
         parameters: PolicyParameters,
-        limits: SafetyLimits,
         echo: CommandEcho | None = None,
     ):
-        """limits: those of the policy, whose next motion begins at rest after a stop.
-
-        echo: gets every command, so that it can recognise those of others.
-        """
-        node = stop.owner
-        self._node, self._codec, self._limits, self._echo = node, codec, limits, echo
+        """echo: gets every command, so that it can recognise those of others."""
+        node, codec = stop.owner, loaded.codec
+        self._node, self._codec, self._limits, self._echo = node, codec, loaded.limits, echo
         self._stop_thread, self._lock = stop, stop.lock
         stop.on_stop = self._stop_at_once
         self.is_open = False

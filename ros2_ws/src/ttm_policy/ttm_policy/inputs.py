@@ -266,6 +266,7 @@ class Inputs:
             raise MissingObservation(waits_for)
 
     def _require_publishers(self, source: ImageSource | VectorSource) -> None:
+        """Raise `MalformedObservation` if more publishers send an input than the contract accepts."""
         if self._node.count_publishers(source.topic) <= source.publishers:
             return
         topic = self._node.resolve_topic_name(source.topic)
@@ -425,19 +426,12 @@ def _field(data: Mapping[str, Any], name: str, kind: Any) -> Any:
         value = float(value) if abs(value) < LARGEST else math.inf
     if type(value) is not wanted or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"'{name}' is no {wanted.__name__}")
-    if wanted is int:
-        _require_int(value)
-    if isinstance(value, dict):
-        for number in value.values():
-            _require_int(number)
+    numbers = value.values() if wanted is dict else [value] if wanted is int else []
+    if any(type(number) is not int or abs(number) >= LARGEST for number in numbers):
+        raise ValueError("it holds no whole number below 2**63 where one belongs")
     if isinstance(value, str):
         return _text(value)
     return _texts(value) if wanted is list else value
-
-
-def _require_int(value: Any) -> None:
-    if type(value) is not int or abs(value) >= LARGEST:
-        raise ValueError("it holds no whole number below 2**63 where one belongs")
 
 
 def _text(value: str) -> str:

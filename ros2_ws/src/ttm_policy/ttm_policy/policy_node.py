@@ -107,7 +107,11 @@ class PolicyNode(LifecycleNode):
                 published_s = time.monotonic()
                 self._publish_diagnostics()
         self._session = PolicySession(
-            self, loading.result(), parameters, self._worker, self._diagnostics
+            self,
+            loading.result(),
+            parameters,
+            worker=self._worker,
+            diagnostics=self._diagnostics,
         )
         # From now on a collection passes over all objects of before: to look at them takes 0.2 s, in which no
         # other thread runs, not even that of the emergency stop.

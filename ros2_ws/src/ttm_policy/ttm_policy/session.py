@@ -98,13 +98,20 @@ class PolicySession:
             rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
         )
         self._e_stop = EStopTopic(self._stop_thread, e_stop, self._on_e_stop)
-        self._watchdog = Watchdog(node, self._loop, self._inputs, self._e_stop, self._echo)
-        publishers = CommandPublishers(
-            self._stop_thread, loaded.codec, parameters, loaded.limits, self._echo
+        self._watchdog = Watchdog(
+            node, self._loop, self._inputs, e_stop=self._e_stop, echo=self._echo
         )
-        self._commands = CommandMux(node, loaded, parameters, publishers, self._watchdog)
+        publishers = CommandPublishers(self._stop_thread, loaded, parameters, self._echo)
+        self._commands = CommandMux(
+            node, loaded, parameters, publishers=publishers, watchdog=self._watchdog
+        )
         self._record = TickRecord(
-            node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
+            node,
+            self._loop,
+            self._inputs,
+            memory=self._memory,
+            commands=self._commands,
+            after_crash=outlook,
         )
         self._episode = EpisodeControl(
             node=node,

@@ -53,10 +53,16 @@ class Episodes:
 
     def _save(self, folder: Path, result: TaskResult) -> None:
         """Write the result as `ttm evaluate` does, and all actions, to compare runs bit by bit."""
-        p = self._node.parameters
-        tasks, most = {p.task: result}, p.max_ticks or None
-        evaluation = Evaluation("over ROS 2", None, p.first_seed, most, tasks, p.env, p.condition)
-        evaluation.save(folder)
+        parameters = self._node.parameters
+        Evaluation(
+            checkpoint="over ROS 2",
+            sha256=None,
+            first_seed=parameters.first_seed,
+            max_ticks=parameters.max_ticks or None,
+            tasks={parameters.task: result},
+            environment=parameters.env,
+            condition=parameters.condition,
+        ).save(folder)
         np.savez(folder / "actions.npz", **self._actions)  # type: ignore[arg-type]
 
     def _run_one(self, index: int) -> Outcome:
