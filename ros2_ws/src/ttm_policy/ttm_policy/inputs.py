@@ -426,7 +426,9 @@ def _field(data: Mapping[str, Any], name: str, kind: Any) -> Any:
         value = float(value) if abs(value) < LARGEST else math.inf
     if type(value) is not wanted or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"'{name}' is no {wanted.__name__}")
-    numbers = value.values() if wanted is dict else [value] if wanted is int else []
+    numbers: list[Any] = [value] if wanted is int else []
+    if isinstance(value, dict):
+        numbers = list(value.values())
     if any(type(number) is not int or abs(number) >= LARGEST for number in numbers):
         raise ValueError("it holds no whole number below 2**63 where one belongs")
     if isinstance(value, str):
