@@ -287,7 +287,7 @@ class EStopTopic:
 
     @property
     def stopped(self) -> bool:
-        """Whether the robot was stopped, and nobody has read `problem` since."""
+        """Whether nothing may move before `problem` was read and is empty."""
         return self._stop.stopped
 
     def _problem(self) -> str:
