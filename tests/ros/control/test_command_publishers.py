@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -33,24 +35,24 @@ It is short, since a machine that is busy with other things interrupts a process
 """
 
 
+def _loaded() -> Any:
+    return SimpleNamespace(codec=CommandCodec(load_contract(), SPEC), limits=MagicMock())
+
+
 class Robot:
     """Ticks with one action, and receives the commands."""
 
     def __init__(self, stop: StopThread, **parameters: Any) -> None:
         node = stop.owner
-        self.node, self.ticks, self.stops = node, 0, 0
-        codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(
-            stop, codec, PolicyParameters(**parameters), on_stop=self.count_stop
-        )
+        self.node, self.ticks = node, 0
+        loaded = _loaded()
+        codec, self.limits = loaded.codec, loaded.limits
+        self.commands = CommandPublishers(stop, loaded, PolicyParameters(**parameters))
         self.got: dict[str, list[Any]] = {topic: [] for topic in codec.types()}
         for topic, kind in codec.types().items():
             node.create_subscription(kind, topic, self.got[topic].append, COMMAND)
         self._action = np.full(SPEC.action_size, 0.01, np.float32)
         self.wait(lambda: all(node.count_publishers(topic) for topic in self.got))
-
-    def count_stop(self) -> None:
-        self.stops += 1
 
     def tick(self) -> None:
         self.ticks += 1
@@ -116,9 +118,9 @@ def test_a_command_that_no_tick_follows_ends_with_zero(
     robot.tick()
     robot.wait(robot.moves)
     robot.wait(lambda: not robot.moves())
-    robot.commands.settle()
-    robot.commands.settle()
-    assert (robot.commands.expired, robot.stops) == (1, 1)
+    robot.commands.acknowledge_expiry()
+    robot.commands.acknowledge_expiry()
+    assert (robot.commands.expired, robot.limits.halt.call_count) == (1, 1)
     assert robot.got[SERVO][-1].twist.angular.z == 0
 
 
@@ -176,8 +178,7 @@ class Held:
     def __init__(self, stop: StopThread, **parameters: Any) -> None:
         self.stop = stop
         self.e_stop = EStopTopic(stop, EStop(rearm=False, timeout_s=0.0), lambda: None)
-        codec = CommandCodec(load_contract(), SPEC)
-        self.commands = CommandPublishers(stop, codec, PolicyParameters(**parameters))
+        self.commands = CommandPublishers(stop, _loaded(), PolicyParameters(**parameters))
         self.commands.is_open = True
         self.watcher = Watcher(self.commands)
 
@@ -223,7 +224,7 @@ def test_a_command_of_a_node_that_is_held_ends_with_zero(held: Held) -> None:
     watcher.wait(lambda: watcher.speeds[-1:] == [0.0])
     held.tick()  # decided before the node knows that the robot stands
     assert not held.commands._held.in_force
-    held.commands.settle()
+    held.commands.acknowledge_expiry()
     moved = len(watcher.speeds)
     held.tick()
     watcher.wait(lambda: watcher.speeds[-1] > 0)

@@ -15,7 +15,7 @@ from ttm_policy.contract import load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
-from ttm_policy.parameters import LIMITS
+from ttm_policy.parameters import LIMITS, PolicyParameters
 
 CAN = "pick up the red can"
 WIDE = dict.fromkeys(LIMITS, 100.0)
@@ -26,7 +26,7 @@ def loop(checkpoint: Path) -> ControlLoop:
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     limits = SafetyLimits(load_contract(), SPEC, WIDE)
-    return ControlLoop(runner, limits, max_age_s=0.5, stop_after_s=2.0)
+    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _seen(observation: Any, stamp_s: float) -> StampedObservation:
@@ -63,7 +63,7 @@ def test_a_bad_observation_leaves_the_memory_to_the_bit(
     did = np.ones(SPEC.action_size, np.float32)
     unseen = StampedObservation(observations[1], 0, 10_600_000_000, executed=did, see=_damaged)
     with pytest.raises(MalformedObservation, match="a damaged image"):
-        loop.think(unseen)
+        loop.infer(unseen)
     after = loop.snapshot()
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert loop.problem == "a damaged image"
@@ -129,7 +129,7 @@ def test_the_command_after_its_limits_is_the_previous_action(
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     narrow = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 0.001))
-    loop = ControlLoop(runner, narrow, max_age_s=0.5, stop_after_s=2.0)
+    loop = ControlLoop(runner, narrow, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
     assert not np.array_equal(tick.action, tick.command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm_policy.control_loop import HeldCommand
+from ttm_policy.commands import HeldCommand
 
 PERIOD_S = 0.2
 SERVO_TIMEOUT_S = 0.1

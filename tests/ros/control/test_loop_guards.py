@@ -15,7 +15,7 @@ from ttm_policy.contract import load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
-from ttm_policy.parameters import LIMITS
+from ttm_policy.parameters import LIMITS, PolicyParameters
 
 DT_S = SPEC.control_dt_s
 
@@ -25,7 +25,7 @@ def loop(checkpoint: Path) -> ControlLoop:
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset("pick up the red can")
     limits = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 100.0))
-    return ControlLoop(runner, limits, max_age_s=0.5, stop_after_s=2.0)
+    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _seen(
@@ -83,8 +83,8 @@ def test_the_stop_after_a_hold_counts_steady_time(
     loop: ControlLoop, observations: list[Any]
 ) -> None:
     seen = _seen(observations[0], 1000.0)
-    assert loop.begin(seen, 1000.0, 5.0)
-    loop.finish(loop.think(seen), 5.0, seen)
+    assert loop.accepts(seen, 1000.0, 5.0)
+    loop.finish(loop.infer(seen).action, 5.0, seen)
     loop.hold(MalformedObservation("bad"), 6.9)
     assert loop.state is LoopState.HOLDING
     loop.hold(MalformedObservation("bad"), 7.1, ticked=False)

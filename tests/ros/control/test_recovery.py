@@ -18,13 +18,14 @@ from ttm.policy.runner import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
-from ttm_policy.diagnostics import PolicyFacts, TickStatistics, policy_status
+from ttm_policy.diagnostics import TickRecord
+from ttm_policy.episode import EpisodeControl
 from ttm_policy.guards import REARM
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
-from ttm_policy.memory import MemoryInterface, Recovery
+from ttm_policy.memory import Recovery
 from ttm_policy.parameters import LIMITS, PolicyParameters
-from ttm_policy.session import Instructing
+from ttm_policy.session import MemoryServices
 
 CAN = "pick up the red can"
 
@@ -45,7 +46,7 @@ def _loop(checkpoint: Path, instruction: str = CAN) -> ControlLoop:
     if instruction:
         runner.reset(instruction)
     limits = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 100.0))
-    return ControlLoop(runner, limits, max_age_s=0.5, stop_after_s=2.0)
+    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _parameters(path: Path, **others: Any) -> PolicyParameters:
@@ -55,8 +56,8 @@ def _parameters(path: Path, **others: Any) -> PolicyParameters:
 def _tick(loop: ControlLoop, recovery: Recovery, observation: Any, stamp_s: float) -> np.ndarray:
     """One tick as the node runs it. Return the policy's own action (A,)."""
     seen = StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
-    action = loop.think(seen)
-    recovery.acted(loop.finish(action, stamp_s, seen).command)
+    action = loop.infer(seen).action
+    recovery.executed(loop.finish(action, stamp_s, seen).command)
     return action
 
 
@@ -137,15 +138,18 @@ def test_diagnostics_warn_of_a_crash_until_the_episode_ends(
     loop = _loop(checkpoint, instruction="")
     recovery = Recovery(loop, parameters, log)
     recovery.restore(load_contract())
-    facts = PolicyFacts(True, MemoryReport(), 0.0, 0.0, 0.0, TickStatistics(0.2), {}, 0)
+    inputs: Any = SimpleNamespace(ages_s=lambda _: {})
+    memory: Any = SimpleNamespace(report=MemoryReport())
+    commands = MagicMock(person="", problem="")
+    record = TickRecord(MagicMock(), loop, inputs, memory, commands)
     _tick(loop, recovery, observations[0], 1.0)
-    status = policy_status("", loop, facts)
+    status = record.status("", active=True)
     assert (status.level, status.message) == (
         DiagnosticStatus.WARN, "running, but it crashed and went on by itself at tick 0",
     )  # fmt: skip
     loop.reset(CAN)
     _tick(loop, recovery, observations[0], 2.0)
-    assert policy_status("", loop, facts).level == DiagnosticStatus.OK
+    assert record.status("", active=True).level == DiagnosticStatus.OK
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -155,7 +159,7 @@ def test_a_robot_that_moved_for_a_goal_stands_still_after_a_respawn(
     """Nobody could cancel the goal any more. Another goal, or a reset, lets the robot move."""
     parameters = _parameters(tmp_path / "memory.npz")
     first = _loop(checkpoint)
-    first.reopen(goal=True)
+    first.begin_episode(goal=True)
     _tick(first, Recovery(first, parameters, log), observations[0], 1.0)
     if ended:
         first.rest("goal 1 succeeded")
@@ -163,7 +167,7 @@ def test_a_robot_that_moved_for_a_goal_stands_still_after_a_respawn(
     Recovery(respawned, parameters, log).restore(load_contract())
     assert (respawned.state, respawned.runner.tick) == (LoopState.RESTING, 1)
     assert "goal" in respawned.problem
-    respawned.reopen()
+    respawned.begin_episode()
     assert respawned.state is LoopState.WAITING
 
 
@@ -173,14 +177,18 @@ def test_the_file_tells_a_goal_before_its_first_tick(
     """A crash may come when the memory is reset, and the thread of the node has not heard of it."""
     parameters = _parameters(tmp_path / "memory.npz")
     loop = _loop(checkpoint)
-    recovery, node = Recovery(loop, parameters, log), MagicMock()
     worker: Any = SimpleNamespace(submit=lambda job, then: job())
-    reset = {"reset": loop.runner.reset, "on_reset": MagicMock()}
-    memory = MemoryInterface(node, loop, worker, "", recovery, **reset, on_restore=MagicMock())
-    calls = dict.fromkeys(("on_heard", "on_void", "on_begun"), MagicMock())
-    instructing = Instructing(
-        node, loop, worker, recovery, memory, reset=loop.runner.reset, **calls
+    instructions: Any = SimpleNamespace(reset=lambda runner, text: runner.reset(text))
+    unused = ("node", "memory", "commands", "record", "diagnostics")
+    episode = EpisodeControl(
+        **dict.fromkeys(unused, MagicMock()),
+        instructions=instructions,
+        loop=loop,
+        worker=worker,
+        recovery=Recovery(loop, parameters, log),
+        lockstep=False,
     )
+    services = MemoryServices(episode, MagicMock(), MagicMock(), "")
 
     def respawned() -> LoopState:
         found = _loop(checkpoint, instruction="")
@@ -189,12 +197,12 @@ def test_the_file_tells_a_goal_before_its_first_tick(
         again.save()  # as services do that save the memory
         return found.state
 
-    instructing.begin(CAN, goal=True)
+    episode.begin(CAN, goal=True)
     assert [respawned(), respawned()] == [LoopState.RESTING] * 2
-    memory._changing(memory._reset)
+    services._change(services._reset)
     assert respawned() is LoopState.WAITING
-    instructing.begin(CAN, goal=True)
-    instructing.begin(CAN)
+    episode.begin(CAN, goal=True)
+    episode.begin(CAN)
     assert respawned() is LoopState.WAITING
 
 

@@ -26,7 +26,7 @@ from ttm_policy.parameters import PolicyParameters
 from ttm_policy.recording.recorder import Recorder, SceneStart
 from ttm_policy.recording.session import RecordingSession, Timing, Topics
 from ttm_policy.sensors.camera_load import STATUS, CameraLoad
-from ttm_policy.session import Instructing
+from ttm_policy.session import PolicySession
 from ttm_policy.simulator.episodes import Scenes
 from ttm_policy.teleop.outputs import RecorderCalls
 from ttm_policy.web.robot import LONGEST_NAME, LONGEST_REPORT, MOST_REPORTS, RECORDER, RobotOverRos
@@ -84,7 +84,7 @@ def test_json_gives_the_fields_that_are_asked_for_and_printable_texts() -> None:
     assert not node.get_logger().warning.called
 
 
-def _by(kind: Any, name: str, **attributes: Any) -> tuple[Any, Callable[[String], None]]:
+def _by(kind: Any, name: str, **attributes: Any) -> tuple[Any, Callable[..., None]]:
     """Return an object of a class that listens, without its topics, and what takes a message."""
     listener = object.__new__(kind)
     vars(listener).update(_node=MagicMock(), **attributes)
@@ -110,17 +110,17 @@ def test_every_listener_keeps_what_it_knew() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 5_000_000, "pick \x1b[2J", "a" * 1001], ids=len)
 def test_an_instruction_of_a_stranger_is_refused_and_the_one_in_force_stays(text: str) -> None:
-    begun = MagicMock()
-    instructing, receive = _by(Instructing, "_on_message", text="wave", begin=begun)
+    episode = MagicMock(instruction="wave")
+    policy, hear = _by(PolicySession, "_on_instruction", _episode=episode, _goals=MagicMock())
     recorder, tell = _by(Recorder, "_on_instruction", _instruction="wave")
-    for listener, take in ((instructing, receive), (recorder, tell)):
+    for listener, take in ((policy, lambda message: hear(message, {})), (recorder, tell)):
         take(String(data=text))
         (said,) = listener._node.get_logger().warning.call_args.args
         assert "'instruction' is not used" in said
         assert len(said) < 400
         assert said.isprintable()
-    assert (recorder._instruction, instructing.text) == ("wave", "wave")
-    assert not begun.called
+    assert (recorder._instruction, episode.instruction) == ("wave", "wave")
+    assert not episode.begin.called
 
 
 def test_a_parameter_is_refused_alike_before_anything_loads() -> None:

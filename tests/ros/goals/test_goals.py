@@ -9,23 +9,24 @@ from collections.abc import Callable
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy import goals as goal_keeper
-from ttm_policy.goals import GoalKeeper, GoalReport, GoalRules, Goals, GoalState
+from ttm_policy import goals
+from ttm_policy.goals import GoalKeeper, GoalReport, GoalState
+from ttm_policy.parameters import PolicyParameters
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 
 
-class Policy:
-    """Notes what it is told to do. `ready` answers what began last, as the network's thread does later."""
+class Episode:
+    """Stands for an `EpisodeControl`. `ready` answers what began last, as the network's thread does later."""
 
     def __init__(self) -> None:
-        self.text, self.obstacle = "", ""
+        self.instruction, self.obstacle = "", ""
         self.told: list[str] = []
         self.ready: Callable[[str], object] = lambda _: None
 
-    def begin(self, text: str, then: Callable[[str], object], *, goal: bool) -> None:
+    def begin(self, instruction: str, then: Callable[[str], object], *, goal: bool) -> None:
         assert goal
-        self.text, self.ready = text, then
+        self.instruction, self.ready = instruction, then
         self.told.append("begin")
 
     def rest(self, why: str) -> None:
@@ -33,8 +34,8 @@ class Policy:
 
 
 @pytest.fixture
-def policy() -> Policy:
-    return Policy()
+def episode() -> Episode:
+    return Episode()
 
 
 @pytest.fixture
@@ -46,23 +47,23 @@ def reports() -> list[GoalReport]:
 def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of the steady clock, which the test sets."""
     time_s = [100.0]
-    monkeypatch.setattr(goal_keeper.time, "monotonic", lambda: time_s[0])
+    monkeypatch.setattr(goals.time, "monotonic", lambda: time_s[0])
     return time_s
 
 
 @pytest.fixture
-def keeper(policy: Policy, reports: list[GoalReport], now_s: list[float]) -> GoalKeeper:
-    rules = GoalRules(preempt=False, timeout_s=0.0, first_tick_s=2.0)
-    made = GoalKeeper(policy, rules, obstacle=lambda: policy.obstacle, rest=policy.rest)
+def keeper(episode: Episode, reports: list[GoalReport], now_s: list[float]) -> GoalKeeper:
+    parameters = PolicyParameters(stop_after_s=1.6)
+    made = GoalKeeper(episode, parameters, period_s=0.2)  # type: ignore[arg-type]
     made.listeners.append(reports.append)
     return made
 
 
-def test_a_goal_begins_ticks_and_succeeds_when_the_policy_says_so(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport], now_s: list[float]
+def test_a_goal_begins_ticks_and_succeeds_when_the_episode_says_so(
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport], now_s: list[float]
 ) -> None:
     assert keeper.request(f" {CAN} ").instruction == CAN
-    policy.ready("")
+    episode.ready("")
     now_s[0] += 0.2
     keeper.ticked(done=False)
     now_s[0] += 0.2
@@ -70,7 +71,7 @@ def test_a_goal_begins_ticks_and_succeeds_when_the_policy_says_so(
     keeper.ticked(done=True)  # an answer that was on its way
     seen = [(r.state.value, r.tick, r.elapsed_s) for r in reports]
     assert seen == [("executing", 0, 0.0), ("executing", 1, 0.2), ("succeeded", 2, 0.4)]
-    assert policy.told == ["begin", "rest: goal 1 succeeded"]
+    assert episode.told == ["begin", "rest: goal 1 succeeded"]
     assert json.loads(reports[-1].to_json()) == {
         "goal": 1,
         "instruction": CAN,
@@ -82,13 +83,13 @@ def test_a_goal_begins_ticks_and_succeeds_when_the_policy_says_so(
 
 
 def test_a_second_goal_is_refused_or_preempts(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport]
 ) -> None:
     keeper.request(CAN)
-    first = policy.ready
+    first = episode.ready
     with pytest.raises(UserError, match=r"goal 1 is being executed .*; cancel it first"):
         keeper.request(BOX)
-    keeper.rules.preempt = True
+    keeper.parameters = PolicyParameters(preempt_goals=True)
     assert keeper.request(BOX).goal == 2
     first("another instruction has come")
     assert [(r.goal, r.state) for r in reports] == [
@@ -96,45 +97,45 @@ def test_a_second_goal_is_refused_or_preempts(
         (1, GoalState.ABORTED),
         (2, GoalState.EXECUTING),
     ]
-    assert policy.told == ["begin", "rest: goal 1 aborted: another goal takes its place", "begin"]
+    assert episode.told == ["begin", "rest: goal 1 aborted: another goal takes its place", "begin"]
 
 
 def test_a_goal_takes_the_instruction_in_force_and_needs_one(
-    keeper: GoalKeeper, policy: Policy
+    keeper: GoalKeeper, episode: Episode
 ) -> None:
     with pytest.raises(UserError, match="publish one on the topic"):
         keeper.request("")
-    policy.text = BOX
+    episode.instruction = BOX
     assert keeper.request("").instruction == BOX
 
 
 @pytest.mark.parametrize("timeout_s", [math.nan, -1.0])
 def test_a_time_limit_that_cannot_be_is_refused(
-    keeper: GoalKeeper, policy: Policy, timeout_s: float
+    keeper: GoalKeeper, episode: Episode, timeout_s: float
 ) -> None:
     with pytest.raises(UserError, match="timeout_s"):
         keeper.request(CAN, timeout_s)
-    assert not policy.told
+    assert not episode.told
 
 
 def test_an_obstacle_refuses_a_goal_or_aborts_it_before_the_first_tick(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport]
 ) -> None:
-    policy.obstacle = "the node is inactive; activate it first"
+    episode.obstacle = "the node is inactive; activate it first"
     with pytest.raises(UserError, match="activate it first"):
         keeper.request(CAN)
-    policy.obstacle = ""
+    episode.obstacle = ""
     keeper.request(CAN)
-    policy.obstacle = "emergency stop"
-    policy.ready("")
+    episode.obstacle = "emergency stop"
+    episode.ready("")
     assert (reports[-1].state, reports[-1].reason) == (GoalState.ABORTED, "emergency stop")
 
 
 def test_a_goal_whose_instruction_cannot_be_used_is_aborted(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport]
 ) -> None:
     keeper.request("sing")
-    policy.ready("no embedding of the instruction 'sing'")
+    episode.ready("no embedding of the instruction 'sing'")
     assert (reports[-1].state, reports[-1].reason) == (
         GoalState.ABORTED,
         "no embedding of the instruction 'sing'",
@@ -142,25 +143,25 @@ def test_a_goal_whose_instruction_cannot_be_used_is_aborted(
 
 
 def test_a_goal_can_be_canceled_once_also_while_it_is_prepared(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport]
 ) -> None:
     with pytest.raises(UserError, match="deactivate the node"):
         keeper.cancel()
     keeper.request(CAN)
     assert keeper.cancel().state is GoalState.CANCELED
-    policy.ready("")  # it lets the policy tick, which must not go on
-    assert policy.told == ["begin", "rest: goal 1 canceled", "rest: goal 1 canceled"]
+    episode.ready("")  # it lets the episode tick, which must not go on
+    assert episode.told == ["begin", "rest: goal 1 canceled", "rest: goal 1 canceled"]
     with pytest.raises(UserError):
         keeper.cancel()
     assert len(reports) == 2
 
 
 def test_a_goal_is_aborted_when_its_time_is_up(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport], now_s: list[float]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport], now_s: list[float]
 ) -> None:
-    keeper.rules.timeout_s = 60.0
+    keeper.parameters = PolicyParameters(goal_timeout_s=60.0)
     keeper.request(CAN, timeout_s=30.0)
-    policy.ready("")
+    episode.ready("")
     keeper.ticked(done=False)
     now_s[0] += 29.9
     keeper.watch("", "")
@@ -175,13 +176,13 @@ def test_a_goal_is_aborted_when_its_time_is_up(
 
 
 def test_a_goal_without_prospect_is_aborted(
-    keeper: GoalKeeper, policy: Policy, reports: list[GoalReport], now_s: list[float]
+    keeper: GoalKeeper, episode: Episode, reports: list[GoalReport], now_s: list[float]
 ) -> None:
     """The wait for the first tick begins when the memory is ready: a language model may take long."""
     keeper.request(CAN)
     now_s[0] += 10.0
     keeper.watch("", "preparing")
-    policy.ready("")
+    episode.ready("")
     now_s[0] += 1.9
     keeper.watch("", "head: no message")
     assert not reports[-1].over
@@ -189,7 +190,7 @@ def test_a_goal_without_prospect_is_aborted(
     keeper.watch("", "head: no message")
     assert reports[-1].reason == "there was no first tick: head: no message"
     keeper.request(CAN)
-    policy.ready("")
+    episode.ready("")
     keeper.ticked(done=False)
     now_s[0] += 10.0
     keeper.watch("", "")
@@ -198,25 +199,23 @@ def test_a_goal_without_prospect_is_aborted(
     assert reports[-1].reason == "observations stayed away"
 
 
-def test_the_robot_is_stopped_before_anybody_hears_of_the_end() -> None:
-    told: list[str] = []
-    goals = Goals(
-        on_report=lambda report: told.append(report.state.value),
-        on_end=lambda _: told.append("stop"),
-    )
-    goals.begin(CAN, 0.0)
-    assert goals.end(GoalState.CANCELED, 1.0)
-    assert not goals.end(GoalState.ABORTED, 2.0)
-    assert told == ["executing", "stop", "canceled"]
+def test_the_robot_is_stopped_before_anybody_hears_of_the_end(
+    keeper: GoalKeeper, episode: Episode
+) -> None:
+    keeper.listeners.append(lambda report: episode.told.append(report.state.value))
+    keeper.request(CAN)
+    keeper.cancel()
+    keeper.abort("it has ended already")
+    assert episode.told == ["executing", "begin", "rest: goal 1 canceled", "canceled"]
 
 
 @pytest.mark.parametrize("text", ["x" * 5_000_000, "pick \x1b[2J"], ids=len)
 def test_a_goal_is_refused_whose_instruction_is_no_line_of_text(
-    keeper: GoalKeeper, policy: Policy, text: str
+    keeper: GoalKeeper, episode: Episode, text: str
 ) -> None:
     with pytest.raises(UserError) as refused:
         keeper.request(text)
     assert len(str(refused.value)) < 400
     assert str(refused.value).isprintable()
-    assert not policy.told
+    assert not episode.told
     assert keeper.request(f" {CAN}\n").instruction == CAN

@@ -57,7 +57,7 @@ def _record(
     """Write the episode of a policy with the node's limits, and change the action of one tick."""
     parameters = PolicyParameters(**_policy(checkpoint), instruction=CAN)
     loaded = load_policy(parameters, Instructions())
-    loop = ControlLoop(loaded.runner, loaded.limits, max_age_s=1.0, stop_after_s=1.0)
+    loop = ControlLoop(loaded.runner, loaded.limits, parameters)
     with EpisodeWriter(path, SPEC) as writer:
         for tick, values in enumerate(observations):
             now_ns = 10_000_000_000 + tick * TICK_NS

@@ -17,8 +17,8 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm_policy.contract import load_contract
 from ttm_policy.messages import ns_to_stamp
-from ttm_policy.simulator import display
-from ttm_policy.simulator.display import RobotDisplay, camera_info, info_topic
+from ttm_policy.simulator import robot as simulated
+from ttm_policy.simulator.robot import RobotDisplay, camera_info, info_topic
 
 STAMP = ns_to_stamp(5_000_000_000)
 
@@ -56,10 +56,9 @@ def env() -> Iterator[KitchenEnv]:
 
 @pytest.fixture
 def shown(env: KitchenEnv, monkeypatch: pytest.MonkeyPatch) -> Publishers:
-    monkeypatch.setattr(display, "transform_message", lambda: Transforms)
+    monkeypatch.setattr(simulated, "transform_message", lambda: Transforms)
     node = Publishers()
     robot = RobotDisplay(node, env, SPEC, load_contract())  # type: ignore[arg-type]
-    robot.begin_tick()
     robot.publish(STAMP)
     return node
 
@@ -113,9 +112,8 @@ def test_odometry_has_frames_and_the_pose_of_the_base(env: KitchenEnv) -> None:
 def test_an_environment_without_a_view_shows_nothing(
     env: KitchenEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(display, "robot_view_of", lambda env: None)
+    monkeypatch.setattr(simulated, "robot_view_of", lambda env: None)
     node = Publishers()
     robot = RobotDisplay(node, env, SPEC, load_contract())  # type: ignore[arg-type]
-    robot.begin_tick()
     robot.publish(STAMP)
     assert node.sent == {}

@@ -26,7 +26,7 @@ def test_commands_of_the_old_memory_are_not_carried_out_after_it_was_erased() ->
     late = DelayedActor(actor, env, 2 * SPEC.control_dt_s)
     episodes = object.__new__(Episodes)
     values = {"_node": MagicMock(), "_env": env, "actor": actor, "_late": late, "_to_erase": True}
-    vars(episodes).update(values, _tell=lambda *_: None)
+    vars(episodes).update(values, _show=lambda *_: None)
     done = []
     for tick in range(6):
         episodes._on_tick({}, {"tick": tick, "go": tick >= 3}, 0, None)

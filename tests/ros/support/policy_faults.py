@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,27 @@ is held."""
 
 def _crash() -> None:
     """Let the third tick of the policy raise an exception that nobody expects."""
-    think = ControlLoop.think
+    infer = ControlLoop.infer
 
     def broken(loop: ControlLoop, *seen: Any) -> Any:
         if loop.runner.tick + 1 == CRASH_AT_TICK:
             raise RuntimeError("the third tick fails")
-        return think(loop, *seen)
+        return infer(loop, *seen)
 
-    ControlLoop.think = broken  # type: ignore[method-assign]
+    ControlLoop.infer = broken  # type: ignore[method-assign]
 
 
 def _terminate() -> None:
     """Let the policy say at every tick that its task is done."""
-    think = ControlLoop.think
+    infer = ControlLoop.infer
 
     def done(loop: ControlLoop, *seen: Any) -> Any:
-        action = think(loop, *seen).copy()
+        inference = infer(loop, *seen)
+        action = inference.action.copy()
         action[loop.runner.spec.action_slices["terminate"]] = 1.0
-        return action
+        return replace(inference, action=action)
 
-    ControlLoop.think = done  # type: ignore[method-assign]
+    ControlLoop.infer = done  # type: ignore[method-assign]
 
 
 def _slow() -> None:
@@ -60,13 +62,13 @@ def _slow() -> None:
 
 def _ponder() -> None:
     """Let the policy think for nearly two ticks."""
-    think = ControlLoop.think
+    infer = ControlLoop.infer
 
     def late(loop: ControlLoop, *seen: Any) -> Any:
         time.sleep(PONDER_S)
-        return think(loop, *seen)
+        return infer(loop, *seen)
 
-    ControlLoop.think = late  # type: ignore[method-assign]
+    ControlLoop.infer = late  # type: ignore[method-assign]
 
 
 def _held() -> None:

@@ -1,9 +1,8 @@
 """The bond by which the lifecycle manager of Nav2 knows that an active node is alive.
 
 The protocol is that of the package `bond` (ros/bond_core): both sides publish their state on the topic
-`bond` under the same ID, which is the name of the managed node; that of an instance tells the two sides
-apart, and here nodes of one name from the manager. The message type cannot be had from
-wheels, so that a bond is formed only where ROS has the package.
+`bond` under the same ID, the name of the managed node. The ID of an instance distinguishes the two sides. No
+wheel carries the message type, so that a bond is formed only where ROS has the package.
 """
 
 from __future__ import annotations
@@ -22,16 +21,12 @@ from rclpy.qos import QoSProfile
 
 TOPIC = "bond"
 PERIOD_PARAMETER = "bond_heartbeat_period"
-
 CONNECT_TIMEOUT_S = 10.0
 """How long the node looks for a manager. This is the default of the package `bond`."""
-
 HEARTBEAT_TIMEOUT_S = 4.0
 """What the messages say about the longest silence. A manager has a setting of its own, `bond_timeout`."""
-
 OURS = "ttm_policy-"
 """What the IDs of instances in this package begin with. Those of a manager are bare UUIDs."""
-
 ACKNOWLEDGED_S = 0.1
 """The longest wait for the manager to receive the end of the bond."""
 
@@ -99,7 +94,7 @@ class Bond:
             self._send(active=True)
 
     def _receive(self, message: Any) -> None:
-        """Heed the manager. The topic also carries what this node and its namesakes say, and other bonds."""
+        """Obey the manager. The topic carries other bonds too, and nodes of the same name as this one."""
         if message.instance_id.startswith(OURS) or message.id != self._node.get_name() or self.over:
             return
         if not self.formed:

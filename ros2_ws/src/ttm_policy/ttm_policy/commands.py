@@ -1,10 +1,11 @@
-"""Publishes the policy's commands, again and again between two ticks, and what stops the robot."""
+"""Publishes commands, again and again between two ticks, of the policy or of a person."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,8 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension, String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import MissingObservation, ObservationError, printable
-from ttm_policy.contract import MOTION_TYPES, measured_goals
-from ttm_policy.control_loop import HeldCommand, PolicyTick, Vector
+from ttm_policy.contract import MOTION_TYPES, RAMP, measured_goals
+from ttm_policy.control_loop import PolicyTick, Watchdog
 from ttm_policy.guards import CommandEcho, StopThread
 from ttm_policy.inference import LoadedPolicy
 from ttm_policy.inputs import (
@@ -30,20 +31,71 @@ from ttm_policy.inputs import (
     PERSON,
     POLICY,
     TIMEOUT_S,
-    TOPIC,
     StampedObservation,
+    Vector,
     from_message,
 )
 from ttm_policy.limits import RobotDescription, SafetyLimits
-from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.programs import COMMAND, LATCHED
 
 FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""
-
 LOOK_HZ = 30.0
 """How often the lifespan of a command that is sent once is looked at."""
+LONGEST_NAME = 100
+"""The longest name of a person who drives, which stands in every message of diagnostics."""
+Seen = Mapping[str, npt.NDArray[Any]]
+
+
+class HeldCommand:
+    """The command in force between two ticks, as a function of time.
+
+    Controllers such as MoveIt Servo stop a tenth of a second after a command, and a policy takes longer for
+    the next one. A command is therefore sent again and again, until the next one comes or its lifespan ends.
+    This class uses no ROS, so that tests can set the time.
+    """
+
+    def __init__(self, smooth: npt.NDArray[np.bool_], *, period_s: float, lifespan_s: float):
+        """smooth: (A,), the values that change linearly and not at once, over `RAMP` of `period_s`.
+
+        lifespan_s: that of commands that have none of their own.
+        """
+        self._smooth, self._ramp_s, self._lifespan_s = smooth, RAMP * period_s, lifespan_s
+        self._old: Vector = np.zeros(smooth.shape, np.float32)
+        self._new: Vector | None = None
+        self._begin_s, self._lives_s = 0.0, lifespan_s
+
+    @property
+    def in_force(self) -> bool:
+        """Whether a command was begun that was not stopped since. Its lifespan may have ended."""
+        return self._new is not None
+
+    def begin(self, command: Vector, now_s: float, lifespan_s: float | None = None) -> None:
+        """Let a new command (A,) follow the one before, or standing still if there is none.
+
+        lifespan_s: that of this command; None for the usual one.
+        """
+        before = self.at(now_s)
+        self._old = np.zeros_like(command) if before is None else before
+        self._new, self._begin_s = command, now_s
+        self._lives_s = self._lifespan_s if lifespan_s is None else lifespan_s
+
+    def at(self, now_s: float) -> Vector | None:
+        """Return the command (A,) at a time, or None if there is none or its lifespan has ended.
+
+        A clock that was set back ends the lifespan, too.
+        """
+        age_s = now_s - self._begin_s
+        if self._new is None or not 0 <= age_s <= self._lives_s:
+            return None
+        share = np.where(self._smooth, min(1.0, age_s / self._ramp_s), 1.0).astype(np.float32)
+        # Where the share is 1 the bits of the command stay as they are.
+        return np.where(share < 1.0, self._old + share * (self._new - self._old), self._new)
+
+    def stop(self) -> None:
+        """Let nothing be in force any more."""
+        self._new = None
 
 
 class CommandPublishers:
@@ -61,24 +113,19 @@ class CommandPublishers:
     def __init__(
         self,
         stop: StopThread,
-        codec: CommandCodec,
+        loaded: LoadedPolicy,
         parameters: PolicyParameters,
         echo: CommandEcho | None = None,
-        on_stop: Callable[[], None] = lambda: None,
     ):
-        """echo: what is to know of every command, so that it can tell those of others.
-
-        on_stop: called by the thread of the node when the robot was stopped, since its next motion begins
-        at rest.
-        """
-        node = stop.owner
-        self._node, self._codec, self._echo, self._on_stop = node, codec, echo, on_stop
+        """echo: gets every command, so that it can recognise those of others."""
+        node, codec = stop.owner, loaded.codec
+        self._node, self._codec, self._limits, self._echo = node, codec, loaded.limits, echo
         self._stop_thread, self._lock = stop, stop.lock
         stop.on_stop = self._stop_at_once
         self.is_open = False
         """Whether the robot is this node's to stop at an emergency stop."""
         self._lapsed = False
-        """Whether a lifespan has ended since `settle`."""
+        """Whether a lifespan has ended since `acknowledge_expiry`."""
         self.expired = 0
         """How often a command's lifespan ended before the next tick."""
         self.unheard: set[str] = set()
@@ -88,8 +135,11 @@ class CommandPublishers:
             topic: node.create_publisher(kind, topic, qos) for topic, kind in codec.types().items()
         }
         self._action = node.create_publisher(Float32MultiArray, "~/action", 10)
+        smooth = np.zeros(codec.spec.action_size, np.bool_)
+        for sink in codec.contract.actions:
+            smooth[codec.spec.action_slices[sink.name]] = sink.smooth
         self._held = HeldCommand(
-            _smooth_values(codec),
+            smooth,
             period_s=codec.spec.control_dt_s,
             lifespan_s=parameters.lifespan_ticks * codec.spec.control_dt_s,
         )
@@ -107,7 +157,7 @@ class CommandPublishers:
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
         self.send(tick.command, stamp)
-        self.tell(tick.action)
+        self.publish_action(tick.action)
 
     def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
         """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`.
@@ -129,26 +179,31 @@ class CommandPublishers:
             still = self._codec.stop(stamp) if stopped else {}
             self._send({**self._codec.encode(command, stamp), **still})
 
-    def settle(self) -> None:
-        """Heed that a lifespan has ended. Call this before the limits of the next command are applied."""
+    def acknowledge_expiry(self) -> None:
+        """Note that a lifespan has ended. Call this before the limits of the next command are applied."""
         with self._lock:
             if self._lapsed:
                 self._lapsed = False
-                self._on_stop()
+                self._limits.halt()
 
-    def tell(self, action: Vector) -> None:
-        """Send the policy's own action (A,) to `~/action`."""
-        self._action.publish(self._action_message(action))
+    def publish_action(self, action: Vector) -> None:
+        """Send the policy's own action (A,) to `~/action`, with the names of its parts in the layout."""
+        message = Float32MultiArray(data=action.tolist())
+        message.layout.dim = [
+            MultiArrayDimension(label=part.name, size=part.size, stride=part.size)
+            for part in self._codec.spec.actions
+        ]
+        self._action.publish(message)
 
     def stop(self) -> None:
         """Send zero to all topics that move the robot, stamped with the time now."""
         with self._lock:
             self._send_zero()
             self._lapsed = False
-            self._on_stop()
+            self._limits.halt()
 
     def _stop_at_once(self) -> None:
-        """Send zero at an emergency stop; the thread of the node calls `stop` when it takes note."""
+        """Send zero at an emergency stop; the thread of the node calls `stop` when it learns of it."""
         if self.is_open:
             self._send_zero()
 
@@ -190,48 +245,26 @@ class CommandPublishers:
         for publisher in (*self._publishers.values(), self._action):
             self._node.destroy_publisher(publisher)
 
-    def _action_message(self, action: npt.NDArray[np.float32]) -> Float32MultiArray:
-        """Return the action (A,) with the names of its parts in the layout."""
-        message = Float32MultiArray(data=action.tolist())
-        message.layout.dim = [
-            MultiArrayDimension(label=part.name, size=part.size, stride=part.size)
-            for part in self._codec.spec.actions
-        ]
-        return message
 
+class CommandMux:
+    """A command multiplexer: sends the commands of the policy or, in its place, of a person.
 
-def _smooth_values(codec: CommandCodec) -> npt.NDArray[np.bool_]:
-    """Return (A,): which values of an action the contract wants to change smoothly."""
-    smooth = np.zeros(codec.spec.action_size, np.bool_)
-    for sink in codec.contract.actions:
-        smooth[codec.spec.action_slices[sink.name]] = sink.smooth
-    return smooth
-
-
-# Lets either the policy or a person command the robot.
-#
-# A person takes over by sending a command, and gives back by the service `~/give_back`. Until then his last
-# command counts, and the robot stands still while he sends none. The policy goes on ticking meanwhile: its
-# memory sees every observation, and as the previous action what the person did.
-
-LONGEST_NAME = 100
-"""Of who drives, which is told in every message of diagnostics."""
-Seen = Mapping[str, npt.NDArray[Any]]
-
-
-class Helm:
-    """Sends the commands of whoever drives. In lockstep, a person drives from tick to tick."""
+    A person takes over by sending a command, and gives back by the service `~/give_back`. Until then their
+    last command counts, and the robot stands still while they send none. The policy goes on ticking: its
+    memory sees every observation, and as the previous action what the person did. In lockstep a person
+    drives from tick to tick.
+    """
 
     def __init__(
         self,
         node: Node,
         loaded: LoadedPolicy,
         parameters: PolicyParameters,
-        commands: CommandPublishers,
-        look: Callable[[], tuple[Seen, float]],
+        publishers: CommandPublishers,
+        watchdog: Watchdog,
     ):
-        """look: see `ttm_policy.control_loop.Vigilance.look_for_person`; it heeds the emergency stop."""
-        self._node, self._commands, self._look = node, commands, look
+        """watchdog: says whether a person may drive now."""
+        self._node, self.publishers, self._watchdog = node, publishers, watchdog
         self._contract, self._spec = loaded.codec.contract, loaded.runner.spec
         self._lockstep = parameters.lockstep
         self._limits = SafetyLimits(
@@ -244,56 +277,21 @@ class Helm:
         self._policy_limits = loaded.limits
         self._description = RobotDescription(node, loaded.limits, self._limits)
         self.person = ""
-        """Who drives in the policy's place, or an empty text."""
+        """The person who drives in the policy's place, or an empty text."""
         self.problem = ""
         """Why the person who drives does not move the robot, or an empty text."""
         self._wish: Vector | None = None
         self._heard_s = 0.0
         self._gave_back = "", -math.inf
-        self._force: Vector | None = None
+        self._in_force: Vector | None = None
         self._drove = False
-        self._subscription = node.create_subscription(JointState, TOPIC, self._receive, COMMAND)
         self._driver = node.create_publisher(String, DRIVER_TOPIC, LATCHED)
         self._service = node.create_service(Trigger, "~/give_back", self._give_back)
         self._driver.publish(String(data=POLICY))
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a person may drive. The robot is stopped by `release` before this becomes False."""
-        return self._commands.is_open
-
-    @is_open.setter
-    def is_open(self, is_open: bool) -> None:
-        self._commands.is_open = is_open
-
-    @property
-    def expired(self) -> int:
-        """How often a command's lifespan ended before the next one."""
-        return self._commands.expired
-
     def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Take other limits for what a person commands."""
+        """Take other limits for the commands of a person."""
         self._limits.set_limits(limits)
-
-    def publish(self, tick: PolicyTick, stamp: Time, observation: Seen) -> Vector:
-        """Send the policy's command unless a person drives; return the command (A,) that is in force."""
-        if not self.person:
-            self._commands.publish(tick, stamp)
-            self._policy_limits.halt(self._commands.unheard)
-            self._force = tick.command
-            return tick.command
-        if self._lockstep:
-            wish = self._wish
-            command = self._still() if wish is None else self._limited(wish, observation)
-            self._wish, self._force, self._drove = None, command, True
-            self._commands.publish(replace(tick, command=command), stamp)
-        else:
-            self._commands.tell(tick.action)
-        return self._still() if self._force is None else self._force
-
-    def settle(self) -> None:
-        """Heed that a lifespan has ended. Call this before the limits of the policy's command are applied."""
-        self._commands.settle()
 
     def require_limits(self) -> None:
         """Raise `MissingObservation` while the limits of the joints are still on their way."""
@@ -303,73 +301,77 @@ class Helm:
     def with_executed(self, observation: StampedObservation) -> StampedObservation:
         """Return the observation with what a person did since the last tick, unless the robot reports it."""
         drove, self._drove = self._drove or bool(self.person), False
-        if not drove or observation.executed is not None or self._force is None:
+        if not drove or observation.executed is not None or self._in_force is None:
             return observation
-        return replace(observation, executed=self._force)
+        return replace(observation, executed=self._in_force)
+
+    def publish(self, tick: PolicyTick, stamp: Time, observation: Seen) -> Vector:
+        """Send the policy's command unless a person drives; return the command (A,) that is in force."""
+        if not self.person:
+            self.publishers.publish(tick, stamp)
+            self._policy_limits.halt(self.publishers.unheard)
+            self._in_force = tick.command
+            return tick.command
+        if self._lockstep:
+            wish = self._wish
+            command = self._still() if wish is None else self._limited(wish, observation)
+            self._wish, self._in_force, self._drove = None, command, True
+            self.publishers.publish(replace(tick, command=command), stamp)
+        else:
+            self.publishers.publish_action(tick.action)
+        return self._still() if self._in_force is None else self._in_force
 
     def stop(self) -> None:
         """Stop the robot, unless a person moves it who may."""
-        if self._moves() and not self._refusal():
-            return
+        if self._moves():
+            with suppress(ObservationError):
+                self._watchdog.observe_for_person()
+                return
         self._stop()
 
     def watch(self) -> None:
-        """Note that a person who drives has fallen silent. His last command has ended by itself."""
+        """Note that the person who drives has fallen silent. Their last command has ended by itself."""
         if self.person and not self._lockstep and not self._moves() and not self.problem:
             self._refuse(f"{self.person} has been silent for more than {TIMEOUT_S:g} s")
 
-    def flush(self) -> None:
-        """Wait until the last commands have arrived."""
-        self._commands.flush()
-
-    def close(self) -> None:
-        """Destroy all topics and the service."""
-        self._node.destroy_subscription(self._subscription)
-        self._node.destroy_publisher(self._driver)
-        self._node.destroy_service(self._service)
-        self._description.close()
-        self._commands.close()
-
-    def _receive(self, message: JointState) -> None:
-        """Take a command of a person, who drives from now on if nobody else does."""
-        person = printable(message.header.frame_id, LONGEST_NAME) or "a person"
-        if not self.is_open or self._has_just_given_back(person):
-            return
-        if not self._lockstep and time.monotonic() - self._heard_s < PERIOD_S / 2:
-            return  # limits of acceleration hold for one command in each period
+    def accepts(self, message: JointState) -> bool:
+        """Return whether the sender of a command may drive, whatever the command is."""
+        person = _sender(message)
+        who, when_s = self._gave_back
+        if not self.publishers.is_open:
+            return False
+        if not self._lockstep:
+            if person == who and time.monotonic() - when_s < TIMEOUT_S:
+                return False  # it may have been sent before they gave back
+            if time.monotonic() - self._heard_s < PERIOD_S / 2:
+                return False  # limits of acceleration hold for one command in each period
         if self.person not in ("", person) and self._moves():
             self._node.get_logger().warning(
                 f"{person} is refused while {self.person} drives", throttle_duration_sec=1.0
             )
-            return
+            return False
+        return True
+
+    def drive(self, message: JointState) -> None:
+        """Carry out a command that is accepted, after a look at the emergency stop; its sender drives now."""
+        person = _sender(message)
         try:
             wish = from_message(self._spec, message)
             self.require_limits()
-            seen, seen_s = self._look()
-            self._commands.settle()
+            seen, seen_s = self._watchdog.observe_for_person()
+            self.publishers.acknowledge_expiry()
             if person != self.person:
                 self._take_over(person)
             elif not self._lockstep and not self._moves():  # the robot stands
                 self._limits.halt()
             self._wish, self._heard_s, self.problem = wish, time.monotonic(), ""
             if not self._lockstep:
-                self._force, self._drove = self._limited(wish, seen, seen_s), True
+                self._in_force, self._drove = self._limited(wish, seen, seen_s), True
                 stamp = self._node.get_clock().now().to_msg()
-                self._commands.send(self._force, stamp, TIMEOUT_S)
-                self._limits.halt(self._commands.unheard)
+                self.publishers.send(self._in_force, stamp, TIMEOUT_S)
+                self._limits.halt(self.publishers.unheard)
         except ObservationError as error:
             self._refuse(str(error))
-
-    def _has_just_given_back(self, person: str) -> bool:
-        """Return whether a command may still come from before the person has given back."""
-        who, when_s = self._gave_back
-        return not self._lockstep and person == who and time.monotonic() - when_s < TIMEOUT_S
-
-    def _take_over(self, person: str) -> None:
-        self._limits.halt()
-        self.person = person
-        self._driver.publish(String(data=PERSON))
-        self._node.get_logger().info(f"{person} drives; call ~/give_back to let the policy drive")
 
     def release(self) -> None:
         """Stop the robot if a person drives, and let the policy drive from its next tick on."""
@@ -381,6 +383,19 @@ class Helm:
             self._stop()
         self._driver.publish(String(data=POLICY))
         self._node.get_logger().info("the policy drives")
+
+    def close(self) -> None:
+        """Destroy all topics and the service."""
+        self._node.destroy_publisher(self._driver)
+        self._node.destroy_service(self._service)
+        self._description.close()
+        self.publishers.close()
+
+    def _take_over(self, person: str) -> None:
+        self._limits.halt()
+        self.person = person
+        self._driver.publish(String(data=PERSON))
+        self._node.get_logger().info(f"{person} drives; call ~/give_back to let the policy drive")
 
     def _give_back(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         response.success = bool(self.person)
@@ -394,35 +409,31 @@ class Helm:
             self._node.get_logger().warning(problem, throttle_duration_sec=1.0)
         self.problem = problem if self.person else ""
 
-    def _refusal(self) -> str:
-        try:
-            self._look()
-        except ObservationError as error:
-            return str(error)
-        return ""
-
     def _moves(self) -> bool:
         """Return whether a person's command is in force."""
         return bool(self.person) and time.monotonic() - self._heard_s <= TIMEOUT_S
 
     def _stop(self) -> None:
-        self._commands.stop()
+        self.publishers.stop()
         self._limits.halt()
-        if self._force is not None:
-            self._force = self._limits.stopped(self._force)
+        if self._in_force is not None:
+            self._in_force = self._limits.stopped(self._in_force)
 
     def _still(self) -> Vector:
         """Return the command (A,) that keeps everything where it is in force, or else zero."""
-        force = np.zeros(self._spec.action_size, np.float32) if self._force is None else self._force
-        return self._limits.stopped(force)
+        if self._in_force is None:
+            return self._limits.stopped(np.zeros(self._spec.action_size, np.float32))
+        return self._limits.stopped(self._in_force)
 
     def _limited(self, wish: Vector, seen: Seen, seen_s: float | None = None) -> Vector:
         """Return the wish (A,) within the limits, with what is in force, or measured, in place of NaN.
 
         seen_s: when it was seen, in seconds; None for now.
         """
-        known = self._force is not None
-        start = self._still() if known else measured_goals(self._contract, self._spec, seen)
+        if self._in_force is not None:
+            start = self._still()
+        else:
+            start = measured_goals(self._contract, self._spec, seen)
         wanted = np.where(np.isnan(wish), start, wish).astype(np.float32)
         if np.isnan(wanted).any():
             raise MissingObservation(
@@ -433,3 +444,7 @@ class Helm:
             return self._limits.apply(wanted, seen)
         now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9
         return self._limits.apply(wanted, seen, late_s=max(0.0, now_s - seen_s), now_s=now_s)
+
+
+def _sender(message: JointState) -> str:
+    return printable(message.header.frame_id, LONGEST_NAME) or "a person"

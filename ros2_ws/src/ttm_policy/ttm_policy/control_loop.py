@@ -1,6 +1,4 @@
-"""Decides at each tick whether the policy acts, holds or stops.
-
-It uses no ROS, so that tests can set the time.
+"""Decides at each tick whether the policy acts, holds or stops, and watches what it depends on.
 
 =============================  ===============================================================
 fresh observation              tick: one memory write, one command
@@ -11,17 +9,17 @@ emergency stop                 stop until it is released and armed again
 a goal has ended               rest: stand still until the next goal, or another episode, begins
 =============================  ===============================================================
 
-A frame enters the memory at most once, unless the contract lets it be repeated. How long ago the last
-good observation was is measured on a steady clock, since the clock of ROS may stop or jump.
+A frame enters the memory at most once, unless the contract lets it be repeated. The time since the
+last good observation is measured on a steady clock, since the clock of ROS may stop or jump.
 
-The previous action that the policy sees is the one that was executed: what the robot reports, or else
-the last command after its limits, or to stand still after a stop.
+The policy sees as previous action the one that was executed: what the robot reports, or else the last
+command after its limits, or standing still after a stop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -29,19 +27,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Time
+from rclpy.node import Node
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 
 from ttm.policy.errors import MissingObservation, ObservationError, StaleObservation
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import require_fresh
-from ttm_policy.contract import RAMP
-from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread, Watchdog
-from ttm_policy.inputs import Inputs, StampedObservation
+from ttm_policy.guards import ClockWatch, CommandEcho, EStopTopic
+from ttm_policy.inputs import Inputs, StampedObservation, Vector
 from ttm_policy.limits import SafetyLimits
-from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
-
-Vector = npt.NDArray[np.float32]
 
 
 class LoopState(Enum):
@@ -80,6 +75,56 @@ _NO_TICKS = (
 
 
 @dataclass(frozen=True)
+class MemoryReport:
+    """The state of a runner after a call, taken in the thread of the network."""
+
+    instruction: str = ""
+    """The instruction in force, or ""."""
+    tick: int = 0
+    """Ticks, and so memory writes, since the reset."""
+    norms: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    """The norm of each part of the memory, (m,)."""
+
+    @classmethod
+    def of(cls, runner: PolicyRunner) -> MemoryReport:
+        """Return the report of a runner that nobody else uses at this moment."""
+        return cls(runner.instruction or "", runner.tick, runner.memory_norms)
+
+    def to_message(self) -> Float32MultiArray:
+        """Return [ticks since the reset, norm of each part of the memory]."""
+        message = Float32MultiArray(data=[float(self.tick), *map(float, self.norms)])
+        size = len(self.norms)
+        message.layout.dim = [
+            MultiArrayDimension(label="tick", size=1, stride=1 + size),
+            MultiArrayDimension(label="memory_norms", size=size, stride=size),
+        ]
+        return message
+
+
+@dataclass(frozen=True)
+class PendingTick:
+    """A tick whose observation the network works on."""
+
+    observation: StampedObservation
+    wall_s: float
+    """When it began, on the steady clock."""
+    reply_stamp: Time
+    stops: int
+    """How often the robot had been stopped before. After another stop the answer is void."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What the network made of an observation."""
+
+    action: Vector
+    """The policy's own action (A,)."""
+    memory: MemoryReport = field(default_factory=MemoryReport)
+    seconds: float = 0.0
+    """How long the network took."""
+
+
+@dataclass(frozen=True)
 class PolicyTick:
     """The result of a tick: the policy's `action` (A,) and the limited `command` (A,)."""
 
@@ -88,21 +133,14 @@ class PolicyTick:
 
 
 class ControlLoop:
-    """Runs the policy on good observations, and makes the robot stand still otherwise."""
+    """Runs the policy on good observations, and makes the robot stand still otherwise.
 
-    def __init__(
-        self,
-        runner: PolicyRunner,
-        limits: SafetyLimits,
-        *,
-        max_age_s: float,
-        stop_after_s: float,
-        only_goals: bool = False,
-    ):
-        """only_goals: whether the policy rests unless it carries out a goal."""
-        self.runner, self.limits = runner, limits
-        self.max_age_s, self.stop_after_s = max_age_s, stop_after_s
-        self._only_goals = only_goals
+    It uses no ROS, so that tests can set the time. `infer`, `executed`, `stand_still`, `snapshot` and `load`
+    belong to the thread of the network.
+    """
+
+    def __init__(self, runner: PolicyRunner, limits: SafetyLimits, parameters: PolicyParameters):
+        self.runner, self.limits, self._parameters = runner, limits, parameters
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""
         """Why the loop rests, or an empty text."""
@@ -111,44 +149,47 @@ class ControlLoop:
         self.warning = ""
         """What a person should know of the running episode, until another one begins; or an empty text."""
         self.for_goal = False
-        """Whether the memory is that of a goal. Whoever resets it says so before it is saved."""
+        """Whether the memory is that of a goal. A reset sets this before the memory is saved."""
         self.held_ticks = 0
         self.last_stamp_ns = 0
         """Stamp of the newest observation in the memory."""
         self._last_good_s: float | None = None
         self._frames: Mapping[str, int] = {}
-        self.reopen()
+        self.begin_episode()
+
+    @property
+    def max_age_s(self) -> float:
+        """The age in seconds up to which an observation can be used."""
+        return self._parameters.max_age_s
 
     @property
     def description(self) -> str:
-        """The state, and why it is that, in words."""
+        """The state and its reason in words."""
         return f"{self.state.value}: {self.problem}" if self.problem else self.state.value
 
-    def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
-        """Run one tick: `begin`, `think`, `finish` and `acted`. Return None to stand still.
+    # One tick: `accepts`, `infer`, `finish` and `executed`.
 
-        now_s: the time in seconds on the clock that stamps the observations. A node calls the four
-        parts by themselves, since `think` and `acted` belong to the thread of the network.
+    def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
+        """Run one whole tick in this thread. Return None to stand still.
+
+        now_s: the time in seconds on the clock that stamps the observations.
         """
-        if not self.begin(observation, now_s):
+        if not self.accepts(observation, now_s, now_s):
             return None
         try:
-            action = self.think(observation)
+            inference = self.infer(observation)
         except ObservationError as error:
             self.hold(error, now_s)
             return None
-        tick = self.finish(action, now_s, observation)
-        self.acted(tick.command)
+        tick = self.finish(inference.action, now_s, observation)
+        self.executed(tick.command)
         return tick
 
-    def begin(
-        self, observation: StampedObservation, now_s: float, wall_s: float | None = None
-    ) -> bool:
+    def accepts(self, observation: StampedObservation, now_s: float, wall_s: float) -> bool:
         """Return whether the policy may act on the observation. If it is too old, hold.
 
-        wall_s: the time on a steady clock, in seconds; `now_s` if it is None.
+        now_s: see `step`. wall_s: the time on a steady clock, in seconds.
         """
-        wall_s = now_s if wall_s is None else wall_s
         if self.state in _NO_TICKS:
             return False
         try:
@@ -176,28 +217,28 @@ class ControlLoop:
             self.problem = f"camera '{late[0]}' is slower than the {rate:g} Hz of the policy"
         return bool(late)
 
-    def think(self, observation: StampedObservation, delay_s: float = 0.0) -> Vector:
-        """Write the memory once, and return the policy's own action (A,).
+    def infer(self, observation: StampedObservation, delay_s: float = 0.0) -> Inference:
+        """Write the memory once, and return the policy's own action.
 
         delay_s: see `PolicyRunner.step`.
         Raises `ObservationError` for an observation that must not enter the memory.
         """
+        started_s = time.perf_counter()
         seen = {**observation.values, **observation.see()}
         if observation.executed is not None and self.runner.tick:
             self.runner.executed(observation.executed)
-        values = self.runner.step(seen, delay_s=delay_s).values
+        action = self.runner.step(seen, delay_s=delay_s).values
         self.last_stamp_ns, self._frames = observation.stamp_ns, observation.frames
-        return values
+        memory = MemoryReport.of(self.runner)
+        return Inference(action, memory, time.perf_counter() - started_s)
 
     def require_in_time(self, observation: StampedObservation, now_s: float) -> float:
-        """Return the age of the observation in seconds.
+        """Return the age of the observation in seconds. now_s: see `step`.
 
         Raises `StaleObservation` if the network took so long that its answer would move blindly.
-        now_s: as for `step`.
         """
-        limit_s = self.max_age_s + self.runner.spec.control_dt_s
         age_s = now_s - observation.oldest_ns * 1e-9
-        require_fresh(age_s, limit_s)
+        require_fresh(age_s, self.max_age_s + self.runner.spec.control_dt_s)
         return age_s
 
     def finish(
@@ -209,24 +250,19 @@ class ControlLoop:
         """
         if self.state not in _NO_TICKS:
             self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
-        return PolicyTick(
-            action, self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
-        )
+        command = self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
+        return PolicyTick(action, command)
 
-    def acted(self, command: Vector) -> None:
+    def executed(self, command: Vector) -> None:
         """Note the command (A,) in force, which is the previous action of the next tick."""
         if self.runner.tick:
             self.runner.executed(command)
 
-    def take_parameters(self, parameters: PolicyParameters) -> None:
-        """Take other limits and ages from the next tick on."""
-        self.max_age_s, self.stop_after_s = parameters.max_age_s, parameters.stop_after_s
-        self.limits.set_limits(parameters.limits)
-
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""
-        if self.runner.tick:
-            self.runner.executed(self.limits.stopped(self.runner.previous_action))
+        self.executed(self.limits.stopped(self.runner.previous_action))
+
+    # Without a usable observation.
 
     def hold(self, error: ObservationError, wall_s: float, *, ticked: bool = True) -> None:
         """Stand still for want of a usable observation. Before the first good one, only wait.
@@ -239,7 +275,7 @@ class ControlLoop:
         if self._last_good_s is None:
             return
         self.held_ticks += ticked
-        too_long = wall_s - self._last_good_s > self.stop_after_s
+        too_long = wall_s - self._last_good_s > self._parameters.stop_after_s
         self.state = LoopState.STOPPED if too_long else LoopState.HOLDING
 
     def require_ticks(self, wall_s: float) -> None:
@@ -253,13 +289,22 @@ class ControlLoop:
                 "accepted: is the computer overloaded, or the network too slow?"
             )
 
+    # Episodes, instructions and stops.
+
     def reset(self, instruction: str) -> None:
         """Begin an episode with empty memory at tick 0."""
         self.runner.reset(instruction)
-        self.reopen()
+        self.begin_episode()
+
+    def begin_episode(self, *, goal: bool = False) -> None:
+        """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
+        self._preparing, self.for_goal, self.warning = False, goal, ""
+        only_goals = not self._parameters.start_on_instruction
+        self._rests = WAIT_FOR_GOAL if only_goals and not goal else ""
+        self.resume()
 
     def prepare(self) -> None:
-        """Stop the ticks until `refuse` or `reopen`, because the instruction in force is void."""
+        """Stop the ticks until `refuse` or `begin_episode`: the instruction in force is void."""
         self._preparing, self._refusal = True, ""
         self.resume()
 
@@ -268,24 +313,10 @@ class ControlLoop:
         self._preparing, self._refusal = False, problem
         self.resume()
 
-    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the runner's snapshot, the stamp of its last observation, and whether it has a goal."""
-        return {
-            **self.runner.snapshot(),
-            LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64),
-            FOR_GOAL: np.array(self.for_goal),
-        }
-
-    def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take over the memory of a `snapshot`. This belongs to the thread of the network.
-
-        If it is that of a goal, the loop rests until `reopen`, since goals end with their process.
-        """
-        self.runner.restore(snapshot)
-        self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
-        self.for_goal = bool(snapshot.get(FOR_GOAL, False))
-        if self.for_goal:
-            self._rests = GOAL_LOST
+    def rest(self, why: str) -> None:
+        """Stand still until `begin_episode`, because a goal has ended. why: for the diagnostics."""
+        self._preparing, self._rests = False, why
+        self.resume()
 
     def resume(self) -> None:
         """Continue after a stop with the memory as it is. An emergency stop and a rest stay in force."""
@@ -302,17 +333,6 @@ class ControlLoop:
         else:
             self.state = LoopState.WAITING
 
-    def rest(self, why: str) -> None:
-        """Stand still until `reopen`, because a goal has ended. why: for the diagnostics."""
-        self._preparing, self._rests = False, why
-        self.resume()
-
-    def reopen(self, *, goal: bool = False) -> None:
-        """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
-        self._preparing, self.for_goal, self.warning = False, goal, ""
-        self._rests = WAIT_FOR_GOAL if self._only_goals and not goal else ""
-        self.resume()
-
     def set_e_stop(self, stopped: bool, problem: str = "") -> None:
         """Stop the ticks while `stopped`; afterwards the loop waits for an observation.
 
@@ -324,207 +344,101 @@ class ControlLoop:
             self.state = LoopState.WAITING
             self.resume()
 
+    def take_parameters(self, parameters: PolicyParameters) -> None:
+        """Take other limits and ages from the next tick on."""
+        self._parameters = parameters
+        self.limits.set_limits(parameters.limits)
 
-# Lets the loop tick only while the policy sees the robot, and the emergency stop allows it.
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the runner's snapshot, the stamp of its last observation, and whether it has a goal."""
+        return {
+            **self.runner.snapshot(),
+            LAST_STAMP: np.array(self.last_stamp_ns, dtype=np.int64),
+            FOR_GOAL: np.array(self.for_goal),
+        }
+
+    def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over the memory of a `snapshot`.
+
+        If it is that of a goal, the loop rests until `begin_episode`, since goals end with their process.
+        """
+        self.runner.restore(snapshot)
+        self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
+        self.for_goal = bool(snapshot.get(FOR_GOAL, False))
+        if self.for_goal:
+            self._rests = GOAL_LOST
 
 
-class Vigilance:
-    """Changes the state of a `ControlLoop` by what it sees. It commands nothing by itself.
+class Watchdog:
+    """Checks on the steady clock that the policy sees the robot as it is, and that it alone commands it.
 
-    `on_watch` is called twice a period on the steady clock, and `on_e_stop` at each message of the
-    emergency stop. `echo` wants to know of every command that is sent. In lockstep only the emergency
+    It changes the state of a `ControlLoop`, and commands nothing itself. In lockstep only the emergency
     stop counts: the simulator stands still while it waits, however slow either of the two is.
-    disarmed: why the robot stands still until `~/rearm`, or an empty text.
     """
 
     def __init__(
         self,
-        stop: StopThread,
+        node: Node,
         loop: ControlLoop,
         inputs: Inputs,
-        codec: CommandCodec,
-        parameters: PolicyParameters,
-        *,
-        disarmed: str,
-        on_watch: Callable[[], None],
-        on_e_stop: Callable[[], None],
+        e_stop: EStopTopic,
+        echo: CommandEcho | None,
     ):
-        node = stop.owner
+        """echo: what notices commands of others; None in lockstep."""
         self._node, self._loop, self._inputs = node, loop, inputs
-        self.due = False
-        """Whether a tick waits for a new frame of a camera."""
-        self.echo = None if parameters.lockstep else CommandEcho(node, codec.types())
-        period_s = codec.spec.control_dt_s
-        self._watchdog = Watchdog(node, inputs, self.echo, period_s=period_s, on_watch=on_watch)
-        e_stop = EStop(
-            rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
-        )
-        self._e_stop = EStopTopic(stop, e_stop, on_e_stop)
+        self._e_stop, self._echo = e_stop, echo
+        self._clock = ClockWatch()
+        self.waits_for_frame = False
+        """Whether a tick is due that waits for a new frame of a camera."""
 
-    def lets_tick(self) -> bool:
+    def check_e_stop(self) -> None:
+        """Bring the loop into the state that the emergency stop asks for."""
+        problem = self._e_stop.problem
+        self._loop.set_e_stop(bool(problem), problem)
+
+    def allows_tick(self) -> bool:
         """Return whether the tick that is due may run now. If not, the loop holds or waits."""
+        self.waits_for_frame = False
         try:
-            self._watchdog.require_sight(self._loop.max_age_s)
+            self._require_sight()
         except ObservationError as error:
             self._loop.hold(error, time.monotonic())
-            self.due = False
             return False
-        self.due = self.lacks_frame()
-        return not self.due
-
-    def look_for_person(self) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
-        """Return what is measured now, and when its oldest value was, on the clock of ROS, in seconds.
-
-        Raises `ObservationError` if a person must not drive, either.
-        """
-        if self._loop.state is LoopState.E_STOP:
-            raise MissingObservation(f"{self._loop.state.value}: {self._loop.problem}")
-        if self.echo is None:  # in lockstep a person drives from tick to tick
-            return {}, 0.0
-        self._watchdog.require_sight(self._loop.max_age_s)
-        observation = self._inputs.observation()
-        return observation.values, observation.oldest_ns * 1e-9
+        self.waits_for_frame = self.lacks_frame()
+        return not self.waits_for_frame
 
     def lacks_frame(self) -> bool:
         """Return whether a camera has sent no frame yet that the memory has not seen."""
         now_s = self._node.get_clock().now().nanoseconds * 1e-9
         return self._loop.lacks_frame(self._inputs.frames(), now_s, time.monotonic())
 
-    def look(self) -> None:
-        """Between two ticks, let the loop hold if the policy sees the robot no more, or is stuck."""
+    def check_between_ticks(self) -> None:
+        """Let the loop hold if the policy sees the robot no more, or decides nothing."""
         try:
-            self._watchdog.require_sight(self._loop.max_age_s)
+            self._require_sight()
             self._loop.require_ticks(time.monotonic())
         except ObservationError as error:
             self._loop.hold(error, time.monotonic(), ticked=False)
 
-    def heed_e_stop(self) -> None:
-        """Bring the loop into the state that the emergency stop asks for."""
-        problem = self._e_stop.problem
-        self._loop.set_e_stop(bool(problem), problem)
+    def observe_for_person(self) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
+        """Return what is measured now, and the time of its oldest value on the clock of ROS, in seconds.
 
-    def close(self) -> None:
-        """Destroy all topics and timers."""
-        self._watchdog.close()
-        self._e_stop.close()
-
-
-# Keeps a command in force between two ticks, for as long as it may live.
-#
-# It uses no ROS, so that tests can set the time. Controllers such as MoveIt Servo stop a tenth of a
-# second after a command; a policy thinks longer than that. Its command is therefore sent again and
-# again, until the next one comes or its lifespan ends.
-
-
-class HeldCommand:
-    """The command in force, as a function of time."""
-
-    def __init__(self, smooth: npt.NDArray[np.bool_], *, period_s: float, lifespan_s: float):
-        """smooth: (A,), the values that change linearly and not at once, over `RAMP` of `period_s`.
-
-        lifespan_s: that of commands that have none of their own.
+        Raises `ObservationError` if a person must not drive, either.
         """
-        self._smooth, self._ramp_s, self._lifespan_s = smooth, RAMP * period_s, lifespan_s
-        self._old: Vector = np.zeros(smooth.shape, np.float32)
-        self._new: Vector | None = None
-        self._begin_s, self._lives_s = 0.0, lifespan_s
+        if self._loop.state is LoopState.E_STOP:
+            raise MissingObservation(self._loop.description)
+        if self._e_stop.stopped:
+            raise MissingObservation(LoopState.E_STOP.value)
+        if self._echo is None:  # in lockstep a person drives from tick to tick
+            return {}, 0.0
+        self._require_sight()
+        observation = self._inputs.observation()
+        return observation.values, observation.oldest_ns * 1e-9
 
-    @property
-    def in_force(self) -> bool:
-        """Whether a command was begun that was not stopped since. Its lifespan may have ended."""
-        return self._new is not None
-
-    def begin(self, command: Vector, now_s: float, lifespan_s: float | None = None) -> None:
-        """Let a new command (A,) follow the one before, or standing still if there is none.
-
-        lifespan_s: that of this command; None for the usual one.
-        """
-        before = self.at(now_s)
-        self._old = np.zeros_like(command) if before is None else before
-        self._new, self._begin_s = command, now_s
-        self._lives_s = self._lifespan_s if lifespan_s is None else lifespan_s
-
-    def at(self, now_s: float) -> Vector | None:
-        """Return the command (A,) at a time, or None if there is none or its lifespan has ended.
-
-        A clock that was set back ends the lifespan, too.
-        """
-        age_s = now_s - self._begin_s
-        if self._new is None or not 0 <= age_s <= self._lives_s:
-            return None
-        share = np.where(self._smooth, min(1.0, age_s / self._ramp_s), 1.0).astype(np.float32)
-        # Where the share is 1 the bits of the command stay as they are.
-        return np.where(share < 1.0, self._old + share * (self._new - self._old), self._new)
-
-    def stop(self) -> None:
-        """Let nothing be in force any more."""
-        self._new = None
-
-
-# What is told about the memory while the network may be at work on the next tick.
-
-
-@dataclass(frozen=True)
-class MemoryReport:
-    """The state of a runner after a call, taken in the thread of the network."""
-
-    instruction: str = ""
-    """The instruction in force, or ""."""
-    tick: int = 0
-    """Ticks, and so memory writes, since the reset."""
-    norms: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    """The norm of each part of the memory, (m,)."""
-
-    @classmethod
-    def of(cls, runner: PolicyRunner) -> MemoryReport:
-        """Return the report of a runner that nobody else uses at this moment."""
-        return cls(runner.instruction or "", runner.tick, runner.memory_norms)
-
-    @property
-    def norm(self) -> float:
-        """The norm of the whole memory."""
-        return float(np.linalg.norm(self.norms))
-
-    def to_message(self) -> Float32MultiArray:
-        """Return [ticks since the reset, norm of each part of the memory]."""
-        message = Float32MultiArray(data=[float(self.tick), *map(float, self.norms)])
-        size = len(self.norms)
-        message.layout.dim = [
-            MultiArrayDimension(label="tick", size=1, stride=1 + size),
-            MultiArrayDimension(label="memory_norms", size=size, stride=size),
-        ]
-        return message
-
-
-# What is handed to the thread of the network, and what comes back.
-
-
-@dataclass(frozen=True)
-class Thought:
-    """What the network made of an observation."""
-
-    action: Vector
-    """The policy's own action (A,)."""
-    memory: MemoryReport
-    seconds: float
-    """How long the network took."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """An observation that the network is at work on."""
-
-    observation: StampedObservation
-    wall_s: float
-    """When it began, on the steady clock."""
-    reply_stamp: Time
-    stops: int
-    """How often the robot had been stopped before. A stop in between makes the answer void."""
-
-
-def think_about(loop: ControlLoop, question: Question, delay_s: float) -> Thought:
-    """Run the network; in the thread of the network. delay_s: see `PolicyRunner.step`."""
-    started_s = time.perf_counter()
-    action = loop.think(question.observation, delay_s)
-    report = MemoryReport.of(loop.runner)
-    return Thought(action, report, time.perf_counter() - started_s)
+    def _require_sight(self) -> None:
+        """Raise `ObservationError` if the policy must not move the robot now, with the reason."""
+        now_ns, wall_s = self._node.get_clock().now().nanoseconds, time.monotonic()
+        self._clock.require_running(now_ns, wall_s, self._loop.max_age_s)
+        self._inputs.require_trusted(now_ns, wall_s, self._loop.max_age_s)
+        if self._echo is not None:
+            self._echo.require_alone(wall_s)

@@ -1,55 +1,35 @@
-"""Describes the state of the policy for `/diagnostics`."""
+"""Counts the ticks of a policy, judges them, and publishes the state of the policy on `/diagnostics`."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.node import Node
 
-from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
-
-# How regular the ticks of a policy are, and how long it thinks, over the last minute or so.
-#
-# It uses no ROS, so that tests can set the time.
+from ttm_policy.commands import CommandMux
+from ttm_policy.control_loop import ControlLoop, Inference, LoopState, PendingTick, PolicyTick
+from ttm_policy.inputs import Inputs
+from ttm_policy.memory import MemoryTopic
 
 LATE = 1.1
 """A tick is late if more than this many periods passed since the one before."""
-CLOSE = 0.5
-"""Two ticks that are fewer periods apart than this are too close for the memory's sense of time."""
 WINDOW = 600
 """The number of ticks that the figures are taken over."""
 RECENT = 10
 """The number of ticks from which the time of the next one is guessed."""
 FEWEST = 20
 """There are no figures before this many ticks."""
-
-
-@dataclass(frozen=True)
-class TickFigures:
-    """Figures of the last ticks. All times are in seconds."""
-
-    rate_hz: float
-    """Ticks per second while they ran."""
-    late_share: float
-    """The share of ticks that were late."""
-    period_p99_s: float
-    closest_s: float
-    """The shortest time between two ticks."""
-    tick_p50_s: float
-    """From the beginning of a tick until its command was sent."""
-    tick_p99_s: float
-    tick_worst_s: float
-    latency_p50_s: float
-    """From the capture of the oldest input until the command was sent."""
-    latency_p99_s: float
+_FORMATS = {"rate_hz": ".2f", "late_share": ".4f"}
 
 
 class TickStatistics:
-    """Collects the times of ticks. Its memory does not grow."""
+    """Collects the times of ticks, which the caller measures. Its memory does not grow."""
 
     def __init__(self, period_s: float) -> None:
         self.period_s = period_s
@@ -93,26 +73,27 @@ class TickStatistics:
         last = list(self._ticks)[-RECENT:]
         return float(np.median(last)) if last else 0.0
 
-    def figures(self) -> TickFigures | None:
-        """Return the figures of the last ticks, or None if there are too few."""
+    def figures(self) -> dict[str, float]:
+        """Return the figures of the last ticks under their keys in diagnostics; none if there are too few.
+
+        A tick lasts from its beginning, and a latency from the capture of the oldest input, until the command
+        was sent.
+        """
         if len(self._periods) < FEWEST or len(self._ticks) < FEWEST:
-            return None
+            return {}
         periods, ticks = np.array(self._periods), np.array(self._ticks)
         latencies = np.array(self._latencies)
-        return TickFigures(
-            rate_hz=float(1.0 / periods.mean()),
-            late_share=float((periods > LATE * self.period_s).mean()),
-            period_p99_s=float(np.percentile(periods, 99)),
-            closest_s=float(periods.min()),
-            tick_p50_s=float(np.median(ticks)),
-            tick_p99_s=float(np.percentile(ticks, 99)),
-            tick_worst_s=float(ticks.max()),
-            latency_p50_s=float(np.median(latencies)),
-            latency_p99_s=float(np.percentile(latencies, 99)),
-        )
-
-
-# From which figures on `/diagnostics` warns, and from which it reports an error.
+        return {
+            "rate_hz": float(1.0 / periods.mean()),
+            "late_share": float((periods > LATE * self.period_s).mean()),
+            "period_p99_ms": float(np.percentile(periods, 99)) * 1e3,
+            "closest_ticks_ms": float(periods.min()) * 1e3,
+            "tick_p50_ms": float(np.median(ticks)) * 1e3,
+            "tick_p99_ms": float(np.percentile(ticks, 99)) * 1e3,
+            "tick_worst_ms": float(ticks.max()) * 1e3,
+            "latency_p50_ms": float(np.median(latencies)) * 1e3,
+            "latency_p99_ms": float(np.percentile(latencies, 99)) * 1e3,
+        }
 
 
 class Level(IntEnum):
@@ -125,16 +106,10 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Threshold:
-    """Two limits of one figure. It is fine up to `warn`."""
+    """Two limits of one figure, from which on it is a warning or an error."""
 
     warn: float
     error: float
-
-    def level(self, value: float) -> Level:
-        """Return the level of a value."""
-        if value > self.error:
-            return Level.ERROR
-        return Level.WARN if value > self.warn else Level.OK
 
 
 THRESHOLDS: Mapping[str, Threshold] = {
@@ -151,10 +126,10 @@ def judge(figures: Mapping[str, float]) -> tuple[Level, str]:
     """Return the worst level of the figures, and the first of those that cause it in words."""
     worst, text = Level.OK, ""
     for name, value in figures.items():
-        level = THRESHOLDS[name].level(value)
-        if level > worst:
-            limit = THRESHOLDS[name].error if level is Level.ERROR else THRESHOLDS[name].warn
-            worst, text = level, f"{name} is {value:.3g}, above {limit:g}"
+        threshold = THRESHOLDS[name]
+        for level, limit in ((Level.ERROR, threshold.error), (Level.WARN, threshold.warn)):
+            if value > limit and level > worst:
+                worst, text = level, f"{name} is {value:.3g}, above {limit:g}"
     return worst, text
 
 
@@ -165,29 +140,105 @@ _LEVELS = {
 }
 
 
-@dataclass(frozen=True)
-class PolicyFacts:
-    """What is told about a configured policy, beside the state of its loop."""
+class TickRecord:
+    """Gathers what `/diagnostics` shows of a configured policy: its ticks, inputs, memory and commands."""
 
-    active: bool
-    memory: MemoryReport
-    memory_age_s: float
-    """Time since the last memory write; infinity before the first one."""
-    network_s: float
-    """How long the network took at the last tick."""
-    told_delay_s: float
-    """The delay that the policy was told at the last tick; 0 for one that is not told."""
-    ticks: TickStatistics
-    input_ages_s: Mapping[str, float]
-    """Input -> age of its newest message, or of its oldest joint."""
-    expired: int
-    """Commands whose lifespan ended before the next tick."""
-    person: str = ""
-    """Who drives in the policy's place, or an empty text."""
-    person_problem: str = ""
-    """Why that person does not move the robot, or an empty text."""
-    after_crash: str = ""
-    """What the robot will do if the process crashes."""
+    def __init__(
+        self,
+        node: Node,
+        loop: ControlLoop,
+        inputs: Inputs,
+        memory: MemoryTopic,
+        commands: CommandMux,
+        *,
+        after_crash: str = "",
+    ):
+        """after_crash: what the robot will do if the process crashes, in words."""
+        self._node, self._loop, self._inputs = node, loop, inputs
+        self._memory, self._commands, self._after_crash = memory, commands, after_crash
+        self._network_s = self._delay_s = 0.0
+        self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
+
+    def begin(self, tick: PendingTick, now_ns: int) -> float:
+        """Count a tick that begins. Return how late its command will be in force, in seconds.
+
+        That is the age of its oldest input and what the last ticks took from their beginning until their
+        commands were sent. In lockstep the simulator waits, and nothing is late.
+        """
+        self.statistics.begin(tick.wall_s)
+        age_s = (now_ns - tick.observation.oldest_ns) * 1e-9
+        late = not self._inputs.lockstep
+        self._delay_s = age_s + self.statistics.recent_tick_s if late else 0.0
+        return self._delay_s
+
+    def finish(self, pending: PendingTick, inference: Inference, tick: PolicyTick) -> None:
+        """Count a tick whose command was sent just now."""
+        now_ns = self._node.get_clock().now().nanoseconds
+        latency_s = (now_ns - pending.observation.oldest_ns) * 1e-9
+        self.statistics.answer(pending.wall_s, time.monotonic(), latency_s)
+        self._network_s = inference.seconds
+        for name, where in self._loop.runner.spec.action_slices.items():
+            if not np.array_equal(tick.action[where], tick.command[where]):
+                self.statistics.limits_hit[name] += 1
+
+    def status(self, name: str, *, active: bool) -> DiagnosticStatus:
+        """Return the status of the policy.
+
+        It is OK only while ticks run within the declared thresholds; the message says why it is not.
+        """
+        ages_s = self._inputs.ages_s(self._node.get_clock().now().nanoseconds)
+        figures = self.statistics.figures()
+        level, message = self._judge(ages_s, figures, active=active)
+        values = {
+            **self._counts(),
+            **{key: format(value, _FORMATS.get(key, ".1f")) for key, value in figures.items()},
+            **{f"age of {name} (s)": f"{age:.3f}" for name, age in ages_s.items()},
+        }
+        status = plain_status(name, bytes([level]), message)
+        status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
+        return status
+
+    def _judge(
+        self, ages_s: Mapping[str, float], figures: Mapping[str, float], *, active: bool
+    ) -> tuple[Level, str]:
+        """Return the level and the message of the status."""
+        loop, commands = self._loop, self._commands
+        problem = f": {loop.problem}" if loop.problem else ""
+        if not active:
+            return Level.WARN, "inactive" + problem
+        if loop.state is not LoopState.RUNNING:
+            stopped = loop.state in (LoopState.STOPPED, LoopState.E_STOP)
+            return Level.ERROR if stopped else Level.WARN, loop.state.value + problem
+        if commands.problem:
+            return Level.WARN, f"{commands.person} drives: {commands.problem}"
+        judged = {"input_age_share": max(ages_s.values(), default=0.0) / loop.max_age_s}
+        if figures:
+            judged["late_share"] = figures["late_share"]
+            judged["tick_p99_share"] = figures["tick_p99_ms"] * 1e-3 / self.statistics.period_s
+        level, reason = judge(judged)
+        if loop.warning and not reason:
+            level, reason = Level.WARN, loop.warning
+        return level, f"{loop.state.value}, but {reason}" if reason else loop.state.value
+
+    def _counts(self) -> dict[str, str]:
+        statistics, memory = self.statistics, self._memory.report
+        told_delay_s = min(self._delay_s, self._loop.runner.policy.config.longest_delay_s)
+        hits = ", ".join(f"{name} {count}" for name, count in sorted(statistics.limits_hit.items()))
+        return {
+            "instruction": memory.instruction,
+            "driver": self._commands.person or "policy",
+            "tick": str(memory.tick),
+            "held_ticks": str(self._loop.held_ticks),
+            "skipped_ticks": str(statistics.skipped),
+            "expired_commands": str(self._commands.publishers.expired),
+            "limits_hit": hits or "none",
+            "after_crash": self._after_crash,
+            "memory_norm": f"{np.linalg.norm(memory.norms):.3f}",
+            "memory_age_s": f"{statistics.memory_age_s(time.monotonic()):.3f}",
+            "tick_ms": f"{self._network_s * 1e3:.1f}",
+            "told_delay_ms": f"{told_delay_s * 1e3:.1f}",
+            "wanted_rate_hz": f"{1 / statistics.period_s:g}",
+        }
 
 
 def plain_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
@@ -195,81 +246,15 @@ def plain_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
     return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=message)
 
 
-def policy_status(name: str, loop: ControlLoop, facts: PolicyFacts) -> DiagnosticStatus:
-    """Return the status of a configured policy.
+class DiagnosticsTopic:
+    """The topic `/diagnostics`, for the policy of one node."""
 
-    It is OK only while ticks run within the declared thresholds; the message says why it is not.
-    """
-    level, message = _state(loop, facts)
-    status = plain_status(name, bytes([level]), message)
-    values = {**_counts(loop, facts), **_times(facts), **_ages(facts.input_ages_s)}
-    status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
-    return status
+    def __init__(self, node: Node):
+        self._node, self.name = node, f"{node.get_fully_qualified_name()}: policy"
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
 
-
-def _state(loop: ControlLoop, facts: PolicyFacts) -> tuple[Level, str]:
-    problem = f": {loop.problem}" if loop.problem else ""
-    if not facts.active:
-        return Level.WARN, "inactive" + problem
-    if loop.state is not LoopState.RUNNING:
-        return _LEVELS.get(loop.state, Level.WARN), loop.state.value + problem
-    if facts.person_problem:
-        return Level.WARN, f"{facts.person} drives: {facts.person_problem}"
-    level, reason = judge(_judged(loop, facts))
-    if loop.warning and not reason:
-        level, reason = Level.WARN, loop.warning
-    return level, f"{loop.state.value}, but {reason}" if reason else loop.state.value
-
-
-def _judged(loop: ControlLoop, facts: PolicyFacts) -> dict[str, float]:
-    oldest_s = max(facts.input_ages_s.values(), default=0.0)
-    judged = {"input_age_share": oldest_s / loop.max_age_s}
-    if (figures := facts.ticks.figures()) is not None:
-        judged["late_share"] = figures.late_share
-        judged["tick_p99_share"] = figures.tick_p99_s / facts.ticks.period_s
-    return judged
-
-
-def _counts(loop: ControlLoop, facts: PolicyFacts) -> dict[str, str]:
-    hits = ", ".join(f"{name} {count}" for name, count in sorted(facts.ticks.limits_hit.items()))
-    return {
-        "instruction": facts.memory.instruction,
-        "driver": facts.person or "policy",
-        "tick": str(facts.memory.tick),
-        "held_ticks": str(loop.held_ticks),
-        "skipped_ticks": str(facts.ticks.skipped),
-        "expired_commands": str(facts.expired),
-        "limits_hit": hits or "none",
-        "after_crash": facts.after_crash,
-        "memory_norm": f"{facts.memory.norm:.3f}",
-        "memory_age_s": f"{facts.memory_age_s:.3f}",
-    }
-
-
-def _times(facts: PolicyFacts) -> dict[str, str]:
-    times = {
-        "tick_ms": f"{facts.network_s * 1e3:.1f}",
-        "told_delay_ms": f"{facts.told_delay_s * 1e3:.1f}",
-        "wanted_rate_hz": f"{1 / facts.ticks.period_s:g}",
-    }
-    if (figures := facts.ticks.figures()) is None:
-        return times
-    milliseconds = {
-        "period_p99_ms": figures.period_p99_s,
-        "closest_ticks_ms": figures.closest_s,
-        "tick_p50_ms": figures.tick_p50_s,
-        "tick_p99_ms": figures.tick_p99_s,
-        "tick_worst_ms": figures.tick_worst_s,
-        "latency_p50_ms": figures.latency_p50_s,
-        "latency_p99_ms": figures.latency_p99_s,
-    }
-    return {
-        **times,
-        "rate_hz": f"{figures.rate_hz:.2f}",
-        "late_share": f"{figures.late_share:.4f}",
-        **{name: f"{value * 1e3:.1f}" for name, value in milliseconds.items()},
-    }
-
-
-def _ages(ages_s: Mapping[str, float]) -> dict[str, str]:
-    return {f"age of {name} (s)": f"{age:.3f}" for name, age in ages_s.items()}
+    def publish(self, status: DiagnosticStatus) -> None:
+        """Publish a status, stamped with the time now."""
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(message)

@@ -1,4 +1,9 @@
-"""A thread that stops the robot, whatever the thread of the node is held by."""
+"""What keeps a robot from moving blindly: the emergency stop, and checks of inputs, clocks and commands.
+
+`StopThread` stops the robot, whatever the thread of the node is held by. `EStop` decides whether the
+emergency stop lets the robot move, and `EStopTopic` connects it to ROS. All else are checks, which raise an
+`ObservationError`. What uses no ROS takes the time as an argument, so that tests can set it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,88 +109,221 @@ class StopThread:
         self.on_news()
 
 
-# Watches that the stamps of all inputs go on, in wall time. It uses no ROS.
+FIRST_STATE_S = 5.0
+"""How long the robot waits for the first message of a publisher of the emergency stop.
+
+A process that is started while the button is pressed does not move before it has heard so.
+"""
+REARM = "call the service rearm to go on"
+"""The end of each reason that lasts until a person calls that service."""
+RELEASED = f"it was released; {REARM}"
+"""What holds the robot after a release."""
+MOST_PUBLISHERS = 64
+"""The number of publishers that are distinguished; all others count as one."""
 
 
-class Arrivals:
-    """When the stamp of each input changed last.
+@dataclass
+class _Button:
+    """What one publisher has said last, and when."""
 
-    A stamp that is compared with the clock of ROS says nothing if that clock stands still, and a driver
-    that sends one message again and again looks fresh until the message is old. A stamp that no longer
-    changes gives both away.
+    pressed: bool
+    said: bool
+    """Its last message. One that may be of another publisher releases nothing."""
+    heard_s: float
+    sent_ns: int
+    repeats: bool = False
+    """Whether it has said so more than once, and must not fall silent."""
+
+
+class EStop:
+    """The state of the emergency stop, from the messages of its topic.
+
+    Each publisher is a button of its own: the robot stops while one of them is pressed, whatever the others
+    say. One that is gone while it is pressed, or while it must be heard, holds the robot until `arm`.
+
+    rearm: whether the robot waits for `arm` after all buttons were released. timeout_s: the longest
+    silence of a publisher that has repeated its message, after which the robot stops as if the button were
+    pressed; 0 to accept any. disarmed: why the robot waits for `arm` from the start, or an empty text. All
+    times are those of a steady clock, in seconds.
     """
 
-    def __init__(self) -> None:
-        self._stamps: dict[str, int] = {}
-        self._changed_s: dict[str, float] = {}
+    def __init__(self, *, rearm: bool, timeout_s: float, disarmed: str = ""):
+        self._rearm, self.timeout_s = rearm, timeout_s
+        self._buttons: dict[bytes | None, _Button] = {}
+        self._disarmed = disarmed
+        """Why the robot waits for `arm`, or an empty text."""
+        self._expected_s: float | None = None
 
-    def add(self, name: str, stamp_ns: int, wall_s: float) -> None:
-        """Take note of a message of an input, received at `wall_s`."""
-        if self._stamps.get(name) != stamp_ns:
-            self._stamps[name], self._changed_s[name] = stamp_ns, wall_s
+    @property
+    def pressed(self) -> bool:
+        """Whether one of the buttons is pressed."""
+        return any(button.pressed for button in self._buttons.values())
 
-    def require_alive(self, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if an input has had no new stamp for more than `max_age_s`."""
-        for name, changed_s in self._changed_s.items():
-            if wall_s - changed_s > max_age_s:
-                raise StaleObservation(
-                    f"{name} has sent no new stamp for {wall_s - changed_s:.3f} s of wall time; at most "
-                    f"{max_age_s} s is accepted: check that sensor, or raise max_age_s"
-                )
+    def heard(
+        self,
+        pressed: bool,
+        wall_s: float,
+        publisher: bytes | None = None,
+        *,
+        sent_ns: int = 0,
+        alone: bool = True,
+    ) -> None:
+        """Take note of a message; of each publisher, the newest one counts.
 
-    def clear(self) -> None:
-        """Forget all inputs. Those that send nothing afterwards are missing, and not silent."""
-        self._stamps.clear()
-        self._changed_s.clear()
-
-
-# Watches the clock of ROS beside a steady clock: that it goes on, and whether it is set. It uses no ROS.
-
-STEP_S = 0.1
-"""A clock that is further off than this from one look to the next was set, and not slewed."""
-
-
-class ClockWatch:
-    """When the clock of ROS moved last."""
-
-    def __init__(self) -> None:
-        self._now_ns: int | None = None
-        self._moved_s = 0.0
-
-    def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if the clock has stood still for more than `max_age_s`.
-
-        now_ns: what the clock of ROS shows at the wall time `wall_s`.
+        publisher: its identity; None where rclpy does not give it. Then one button stands for all, which is
+        released by a message only if its publisher is `alone`. sent_ns: when the message was sent, which is
+        the same for all copies of it.
         """
-        if now_ns != self._now_ns:
-            self._now_ns, self._moved_s = now_ns, wall_s
-        if wall_s - self._moved_s > max_age_s:
-            raise StaleObservation(
-                f"the clock of ROS has stood still for {wall_s - self._moved_s:.3f} s of wall time; at "
-                f"most {max_age_s} s is accepted: check who publishes /clock, or raise max_age_s"
+        self._lose_if_silent(wall_s)
+        if pressed and self._rearm:
+            self._disarmed = self._disarmed or RELEASED
+        if publisher not in self._buttons and len(self._buttons) >= MOST_PUBLISHERS:
+            publisher = None
+        button = self._buttons.setdefault(publisher, _Button(pressed, pressed, wall_s, sent_ns))
+        button.repeats |= not (pressed or button.pressed) and sent_ns != button.sent_ns
+        button.said, button.heard_s, button.sent_ns = pressed, wall_s, sent_ns
+        if pressed or publisher is not None or alone:
+            button.pressed = pressed
+
+    def arm(self, living: Collection[bytes]) -> bool:
+        """Let the robot move again. Return False while a button is pressed.
+
+        living: the publishers that are there. What others have said last is forgotten.
+        """
+        self._buttons = {
+            publisher: button
+            for publisher, button in self._buttons.items()
+            if publisher in living or (publisher is None and living)
+        }
+        if None in self._buttons:
+            self._buttons[None].pressed = self._buttons[None].said
+        if not self.pressed:
+            self._disarmed = ""
+        return not self.pressed
+
+    def problem(self, wall_s: float, publishers: int) -> str:
+        """Return why the robot must not move, or an empty text. publishers: those of the topic."""
+        self._lose_if_silent(wall_s)
+        if self.pressed:
+            return "it is pressed"
+        if self.timeout_s and self._silence_s(wall_s) > self.timeout_s:
+            others = any(wall_s - b.heard_s <= self.timeout_s for b in self._buttons.values())
+            replaced = "; call the service rearm if it has gone for good" if others else ""
+            return (
+                f"a publisher of its topic is silent; each must send a message every {self.timeout_s:g} s "
+                f"(e_stop_timeout_s){replaced}"
             )
+        if self._disarmed:
+            return self._disarmed
+        return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
+
+    def _silence_s(self, wall_s: float) -> float:
+        """Return the longest silence of those that repeat their message, or of all if none does."""
+        heard_s = [button.heard_s for button in self._buttons.values() if button.repeats]
+        if not heard_s:
+            heard_s = [max((b.heard_s for b in self._buttons.values()), default=float("-inf"))]
+        return wall_s - min(heard_s)
+
+    def _lose_if_silent(self, wall_s: float) -> None:
+        """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""
+        lasts = self._rearm and self.timeout_s and self._buttons
+        if lasts and self._silence_s(wall_s) > self.timeout_s:
+            self._disarmed = self._disarmed or RELEASED
+
+    def _is_expected(self, wall_s: float, publishers: int) -> bool:
+        """Return whether a publisher is there whose first message may still be on its way."""
+        if self._buttons or not publishers:
+            return False
+        if self._expected_s is None:
+            self._expected_s = wall_s
+        return wall_s - self._expected_s < FIRST_STATE_S
 
 
-class ClockSteps:
-    """Finds out when the system clock is set."""
+TOPIC = "e_stop"
+SILENCE_LOOKS = 4
+"""How often a silence of `e_stop_timeout_s` is looked for within that time."""
+SHORT = "it was pressed for a moment"
+"""The reason of a stop that was over before the thread of the node could learn of it."""
 
-    def __init__(self) -> None:
-        self._ahead_s: float | None = None
 
-    def step_s(self, now_ns: int, before_s: float, after_s: float) -> float:
-        """Return how far the clock was set ahead since the last call, in seconds; 0 if it was not.
+class EStopTopic:
+    """The topic `e_stop` and the service `~/rearm`, heard on the thread that stops the robot at once.
 
-        It is below 0 for a clock that was set back. now_ns: what it showed between the times `before_s` and
-        `after_s` of the steady clock. If they are far apart, nothing can be said, and the next call counts.
+    `on_change` is called by the thread of the node after every message and every re-arming.
+
+    Publishers of any QoS are heard, also one that is there for a single message. A message is received up to
+    three times, which changes nothing; `listen` drops copies that come late, and releases that a newer press
+    has overtaken.
+    """
+
+    def __init__(self, stop: StopThread, e_stop: EStop, on_change: Callable[[], None]):
+        self._node, self._stop, self._e_stop = stop.owner, stop, e_stop
+        self._unread = False
+        """Whether nobody has read `problem` since the newest stop."""
+        self._on_change = stop.on_news = on_change
+        topic = self._node.resolve_topic_name(TOPIC)
+        listen(stop.node, Bool, topic, self._receive, keeps=lambda m: bool(m.data), apart=True)
+        if e_stop.timeout_s:
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            stop.node.create_timer(
+                e_stop.timeout_s / SILENCE_LOOKS, self._stop_if_needed, clock=steady
+            )
+        self._service = self._node.create_service(Trigger, "~/rearm", self._rearm)
+
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move now, or an empty text. A stop that is over by now is given once.
+
+        After an empty text the robot may move: whoever reads this has taken note of all stops before.
         """
-        if after_s - before_s > STEP_S / 4:
-            return 0.0
-        last_s, self._ahead_s = self._ahead_s, now_ns * 1e-9 - after_s
-        step_s = 0.0 if last_s is None else self._ahead_s - last_s
-        return step_s if abs(step_s) > STEP_S else 0.0
+        with self._stop.lock:
+            problem = self._problem()
+            if self._unread and not problem:
+                problem = SHORT
+            self._unread = False
+            if not problem:
+                self._stop.stopped = False
+            return problem
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing may move before `problem` was read and is empty."""
+        return self._stop.stopped
 
-# Notices commands of others on the topics to which the policy sends its own.
+    def _problem(self) -> str:
+        return self._e_stop.problem(time.monotonic(), self._node.count_publishers(TOPIC))
+
+    def _stop_if_needed(self) -> None:
+        """Stop the robot if it must not move; on the thread that does so."""
+        with self._stop.lock:
+            if not self._stop.stopped and self._problem():
+                self._unread = True
+                self._stop.stop()
+
+    def _receive(self, message: Bool, info: MessageInfo) -> None:
+        publisher = publisher_of(info)
+        alone = publisher is None and self._node.count_publishers(TOPIC) <= 1
+        facts = {"sent_ns": info["source_timestamp"], "alone": alone}
+        with self._stop.lock:
+            self._e_stop.heard(message.data, time.monotonic(), publisher, **facts)
+            self._stop_if_needed()
+        self._stop.tell()
+
+    def _rearm(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(TOPIC))
+        with self._stop.lock:
+            response.success = self._e_stop.arm([bytes(info.endpoint_gid) for info in infos])
+            problem = self._problem()
+        self._on_change()
+        response.message = (
+            (problem or "armed") if response.success else "release the emergency stop first"
+        )
+        return response
+
+    def close(self) -> None:
+        """Destroy the service. The subscriptions end with the thread."""
+        self._node.destroy_service(self._service)
+
 
 ECHO = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives from reliable and from best-effort publishers."""
@@ -240,6 +378,7 @@ class CommandEcho:
                 )
 
     def _others(self, topic: str) -> str:
+        """Return the names of the other publishers in brackets, or an empty text."""
         own = self._node.get_name(), self._node.get_namespace()
         infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(topic))
         names = sorted(
@@ -253,232 +392,80 @@ class CommandEcho:
             self._node.destroy_subscription(subscription)
 
 
-# Whether the emergency stop lets the robot move. It uses no ROS, so that tests can set the time.
+class Arrivals:
+    """The wall time at which the stamp of each input changed last.
 
-FIRST_STATE_S = 5.0
-"""How long the robot waits for the first message of a publisher of the emergency stop.
-
-A process that is started while the button is pressed does not move before it has heard so.
-"""
-REARM = "call the service rearm to go on"
-"""The end of each reason that lasts until a person calls that service."""
-RELEASED = f"it was released; {REARM}"
-"""What holds the robot after a release."""
-
-
-MOST_PUBLISHERS = 64
-"""So many publishers are told apart; all others count as one."""
-
-
-@dataclass
-class _Button:
-    """What one publisher has said last, and when."""
-
-    pressed: bool
-    said: bool
-    """Its last message. One that may be of another publisher releases nothing."""
-    heard_s: float
-    sent_ns: int
-    repeats: bool = False
-    """Whether it has said so more than once, and must not fall silent."""
-
-
-class EStop:
-    """The state of the emergency stop, from the messages of its topic.
-
-    Each publisher is a button of its own: the robot stops while one of them is pressed, whatever the others
-    say. One that is gone while it is pressed, or while it must be heard, holds the robot until `arm`.
-
-    rearm: whether the robot waits for `arm` after all buttons were released. timeout_s: the longest
-    silence of a publisher that has repeated its message, after which the robot stops as if the button were
-    pressed; 0 to accept any. disarmed: why the robot waits for `arm` from the start, or an empty text. All
-    times are those of a steady clock, in seconds.
+    A stamp that is compared with the clock of ROS says nothing if that clock stands still, and a driver
+    that sends one message again and again looks fresh until the message is old. A stamp that no longer
+    changes gives both away.
     """
 
-    def __init__(self, *, rearm: bool, timeout_s: float, disarmed: str = ""):
-        self._rearm, self.timeout_s = rearm, timeout_s
-        self._buttons: dict[bytes | None, _Button] = {}
-        self._disarmed = disarmed
-        """Why the robot waits for `arm`, or an empty text."""
-        self._expected_s: float | None = None
+    def __init__(self) -> None:
+        self._stamps: dict[str, int] = {}
+        self._changed_s: dict[str, float] = {}
 
-    @property
-    def pressed(self) -> bool:
-        """Whether one of the buttons is pressed."""
-        return any(button.pressed for button in self._buttons.values())
+    def add(self, name: str, stamp_ns: int, wall_s: float) -> None:
+        """Take note of a message of an input, received at `wall_s`."""
+        if self._stamps.get(name) != stamp_ns:
+            self._stamps[name], self._changed_s[name] = stamp_ns, wall_s
 
-    def heard(
-        self,
-        pressed: bool,
-        wall_s: float,
-        publisher: bytes | None = None,
-        *,
-        sent_ns: int = 0,
-        alone: bool = True,
-    ) -> None:
-        """Take note of a message; of each publisher, the newest one counts.
+    def require_alive(self, wall_s: float, max_age_s: float) -> None:
+        """Raise `StaleObservation` if an input has had no new stamp for more than `max_age_s`."""
+        for name, changed_s in self._changed_s.items():
+            if wall_s - changed_s > max_age_s:
+                raise StaleObservation(
+                    f"{name} has sent no new stamp for {wall_s - changed_s:.3f} s of wall time; at most "
+                    f"{max_age_s} s is accepted: check that sensor, or raise max_age_s"
+                )
 
-        publisher: its identity; None where rclpy does not tell it. Then one button stands for all, which is
-        released by a message only if its publisher is `alone`. sent_ns: when the message was sent, which is
-        the same for all copies of it.
+    def clear(self) -> None:
+        """Forget all inputs. Those that send nothing afterwards are missing, and not silent."""
+        self._stamps.clear()
+        self._changed_s.clear()
+
+
+class ClockWatch:
+    """The wall time at which the clock of ROS moved last."""
+
+    def __init__(self) -> None:
+        self._now_ns: int | None = None
+        self._moved_s = 0.0
+
+    def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
+        """Raise `StaleObservation` if the clock has stood still for more than `max_age_s`.
+
+        now_ns: what the clock of ROS shows at the wall time `wall_s`.
         """
-        self._lose_if_silent(wall_s)
-        if pressed and self._rearm:
-            self._disarm()
-        if publisher not in self._buttons and len(self._buttons) >= MOST_PUBLISHERS:
-            publisher = None
-        button = self._buttons.setdefault(publisher, _Button(pressed, pressed, wall_s, sent_ns))
-        button.repeats |= not (pressed or button.pressed) and sent_ns != button.sent_ns
-        button.said, button.heard_s, button.sent_ns = pressed, wall_s, sent_ns
-        if pressed or publisher is not None or alone:
-            button.pressed = pressed
-
-    def arm(self, living: Collection[bytes]) -> bool:
-        """Let the robot move again. Return False while a button is pressed.
-
-        living: the publishers that are there. What others have said last is forgotten.
-        """
-        self._buttons = {
-            publisher: button
-            for publisher, button in self._buttons.items()
-            if publisher in living or (publisher is None and living)
-        }
-        if None in self._buttons:
-            self._buttons[None].pressed = self._buttons[None].said
-        if not self.pressed:
-            self._disarmed = ""
-        return not self.pressed
-
-    def problem(self, wall_s: float, publishers: int) -> str:
-        """Return why the robot must not move, or an empty text. publishers: those of the topic."""
-        self._lose_if_silent(wall_s)
-        if self.pressed:
-            return "it is pressed"
-        if self.timeout_s and self._silence_s(wall_s) > self.timeout_s:
-            replaced = (
-                "; call the service rearm if it has gone for good" if self._another(wall_s) else ""
+        if now_ns != self._now_ns:
+            self._now_ns, self._moved_s = now_ns, wall_s
+        if wall_s - self._moved_s > max_age_s:
+            raise StaleObservation(
+                f"the clock of ROS has stood still for {wall_s - self._moved_s:.3f} s of wall time; at "
+                f"most {max_age_s} s is accepted: check who publishes /clock, or raise max_age_s"
             )
-            return (
-                f"a publisher of its topic is silent; each must send a message every {self.timeout_s:g} s "
-                f"(e_stop_timeout_s){replaced}"
-            )
-        if self._disarmed:
-            return self._disarmed
-        return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
-
-    def _silence_s(self, wall_s: float) -> float:
-        """Return the longest silence of those that repeat their message, or of all if none does."""
-        heard_s = [button.heard_s for button in self._buttons.values() if button.repeats]
-        if not heard_s:
-            heard_s = [max((b.heard_s for b in self._buttons.values()), default=float("-inf"))]
-        return wall_s - min(heard_s)
-
-    def _another(self, wall_s: float) -> bool:
-        """Return whether a publisher is heard, though not the one that is silent."""
-        return any(wall_s - b.heard_s <= self.timeout_s for b in self._buttons.values())
-
-    def _lose_if_silent(self, wall_s: float) -> None:
-        """A heartbeat that was lost stops the robot as the button does; one never heard only waits."""
-        lasts = self._rearm and self.timeout_s and self._buttons
-        if lasts and self._silence_s(wall_s) > self.timeout_s:
-            self._disarm()
-
-    def _disarm(self) -> None:
-        self._disarmed = self._disarmed or RELEASED
-
-    def _is_expected(self, wall_s: float, publishers: int) -> bool:
-        """Return whether a publisher is there whose first message may still be on its way."""
-        if self._buttons or not publishers:
-            return False
-        if self._expected_s is None:
-            self._expected_s = wall_s
-        return wall_s - self._expected_s < FIRST_STATE_S
 
 
-# Connects the emergency stop to ROS: its topic, whatever the QoS, and the service `~/rearm`.
-
-TOPIC = "e_stop"
-
-SILENCE_LOOKS = 4
-"""How often a silence of `e_stop_timeout_s` is looked for within that time."""
-
-SHORT = "it was pressed for a moment"
-"""What is told of a stop that was over before the thread of the node could heed it."""
+STEP_S = 0.1
+"""A clock that is further off than this from one look to the next was set, and not slewed."""
 
 
-class EStopTopic:
-    """Listens to the emergency stop, on the thread that stops the robot at once.
+class ClockSteps:
+    """Finds out when the system clock is set."""
 
-    `on_change` is called by the thread of the node after every message and every re-arming.
+    def __init__(self) -> None:
+        self._ahead_s: float | None = None
 
-    It is heard from publishers of any QoS, also from one that is there for a single message. A message
-    is received up to three times, which changes nothing; `listen` drops copies that come late, and releases
-    that a newer press has overtaken.
-    """
+    def step_s(self, now_ns: int, before_s: float, after_s: float) -> float:
+        """Return how far the clock was set ahead since the last call, in seconds; 0 if it was not.
 
-    def __init__(self, stop: StopThread, e_stop: EStop, on_change: Callable[[], None]):
-        self._node, self._stop, self._e_stop = stop.owner, stop, e_stop
-        self._untold = False
-        """Whether `problem` has told nothing of the newest stop yet."""
-        self._on_change = stop.on_news = on_change
-        topic = self._node.resolve_topic_name(TOPIC)
-        listen(stop.node, Bool, topic, self._receive, keeps=lambda m: bool(m.data), apart=True)
-        if e_stop.timeout_s:
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
-            stop.node.create_timer(e_stop.timeout_s / SILENCE_LOOKS, self._heed, clock=steady)
-        self._service = self._node.create_service(Trigger, "~/rearm", self._rearm)
-
-    @property
-    def problem(self) -> str:
-        """Why the robot must not move now, or an empty text. A stop that is over by now is told once.
-
-        After an empty text the robot may move: whoever reads this has taken note of all stops before.
+        It is below 0 for a clock that was set back. now_ns: what it showed between the times `before_s` and
+        `after_s` of the steady clock. If they are far apart, nothing can be said, and the next call counts.
         """
-        with self._stop.lock:
-            problem = self._problem()
-            if self._untold and not problem:
-                problem = SHORT
-            self._untold = False
-            if not problem:
-                self._stop.stopped = False
-            return problem
-
-    def _problem(self) -> str:
-        return self._e_stop.problem(time.monotonic(), self._node.count_publishers(TOPIC))
-
-    def _heed(self) -> None:
-        """Stop the robot if it must not move; on the thread that does so."""
-        with self._stop.lock:
-            if not self._stop.stopped and self._problem():
-                self._untold = True
-                self._stop.stop()
-
-    def _receive(self, message: Bool, info: MessageInfo) -> None:
-        publisher = publisher_of(info)
-        alone = publisher is None and self._node.count_publishers(TOPIC) <= 1
-        facts = {"sent_ns": info["source_timestamp"], "alone": alone}
-        with self._stop.lock:
-            self._e_stop.heard(message.data, time.monotonic(), publisher, **facts)
-            self._heed()
-        self._stop.tell()
-
-    def _rearm(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(TOPIC))
-        with self._stop.lock:
-            response.success = self._e_stop.arm([bytes(info.endpoint_gid) for info in infos])
-            problem = self._problem()
-        self._on_change()
-        response.message = (
-            (problem or "armed") if response.success else "release the emergency stop first"
-        )
-        return response
-
-    def close(self) -> None:
-        """Destroy the service. The subscriptions end with the thread."""
-        self._node.destroy_service(self._service)
-
-
-# Refuses inputs that cannot be true, by what the contract says about them.
+        if after_s - before_s > STEP_S / 4:
+            return 0.0
+        last_s, self._ahead_s = self._ahead_s, now_ns * 1e-9 - after_s
+        step_s = 0.0 if last_s is None else self._ahead_s - last_s
+        return step_s if abs(step_s) > STEP_S else 0.0
 
 
 def require_frame_id(message: Any, source: ImageSource | VectorSource) -> None:
@@ -516,48 +503,3 @@ def require_plausible(values: npt.NDArray[np.float32], source: VectorSource) -> 
                 f"contract accepts {field.minimum:g} to {field.maximum:g}: check the sensor, or correct "
                 "min and max"
             )
-
-
-# Checks on the steady clock that the policy sees the robot as it is, and that it alone commands it.
-
-
-class Eyes(Protocol):
-    """The inputs of the policy, as `ttm_policy.inputs.Inputs` offers them."""
-
-    def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `ObservationError` if an input is missing, silent or old."""
-
-
-class Watchdog:
-    """Calls `on_watch` twice in each period of the policy, whatever the clock of ROS does.
-
-    It is also asked before each tick. Without `echo`, commands of others are not noticed.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        eyes: Eyes,
-        echo: CommandEcho | None,
-        *,
-        period_s: float,
-        on_watch: Callable[[], None],
-    ):
-        self._node, self._eyes, self._echo = node, eyes, echo
-        self._clock = ClockWatch()
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(period_s / 2, on_watch, clock=steady)
-
-    def require_sight(self, max_age_s: float) -> None:
-        """Raise `ObservationError` if the policy must not move the robot now, with the reason."""
-        now_ns, wall_s = self._node.get_clock().now().nanoseconds, time.monotonic()
-        self._clock.require_running(now_ns, wall_s, max_age_s)
-        self._eyes.require_trusted(now_ns, wall_s, max_age_s)
-        if self._echo is not None:
-            self._echo.require_alone(wall_s)
-
-    def close(self) -> None:
-        """End the checks."""
-        self._node.destroy_timer(self._timer)
-        if self._echo is not None:
-            self._echo.close()

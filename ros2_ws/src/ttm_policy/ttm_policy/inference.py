@@ -1,7 +1,6 @@
-"""A thread of its own for what takes long: the network, the language model, files.
+"""Runs what takes long beside the thread of the node: the network, the language model, files.
 
-The thread that spins the node stays free for messages, timers and the emergency stop. Calls run one
-after another in the order in which they were made, so that only one of them has the network at a time.
+The thread that spins the node stays free for messages, timers and the emergency stop.
 """
 
 from __future__ import annotations
@@ -40,18 +39,19 @@ from ttm_policy.parameters import PolicyParameters
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
 
-
 LOOK_S = 0.1
 """Time between two looks for results whose wake-up was lost, in seconds.
 
-With Fast DDS a guard condition that is triggered just when a wait has ended may not end the next one: of
-50,000 that met a busy spin, 5 were lost. In lockstep, where no timer ticks, the simulator would then wait for
-ever.
+With Fast DDS a guard condition that is triggered just when a wait has ended may not end the next one. In
+lockstep, where no timer ticks, the simulator would then wait for ever.
 """
 
 
 class Worker:
-    """Runs calls on its thread, and hands their results to the thread that spins the node."""
+    """Runs calls on its thread, and hands their results to the thread that spins the node.
+
+    Calls run one after another in the order in which they were made, so that one at a time has the network.
+    """
 
     def __init__(self, node: Node, name: str) -> None:
         """Start the thread. name: of the thread, for debuggers and `top -H`."""
@@ -131,22 +131,20 @@ class Worker:
                     self._guard.trigger()
 
 
-# Puts instructions into force without loading the language model into the node.
-#
-# Loading it takes seconds, for which it would keep Python's interpreter lock up to a second at a time:
-# no thread of this process could answer the emergency stop. It runs in a process of its own instead.
-
 COMMAND = (sys.executable, "-m", "ttm_policy.embedding_process")
 
 
 class Instructions:
     """Resets a runner under instructions, and computes embeddings that its checkpoint lacks.
 
-    say: gets a line for each instruction that the policy was not trained on, at its first time, and one
-    while the language model loads.
+    The language model runs in a process of its own. To load it takes seconds, in which it would keep Python's
+    interpreter lock up to a second at a time: no thread of this process could answer the emergency stop.
     """
 
     def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
+        """say: gets a line for each instruction that the policy was not trained on, at its first time, and
+        one while the language model loads.
+        """
         self._say = say
         self._embed = lru_cache(maxsize=1024)(self._compute)
         self._process: subprocess.Popen[str] | None = None
@@ -187,12 +185,9 @@ class Instructions:
             self._process.kill()
         output, errors = self._process.communicate(text)
         if self._process.returncode != 0:
-            told = errors.strip().splitlines() or ["it was ended"]
-            raise UserError(f"no embedding of the instruction '{text}': {told[-1]}")
+            lines = errors.strip().splitlines() or ["it was ended"]
+            raise UserError(f"no embedding of the instruction '{text}': {lines[-1]}")
         return np.array(json.loads(output.splitlines()[-1]), np.float32)
-
-
-# Loads what a policy node runs, and checks that its parts fit together.
 
 
 @dataclass(frozen=True)

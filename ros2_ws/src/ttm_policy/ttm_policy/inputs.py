@@ -1,4 +1,7 @@
-"""Keeps the newest message of every input, and makes the observation of a tick from them."""
+"""What comes over topics: the observations of a policy, the commands of a person, and texts.
+
+`Inputs` keeps the newest message of every input of a contract, and makes the observation of a tick from them.
+"""
 
 from __future__ import annotations
 
@@ -33,36 +36,31 @@ from ttm_policy.guards import Arrivals, require_contrast, require_frame_id, requ
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
 from ttm_policy.programs import LATCHED, MERGED, SENSOR
 
-# An observation with the times at which it was captured.
-
 Vector = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class StampedObservation:
-    """An observation with its times of capture in nanoseconds.
-
-    `stamp_ns` is that of the oldest camera frame (without cameras, of the oldest input),
-    `oldest_ns` that of the oldest of all inputs, and `newest_ns` that of the newest. `executed`, (A,),
-    is what the robot reports that it did at the last tick; None if it reports nothing. `frames` has the
-    stamps of the cameras whose frames may enter the memory only once.
-    """
+    """An observation with its times of capture in nanoseconds."""
 
     values: Mapping[str, npt.NDArray[Any]]
     stamp_ns: int
+    """The stamp of the oldest camera frame; without cameras, of the oldest input."""
     oldest_ns: int
+    """The stamp of the oldest of all inputs."""
     executed: Vector | None = None
+    """What the robot reports that it did at the last tick, (A,); None if it reports nothing."""
     newest_ns: int | None = None
-    """None if it is that of the oldest."""
+    """The stamp of the newest input; None if it is that of the oldest."""
     frames: Mapping[str, int] = field(default_factory=dict)
+    """The stamps of the cameras whose frames may enter the memory only once."""
     see: Callable[[], Mapping[str, npt.NDArray[Any]]] = field(default=dict)
-    """Converts and returns the frames of the cameras that `values` lacks. This takes as long as the images
-    are large, so that `ControlLoop.think` calls it. Raises `ObservationError` for a frame that must not
-    enter the memory."""
+    """Converts and returns the frames of the cameras that `values` lacks. Large images take long, so that
+    `ControlLoop.infer` calls this. Raises `ObservationError` for a frame that must not enter the memory."""
 
 
 MOST_OTHERS, LONGEST_NAME = 50, 100
-"""Joints that nobody asks for, and the characters of their names, which are remembered to be named."""
+"""The number of joints that nobody asks for, and the length of their names, that are kept for messages."""
 
 
 class JointStates:
@@ -89,19 +87,15 @@ class JointStates:
         stamp_ns = stamp_to_ns(message.header.stamp)
         seen: set[str] = set()
         for name, position in zip(message.name, message.position, strict=False):
-            if name not in self._wanted:
-                self._note(name, position)
-                continue
-            (self._twice.add if name in seen else self._twice.discard)(name)
-            seen.add(name)
-            self._positions[name], self._stamps[name] = position, stamp_ns
-
-    def _note(self, name: str, position: float) -> None:
-        if name in self._positions:
-            self._positions[name] = position
-        elif self._others < MOST_OTHERS and len(name) <= LONGEST_NAME:
-            self._positions[name] = position
-            self._others += 1
+            if name in self._wanted:
+                (self._twice.add if name in seen else self._twice.discard)(name)
+                seen.add(name)
+                self._positions[name], self._stamps[name] = position, stamp_ns
+            elif name in self._positions:
+                self._positions[name] = position
+            elif self._others < MOST_OTHERS and len(name) <= LONGEST_NAME:
+                self._positions[name] = position
+                self._others += 1
 
     def oldest_ns(self, source: VectorSource) -> int:
         """Return the oldest stamp of the joints in the source, or 0 if none was seen."""
@@ -115,9 +109,9 @@ class JointStates:
 
 
 class Inputs:
-    """Subscribes to all observation topics of the contract.
+    """Subscribes to all observation topics of the contract. `on_message` is called after each message.
 
-    Frames are converted only when a tick needs them, and by whoever calls `StampedObservation.see`.
+    Frames are converted only when a tick needs them, by the call of `StampedObservation.see`.
     """
 
     def __init__(
@@ -127,7 +121,7 @@ class Inputs:
         spec: PolicySpec,
         *,
         lockstep: bool,
-        on_message: Callable[[], None],
+        on_message: Callable[[], None] = lambda: None,
     ):
         self._node, self._spec, self._on_message = node, spec, on_message
         self.lockstep = lockstep
@@ -220,7 +214,7 @@ class Inputs:
         """Return the newest value of each input, and how to convert the newest frames.
 
         Raises `ObservationError` if one is missing or implausible, or if they were captured too far
-        apart. What is wrong within an image is told when it is converted.
+        apart. A fault within an image is found when it is converted.
         """
         self._require_received()
         stamps = {name: self._stamp_ns(source) for name, source in self._sources.items()}
@@ -230,6 +224,13 @@ class Inputs:
             for name, source in self._sources.items()
             if isinstance(source, VectorSource)
         }
+        images = [
+            (self._newest[name], source)
+            for name, source in self._sources.items()
+            if isinstance(source, ImageSource)
+        ]
+        for message, source in images:
+            require_frame_id(message, source)
         cameras = [stamps[camera.name] for camera in self._spec.cameras]
         return StampedObservation(
             executed=values.pop(EXECUTED_ACTION, None),
@@ -238,7 +239,7 @@ class Inputs:
             oldest_ns=min(stamps.values()),
             newest_ns=max(stamps.values()),
             frames=self.frames(),
-            see=self._newest_frames(),
+            see=partial(_to_frames, images, self._spec),
         )
 
     def waits_for(self) -> str:
@@ -265,6 +266,7 @@ class Inputs:
             raise MissingObservation(waits_for)
 
     def _require_publishers(self, source: ImageSource | VectorSource) -> None:
+        """Raise `MalformedObservation` if more publishers send an input than the contract accepts."""
         if self._node.count_publishers(source.topic) <= source.publishers:
             return
         topic = self._node.resolve_topic_name(source.topic)
@@ -299,13 +301,6 @@ class Inputs:
         require_plausible(values, source)
         return values
 
-    def _newest_frames(self) -> Callable[[], dict[str, npt.NDArray[Any]]]:
-        """Return a call, for any thread, that converts the images that are the newest now."""
-        images = [source for source in self._sources.values() if isinstance(source, ImageSource)]
-        for source in images:
-            require_frame_id(self._newest[source.name], source)
-        return partial(_to_frames, [(self._newest[s.name], s) for s in images], self._spec)
-
     def forget(self) -> None:
         """Drop everything received, so that the next tick waits for new messages."""
         self._newest.clear()
@@ -331,15 +326,13 @@ def _to_frames(
     return frames
 
 
-# What a person wants, as a message to the policy node, which may let him drive in its place.
-#
-# It is a `sensor_msgs/JointState` with the values of the action under names such as `base.0`, in the units
-# of the spec. NaN leaves a value to what is in force. `header.frame_id` says who drives, so that two persons
-# are told apart.
+# What a person wants, as a message to the policy node, which may let them drive in its place: a
+# `sensor_msgs/JointState` with the values of the action under names such as `base.0`, in the units of the
+# spec. NaN leaves a value as it is in force. `header.frame_id` names the person.
 
 TOPIC = "person_command"
 DRIVER_TOPIC = "driver"
-"""Where the policy node says who drives, as text."""
+"""The topic on which the policy node says who drives, as text."""
 POLICY, PERSON = "policy", "person"
 PERIOD_S = 0.02
 """The time between two commands of a person, in wall time."""
@@ -370,7 +363,7 @@ def _names(spec: PolicySpec) -> list[str]:
     return [f"{part.name}.{place}" for part in spec.actions for place in range(part.size)]
 
 
-# Texts that come over a topic, judged where they come in: anybody may publish them.
+# Texts of topics, which are checked where they come in: anybody may publish them.
 
 MOST_CHARACTERS = 2**20
 """The longest JSON that is read."""
@@ -389,21 +382,21 @@ def read_json(
     fields: name -> type, or what it is if it is left out.
     """
     try:
-        data = _loaded(message.data)
+        data = _load_json(message.data)
         if not isinstance(data, dict):
             raise ValueError("it is no JSON object")
         return {name: _field(data, name, kind) for name, kind in fields.items()}
     except (ValueError, RecursionError) as error:
-        _refused(node, topic, error)
+        _warn(node, topic, error)
         return None
 
 
 def read_json_texts(node: Node, topic: str, message: String) -> list[str] | None:
     """Return the texts of a JSON list; None, with a warning, if it is none."""
     try:
-        return _texts(_loaded(message.data))
+        return _texts(_load_json(message.data))
     except (ValueError, RecursionError) as error:
-        _refused(node, topic, error)
+        _warn(node, topic, error)
         return None
 
 
@@ -412,11 +405,11 @@ def read_instruction(node: Node, message: String) -> str:
     try:
         return require_instruction(message.data)
     except UserError as error:
-        _refused(node, "instruction", error, "")
+        _warn(node, "instruction", error, "")
         return ""
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"it has {len(text)} characters")
     return json.loads(text)
@@ -433,19 +426,14 @@ def _field(data: Mapping[str, Any], name: str, kind: Any) -> Any:
         value = float(value) if abs(value) < LARGEST else math.inf
     if type(value) is not wanted or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"'{name}' is no {wanted.__name__}")
-    if wanted is int:
-        _require_int(value)
+    numbers: list[Any] = [value] if wanted is int else []
     if isinstance(value, dict):
-        for number in value.values():
-            _require_int(number)
+        numbers = list(value.values())
+    if any(type(number) is not int or abs(number) >= LARGEST for number in numbers):
+        raise ValueError("it holds no whole number below 2**63 where one belongs")
     if isinstance(value, str):
         return _text(value)
     return _texts(value) if wanted is list else value
-
-
-def _require_int(value: Any) -> None:
-    if type(value) is not int or abs(value) >= LARGEST:
-        raise ValueError("it holds no whole number below 2**63 where one belongs")
 
 
 def _text(value: str) -> str:
@@ -461,7 +449,7 @@ def _texts(value: Any) -> list[str]:
     return [_text(text) for text in value]
 
 
-def _refused(
+def _warn(
     node: Node, topic: str, error: Exception, remedy: str = "; end the node that publishes it"
 ) -> None:
     node.get_logger().warning(

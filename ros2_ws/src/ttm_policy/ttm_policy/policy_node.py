@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import rclpy
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
@@ -30,7 +30,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 from ttm_policy.bond import Bond, form_bond
-from ttm_policy.diagnostics import plain_status
+from ttm_policy.diagnostics import DiagnosticsTopic, plain_status
 from ttm_policy.inference import Instructions, Worker, load_policy
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.programs import (
@@ -42,18 +42,11 @@ from ttm_policy.programs import (
 )
 from ttm_policy.session import PolicySession
 
-SUCCESS, FAILURE, ERROR = (
-    TransitionCallbackReturn.SUCCESS,
-    TransitionCallbackReturn.FAILURE,
-    TransitionCallbackReturn.ERROR,
-)
-
+SUCCESS = TransitionCallbackReturn.SUCCESS
 DIAGNOSTICS_PERIOD_S = 1.0
 """Wall time between two messages on `/diagnostics`, whatever the node is doing."""
-
 END_WITHIN_S = 1.8
 """The longest time from a signal to the end of the process, in seconds."""
-
 NETWORK_THREAD = "network"
 
 
@@ -68,20 +61,16 @@ class PolicyNode(LifecycleNode):
         super().__init__("policy_node", **options)
         declare_parameters(self, PolicyParameters, self._on_parameters)
         self._interrupted = interrupted
-        self._problem = "not configured"
-        self._level = DiagnosticStatus.WARN
+        self._problem, self._level = "not configured", DiagnosticStatus.WARN
         self._worker: Worker | None = None
         self._instructions: Instructions | None = None
         self._session: PolicySession | None = None
         self._bond: Bond | None = None
-        self._closing = self._in_order = False
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._closing = False
+        self._diagnostics = DiagnosticsTopic(self)
         # On the steady clock, since simulated time may stand still.
-        self.create_timer(
-            DIAGNOSTICS_PERIOD_S,
-            self.publish_diagnostics,
-            clock=Clock(clock_type=ClockType.STEADY_TIME),
-        )
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(DIAGNOSTICS_PERIOD_S, self._publish_diagnostics, clock=steady)
         tell_namesakes(self)
 
     def _on_parameters(self) -> None:
@@ -95,33 +84,34 @@ class PolicyNode(LifecycleNode):
         except UserError as error:
             self._fail(" ".join(str(error).split()))
             self.get_logger().error(self._problem)
-            return FAILURE
+            return TransitionCallbackReturn.FAILURE
         except Exception:  # rclpy would drop the traceback
             self._fail("configure failed; see the log")
             self.get_logger().error(traceback.format_exc())
-            return ERROR
+            return TransitionCallbackReturn.ERROR
         return SUCCESS
 
     def _configure(self, parameters: PolicyParameters) -> None:
         """Load the policy in the thread of the network, while diagnostics go on."""
         self._problem, self._level = "configuring: loading the policy", DiagnosticStatus.WARN
         self.get_logger().info("the policy loads, which takes seconds")
-        self._worker, self._instructions = (
-            Worker(self, NETWORK_THREAD),
-            Instructions(self.get_logger().warning),
-        )
-        loading = self._worker.submit(
-            partial(load_policy, parameters, self._instructions), then=lambda _: None
-        )
+        self._worker = Worker(self, NETWORK_THREAD)
+        self._instructions = Instructions(self.get_logger().warning)
+        load = partial(load_policy, parameters, self._instructions)
+        loading = self._worker.submit(load, then=lambda _: None)
         published_s = -math.inf
         while not wait([loading], timeout=0.05).done:
             if self._interrupted():
                 raise UserError("a signal came while the policy was loading")
             if time.monotonic() - published_s > DIAGNOSTICS_PERIOD_S:
                 published_s = time.monotonic()
-                self.publish_diagnostics()
+                self._publish_diagnostics()
         self._session = PolicySession(
-            self, loading.result(), parameters, self._worker, self.publish_diagnostics
+            self,
+            loading.result(),
+            parameters,
+            worker=self._worker,
+            diagnostics=self._diagnostics,
         )
         # From now on a collection passes over all objects of before: to look at them takes 0.2 s, in which no
         # other thread runs, not even that of the emergency stop.
@@ -162,14 +152,11 @@ class PolicyNode(LifecycleNode):
         return SUCCESS
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop the robot if it was moving, and drop the policy. This is called in any state."""
+        """Stop the robot if it was moving, and drop the policy: in any state, and after an error."""
         self._disconnect()
         return SUCCESS
 
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """After a failed transition, stop the robot and become unconfigured."""
-        self._disconnect()
-        return SUCCESS
+    on_error = on_shutdown
 
     def _stop(self) -> None:
         if self._session is not None and self._session.active:
@@ -190,29 +177,32 @@ class PolicyNode(LifecycleNode):
         self._problem, self._level = "not configured", DiagnosticStatus.WARN
         self._end_worker()
 
-    def publish_diagnostics(self) -> None:
-        """Publish the state. This is called every second, and when the state changes."""
-        name = f"{self.get_fully_qualified_name()}: policy"
-        status = (
-            self._session.status(name)
-            if self._session is not None
-            else plain_status(name, self._level, self._problem)
-        )
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self.get_clock().now().to_msg()
-        self._diagnostics.publish(message)
+    def _publish_diagnostics(self) -> None:
+        """Publish the state. A session does so as well when its state changes."""
+        if self._session is not None:
+            self._diagnostics.publish(self._session.status())
+        else:
+            status = plain_status(self._diagnostics.name, self._level, self._problem)
+            self._diagnostics.publish(status)
 
-    @property
-    def was_deactivated(self) -> bool:
-        """Whether this process stands in for one that crashed after it was deactivated."""
-        return self._session is not None and self._session.recovery.was_deactivated
+    def start(self) -> bool:
+        """Configure and activate the node, and return whether both succeeded.
 
-    def end_episode(self) -> None:
-        """Let no other process go on with the memory, since this one is about to end in order."""
-        self._in_order = True
+        A node that was deactivated before it crashed is only configured.
+        """
+        if self.trigger_configure() != SUCCESS or self._interrupted():
+            return False
+        assert self._session is not None
+        if self._session.recovery.was_deactivated:
+            self.get_logger().warning("not activated, because it was inactive when it crashed")
+            return True
+        return bool(self.trigger_activate() == SUCCESS)
 
-    def close(self) -> None:
-        """Stop the robot before the process ends, and wait until the command has arrived."""
+    def close(self, *, in_order: bool = False) -> None:
+        """Stop the robot before the process ends, and wait until the command has arrived.
+
+        in_order: whether no other process shall go on with the memory.
+        """
         self._closing = True
         if self._session is not None:
             if self._session.active:
@@ -220,34 +210,10 @@ class PolicyNode(LifecycleNode):
             self._session.flush()
         self._end_worker()
         if self._session is not None:
-            if self._in_order:
+            if in_order:
                 self._session.recovery.end()
             self._session.close()
             self._session = None
-
-
-def _start(node: PolicyNode, signals: StopSignals) -> bool:
-    """Configure and activate the node, and return whether both succeeded.
-
-    A node that was deactivated before it crashed is only configured.
-    """
-    if node.trigger_configure() != SUCCESS or signals.requested:
-        return False
-    if node.was_deactivated:
-        node.get_logger().warning("not activated, because it was inactive when it crashed")
-        return True
-    return bool(node.trigger_activate() == SUCCESS)
-
-
-def _spin(node: PolicyNode, signals: StopSignals) -> int:
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    if node.get_parameter("autostart").value and not _start(node, signals):
-        return 0 if signals.requested else 2
-    while not signals.requested:
-        executor.spin_once(timeout_sec=0.1)
-    node.end_episode()
-    return 0
 
 
 def _run(signals: StopSignals) -> int:
@@ -256,13 +222,21 @@ def _run(signals: StopSignals) -> int:
     except UserError as error:
         print(f"policy_node: error: {error}", file=sys.stderr, flush=True)
         return 2
+    in_order = False
     try:
-        return _spin(node, signals)
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        if node.get_parameter("autostart").value and not node.start():
+            return 0 if signals.requested else 2
+        while not signals.requested:
+            executor.spin_once(timeout_sec=0.1)
+        in_order = True
+        return 0
     except Exception:
         traceback.print_exc()
         return 1
     finally:
-        node.close()
+        node.close(in_order=in_order)
         node.destroy_node()
 
 

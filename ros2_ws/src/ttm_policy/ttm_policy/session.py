@@ -1,4 +1,18 @@
-"""A configured policy with its topics, services and ticks."""
+"""A configured policy with its topics, services and ticks.
+
+One tick runs in two halves, since the network takes its time on a thread of its own. `PolicySession._tick`
+watches, observes and asks the network; `PolicySession._finish_tick` limits, publishes and records.
+
+Each object holds references to those below it that it uses; callbacks come from ROS and the network's thread:
+
+    PolicySession
+    MemoryServices, GoalInterface
+    GoalKeeper
+    EpisodeControl
+    CommandMux, TickRecord, Recovery
+    Watchdog, CommandPublishers
+    ControlLoop, Inputs, EStopTopic, CommandEcho, StopThread
+"""
 
 from __future__ import annotations
 
@@ -6,200 +20,45 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
-import numpy as np
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.node import Node
+from rclpy.task import Future as Answered
 from rclpy.timer import Timer
+from sensor_msgs.msg import JointState
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 
 from ttm.policy.errors import ObservationError, UserError
-from ttm_policy.commands import CommandPublishers, Helm, Seen
+from ttm_policy.commands import CommandMux, CommandPublishers
 from ttm_policy.control_loop import (
     STANDING_STILL,
     ControlLoop,
+    Inference,
     LoopState,
     MemoryReport,
-    PolicyTick,
-    Question,
-    Thought,
-    Vector,
-    Vigilance,
-    think_about,
+    PendingTick,
+    Watchdog,
 )
-from ttm_policy.diagnostics import PolicyFacts, TickStatistics, policy_status
-from ttm_policy.goals import GoalInterface, GoalKeeper, GoalRules
-from ttm_policy.guards import StopThread
+from ttm_policy.diagnostics import DiagnosticsTopic, TickRecord
+from ttm_policy.episode import EpisodeControl
+from ttm_policy.goals import GoalInterface, GoalKeeper
+from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
 from ttm_policy.inference import LoadedPolicy, Worker
+from ttm_policy.inputs import TOPIC as PERSON_TOPIC
 from ttm_policy.inputs import Inputs, read_instruction
-from ttm_policy.memory import MemoryInterface, Recovery
-from ttm_policy.messages import ns_to_stamp
+from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
+from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import listen
+from ttm_policy.programs import COMMAND, listen
 
-# Puts instructions into force: those of the topic `instruction`, and those of goals.
-
-Then = Callable[[str], object]
-"""Gets an empty text, or what went wrong."""
-
-
-class Instructing:
-    """Resets the memory under each new instruction. Meanwhile the robot stands still.
-
-    `on_heard` is called when the topic has a new instruction, `on_void` when the one in force is void, and
-    `on_begun` with the loop's state before when the new one is in force or cannot be used.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        loop: ControlLoop,
-        worker: Worker,
-        recovery: Recovery,
-        memory: MemoryInterface,
-        *,
-        reset: Callable[[str], None],
-        on_heard: Callable[[], None],
-        on_void: Callable[[], None],
-        on_begun: Callable[[LoopState], None],
-    ):
-        self._node, self._loop, self._worker = node, loop, worker
-        self._recovery, self._memory, self._reset_runner = recovery, memory, reset
-        self._on_heard, self._on_void, self._on_begun = on_heard, on_void, on_begun
-        self.text = loop.runner.instruction or ""
-        """The instruction in force, or the one that is being prepared."""
-        self._turn = 0
-        """Counts instructions, so that only the newest one comes into force."""
-        self._listeners = listen(
-            node, String, "instruction", lambda message, _: self._on_message(message)
-        )
-
-    def _on_message(self, message: String) -> None:
-        text = read_instruction(self._node, message)
-        if text and text != self.text:
-            self._on_heard()
-            self.begin(text)
-
-    def begin(self, text: str, then: Then = lambda _: None, *, goal: bool = False) -> None:
-        """Stop the robot, and begin an episode under an instruction, be it the same as before.
-
-        The language model may take seconds for a new one. `then` is called when the policy may tick.
-        goal: whether this is for a goal.
-        """
-        self._turn += 1
-        self.text = text
-        self._on_void()
-        self._loop.prepare()
-        self._worker.submit(
-            partial(self._instruct, text, self._turn, goal),
-            partial(self._on_instructed, text, self._turn, then, goal),
-        )
-
-    def _instruct(self, text: str, turn: int, goal: bool) -> MemoryReport:
-        """Reset the memory under a new instruction; in the thread of the network."""
-        runner = self._loop.runner
-        if turn == self._turn:  # or else a newer instruction waits already
-            try:
-                self._reset_runner(text)
-                self._loop.for_goal = goal
-                self._recovery.save()
-            except UserError:
-                runner.instruction = None
-                raise
-        return MemoryReport.of(runner)
-
-    def _on_instructed(
-        self, text: str, turn: int, then: Then, goal: bool, future: Future[MemoryReport]
-    ) -> None:
-        if turn != self._turn:
-            then("another instruction has come")
-            return
-        before, problem = self._loop.state, ""
-        try:
-            report = future.result()
-        except UserError as error:
-            self.text, problem = "", str(error)
-            self._loop.refuse(problem)
-        else:
-            self._loop.reopen(goal=goal)
-            self._memory.publish(report)
-            self._node.get_logger().info(f"new instruction, memory reset: {text}")
-        then(problem)
-        self._on_begun(before)
-
-    def close(self) -> None:
-        """Destroy the subscriptions."""
-        for listener in self._listeners:
-            self._node.destroy_subscription(listener)
-
-
-# Keeps account of a session's ticks for `/diagnostics`.
-
-
-class TickRecord:
-    """Gathers what a session knows about its ticks, its inputs and its memory."""
-
-    def __init__(
-        self,
-        node: Node,
-        loop: ControlLoop,
-        inputs: Inputs,
-        memory: MemoryInterface,
-        commands: Helm,
-        *,
-        after_crash: str = "",
-    ):
-        """after_crash: what the robot will do if the process crashes, in words."""
-        self._node, self._loop, self._inputs = node, loop, inputs
-        self._memory, self._commands, self._after_crash = memory, commands, after_crash
-        self._network_s = self._told_delay_s = 0.0
-        self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
-
-    def begun(self, question: Question, now_ns: int) -> float:
-        """Count a tick that begins. Return how late its command will be in force, in seconds.
-
-        That is the age of its oldest input and what the last ticks took from their beginning until their
-        commands were sent. In lockstep the simulator waits, and nothing is late.
-        """
-        self.statistics.begin(question.wall_s)
-        age_s = (now_ns - question.observation.oldest_ns) * 1e-9
-        late = not self._inputs.lockstep
-        self._told_delay_s = age_s + self.statistics.recent_tick_s if late else 0.0
-        return self._told_delay_s
-
-    def answered(self, tick: PolicyTick, question: Question, thought: Thought) -> None:
-        """Count a tick whose command was sent just now."""
-        now_ns = self._node.get_clock().now().nanoseconds
-        latency_s = (now_ns - question.observation.oldest_ns) * 1e-9
-        self.statistics.answer(question.wall_s, time.monotonic(), latency_s)
-        self._network_s = thought.seconds
-        for name, where in self._loop.runner.spec.action_slices.items():
-            if not np.array_equal(tick.action[where], tick.command[where]):
-                self.statistics.limits_hit[name] += 1
-
-    def status(self, name: str, *, active: bool) -> DiagnosticStatus:
-        """Return the state for `/diagnostics`."""
-        facts = PolicyFacts(
-            active=active,
-            memory=self._memory.report,
-            memory_age_s=self.statistics.memory_age_s(time.monotonic()),
-            network_s=self._network_s,
-            told_delay_s=min(self._told_delay_s, self._loop.runner.policy.config.longest_delay_s),
-            ticks=self.statistics,
-            input_ages_s=self._inputs.ages_s(self._node.get_clock().now().nanoseconds),
-            expired=self._commands.expired,
-            person=self._commands.person,
-            person_problem=self._commands.problem,
-            after_crash=self._after_crash,
-        )
-        return policy_status(name, self._loop, facts)
-
-
-TELL_AFTER_S = 2.0
-"""So long after its activation a policy says what it still waits for."""
+WAITING_AFTER_S = 2.0
+"""The time after its activation when a policy says what it still waits for."""
 
 
 class PolicySession:
@@ -207,8 +66,7 @@ class PolicySession:
 
     The network and the language model run on the thread of `worker`. Every new command to the robot is
     sent by the thread that spins the node; while the network thinks, the `StopThread` keeps the command of
-    the last tick in force, and stops the robot. `on_state_change` is called whenever the loop's state has
-    changed.
+    the last tick in force, and stops the robot.
     """
 
     def __init__(
@@ -217,207 +75,153 @@ class PolicySession:
         loaded: LoadedPolicy,
         parameters: PolicyParameters,
         worker: Worker,
-        on_state_change: Callable[[], None],
+        diagnostics: DiagnosticsTopic,
     ):
         """Connect all topics."""
         self._node, self._parameters, self._worker = node, parameters, worker
-        self._on_state_change = on_state_change
-        self.active = False
+        self._spec, contract = loaded.runner.spec, loaded.codec.contract
         self._timer: Timer | None = None
         self._waiting: Timer | None = None
-        self._stops = 0
-        self._delivered: Vector | None = None
-        runner = loaded.runner
-        reset = partial(loaded.instructions.reset, runner)
         self._stop_thread = StopThread(node)
-        self._loop = ControlLoop(
-            runner,
-            loaded.limits,
-            max_age_s=parameters.max_age_s,
-            stop_after_s=parameters.stop_after_s,
-            only_goals=not parameters.start_on_instruction,
-        )
+        self._loop = ControlLoop(loaded.runner, loaded.limits, parameters)
         self.recovery = Recovery(self._loop, parameters, node.get_logger())
-        hold = self.recovery.restore(loaded.codec.contract)
-        self._memory = MemoryInterface(
-            node,
-            self._loop,
-            worker,
-            parameters.snapshot_path,
-            self.recovery,
-            reset=reset,
-            on_reset=self._begin_episode,
-            on_restore=self._on_restore,
-        )
-        self._instructing = Instructing(
-            node,
-            self._loop,
-            worker,
-            self.recovery,
-            self._memory,
-            reset=reset,
-            on_heard=lambda: self._goals.abort("another instruction has come"),
-            on_void=self._stop_if_active,
-            on_begun=self._on_instructed,
-        )
-        rules = GoalRules.of(parameters, runner.spec.control_dt_s)
-        self._goals = GoalKeeper(
-            self._instructing, rules, obstacle=self._goal_obstacle, rest=self._rest
-        )
-        self._goal_interface = GoalInterface(node, self._goals)
+        disarmed = self.recovery.restore(contract)
+        outlook = self.recovery.outlook(contract)
+        self._memory = MemoryTopic(node)
+        lockstep = parameters.lockstep
         self._inputs = Inputs(
-            node,
-            loaded.codec.contract,
-            runner.spec,
-            lockstep=parameters.lockstep,
-            on_message=self._on_input,
+            node, contract, self._spec, lockstep=lockstep, on_message=self._on_input
         )
         worker.on_idle = self._on_input
-        self._vigilance = Vigilance(
-            self._stop_thread,
+        self._echo = None if lockstep else CommandEcho(node, loaded.codec.types())
+        e_stop = EStop(
+            rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
+        )
+        self._e_stop = EStopTopic(self._stop_thread, e_stop, self._on_e_stop)
+        self._watchdog = Watchdog(
+            node, self._loop, self._inputs, e_stop=self._e_stop, echo=self._echo
+        )
+        publishers = CommandPublishers(self._stop_thread, loaded, parameters, self._echo)
+        self._commands = CommandMux(
+            node, loaded, parameters, publishers=publishers, watchdog=self._watchdog
+        )
+        self._record = TickRecord(
+            node,
             self._loop,
             self._inputs,
-            loaded.codec,
-            parameters,
-            disarmed=hold,
-            on_watch=self._watch,
-            on_e_stop=self._on_e_stop,
+            memory=self._memory,
+            commands=self._commands,
+            after_crash=outlook,
         )
-        commands = CommandPublishers(
-            self._stop_thread,
-            loaded.codec,
-            parameters,
-            self._vigilance.echo,
-            loaded.limits.halt,
+        self._episode = EpisodeControl(
+            node=node,
+            instructions=loaded.instructions,
+            loop=self._loop,
+            worker=worker,
+            recovery=self.recovery,
+            memory=self._memory,
+            commands=self._commands,
+            record=self._record,
+            diagnostics=diagnostics,
+            lockstep=lockstep,
         )
-        self._commands = Helm(node, loaded, parameters, commands, self._look_for_person)
-        outlook = self.recovery.outlook(loaded.codec.contract)
-        self._record = TickRecord(
-            node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
+        self._goals = GoalKeeper(self._episode, parameters, self._spec.control_dt_s)
+        self._goal_interface = GoalInterface(node, self._goals)
+        self._memory_services = MemoryServices(
+            self._episode, self._goals, self._inputs, parameters.snapshot_path
         )
-        self._memory.publish(MemoryReport.of(runner))
+        self._subscriptions = [
+            *listen(node, String, "instruction", self._on_instruction),
+            node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND),
+        ]
+        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        watch_s = self._spec.control_dt_s / 2
+        self._watch_timer = node.create_timer(watch_s, self._watch, clock=self._steady)
+        self._memory.publish(MemoryReport.of(loaded.runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
-            f"ready: {checkpoint} for {runner.spec.robot} at {runner.spec.rate_hz} Hz; "
+            f"ready: {checkpoint} for {self._spec.robot} at {self._spec.rate_hz} Hz; "
             f"after a crash: {outlook}"
         )
 
+    # The life cycle.
+
+    @property
+    def active(self) -> bool:
+        """Whether the policy ticks."""
+        return self._episode.active
+
     def start(self) -> None:
         """Start the ticks: at the policy's rate, or in lockstep at each complete observation."""
-        self.active = self._commands.is_open = True
+        self._episode.active = self._commands.publishers.is_open = True
         self._loop.resume()
-        self._heed_e_stop()
+        self._check_e_stop()
         if not self._parameters.lockstep:
-            period_s = self._loop.runner.spec.control_dt_s
-            self._timer = self._node.create_timer(period_s, self._on_timer)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._waiting = self._node.create_timer(TELL_AFTER_S, self._tell_waiting, clock=steady)
+            self._timer = self._node.create_timer(self._spec.control_dt_s, self._on_timer)
+        self._waiting = self._node.create_timer(
+            WAITING_AFTER_S, self._say_what_is_missing, clock=self._steady
+        )
         self._on_input()
 
     def stop(self) -> None:
         """End the ticks, and then stop the robot: the stop is the last command."""
-        self.active = False
+        self._episode.active = False
         self._goals.abort("the node was deactivated")
         self._commands.release()
-        self._commands.is_open = False
+        self._commands.publishers.is_open = False
         for timer in filter(None, (self._timer, self._waiting)):
             self._node.destroy_timer(timer)
         self._timer = self._waiting = None
-        self._stop_robot()
-
-    def _tell_waiting(self) -> None:
-        """Say once what the robot lacks in order to move."""
-        assert self._waiting is not None
-        self._waiting.cancel()
-        lacks = [self._inputs.waits_for()]
-        if self._loop.state is LoopState.NO_INSTRUCTION:
-            topic = self._node.resolve_topic_name("instruction")
-            lacks.append(f"no instruction; publish one on {topic}")
-        if found := "; ".join(filter(None, lacks)):
-            self._node.get_logger().warning(f"the robot does not move yet: {found}")
-
-    def _goal_obstacle(self) -> str:
-        """Return why no goal can begin now, or an empty text."""
-        if not self.active:
-            return "the node is inactive; activate it first"
-        if self._parameters.lockstep:
-            return "in lockstep the simulator begins the episodes; there are no goals"
-        return self._loop.description if self._loop.state is LoopState.E_STOP else ""
-
-    def _rest(self, why: str) -> None:
-        """Stop the robot, and let it stand still until the next goal begins."""
-        before = self._loop.state
-        self._loop.rest(why)
-        self._stop_if_active()
-        self._report_if_changed(before)
-
-    def _stop_if_active(self) -> None:
-        if self.active:
-            self._stop_robot()
-
-    def _stop_robot(self) -> None:
-        """Send zero now. What the network makes of an observation from before is not sent."""
-        self._stops += 1
-        self._record.statistics.pause()
-        self._commands.stop()
-        self._loop.limits.halt()
-        if self._delivered is None:
-            self._worker.submit(self._loop.stand_still)
-        else:
-            still = self._loop.limits.stopped(self._delivered)
-            self._worker.submit(partial(self._loop.acted, still))
+        self._episode.stop()
 
     def take_parameters(self, parameters: PolicyParameters) -> None:
         """Take those parameters that a running node can change, from the next tick on."""
         self._loop.take_parameters(parameters)
         self._commands.take_limits(parameters.limits)
-        self._goals.rules = GoalRules.of(parameters, self._loop.runner.spec.control_dt_s)
+        self._goals.parameters = parameters
 
     def flush(self) -> None:
         """Wait until the last commands have arrived."""
-        self._commands.flush()
+        self._commands.publishers.flush()
 
     def close(self) -> None:
         """Destroy all topics and services. The caller closes the worker before."""
         self._stop_thread.close()
-        self._vigilance.close()
+        self._node.destroy_timer(self._watch_timer)
+        if self._echo is not None:
+            self._echo.close()
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        self._e_stop.close()
         self._inputs.close()
+        self._memory_services.close()
         self._memory.close()
         self._commands.close()
-        self._instructing.close()
         self._goal_interface.close()
 
-    def status(self, name: str) -> DiagnosticStatus:
+    def status(self) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        return self._record.status(name, active=self.active)
+        return self._episode.status()
+
+    def _say_what_is_missing(self) -> None:
+        """Say once what the robot lacks in order to move."""
+        assert self._waiting is not None
+        self._waiting.cancel()
+        missing = [self._inputs.waits_for()]
+        if self._loop.state is LoopState.NO_INSTRUCTION:
+            topic = self._node.resolve_topic_name("instruction")
+            missing.append(f"no instruction; publish one on {topic}")
+        if found := "; ".join(filter(None, missing)):
+            self._node.get_logger().warning(f"the robot does not move yet: {found}")
+
+    # What starts a tick: the timer or, in lockstep and for a late camera, an input.
 
     def _on_timer(self) -> None:
         self._worker.deliver()
-        if not self._worker.idle:
-            # The network is still at work; the command of the last tick stays in force.
+        if self._worker.idle:
+            self._tick_if_allowed()
+        else:  # The network is still at work; the command of the last tick stays in force.
             self._record.statistics.skipped += self._loop.state is LoopState.RUNNING
-            return
-        self._tick_if_seeing()
-
-    def _tick_if_seeing(self) -> None:
-        before, now = self._loop.state, self._node.get_clock().now()
-        if self._vigilance.lets_tick():
-            self._tick(now.nanoseconds, now.to_msg())
-        else:
-            self._stand_still_if_due(before)
-
-    def _watch(self) -> None:
-        """On the steady clock, stop the robot as soon as the policy sees it no more."""
-        self._on_e_stop()
-        if self.active and not self._parameters.lockstep:
-            before = self._loop.state
-            self._vigilance.look()
-            self._commands.watch()
-            if self._loop.state is not before:
-                self._stand_still_if_due(before)
-            waits_for = self._loop.problem or self._loop.state.value
-            stopped = self._loop.state is LoopState.STOPPED
-            self._goals.watch(waits_for if stopped else "", waits_for)
 
     def _on_input(self) -> None:
         """In lockstep, run a tick on each complete observation once, whose stamp the commands carry.
@@ -426,127 +230,247 @@ class PolicySession:
         """
         if not self.active or not self._worker.idle:
             return
-        if not self._parameters.lockstep:
-            if (
-                self._timer is not None
-                and self._vigilance.due
-                and not self._vigilance.lacks_frame()
-            ):
-                self._timer.reset()
-                self._tick_if_seeing()
-            return
-        stamp_ns = self._inputs.complete_stamp_ns()
-        if stamp_ns is not None and stamp_ns > self._loop.last_stamp_ns:
-            self._tick(stamp_ns, ns_to_stamp(stamp_ns))
+        if self._parameters.lockstep:
+            stamp_ns = self._inputs.complete_stamp_ns()
+            if stamp_ns is not None and stamp_ns > self._loop.last_stamp_ns:
+                self._tick(stamp_ns, ns_to_stamp(stamp_ns))
+        elif (
+            self._timer is not None
+            and self._watchdog.waits_for_frame
+            and not self._watchdog.lacks_frame()
+        ):
+            self._timer.reset()
+            self._tick_if_allowed()
+
+    def _tick_if_allowed(self) -> None:
+        before, now = self._loop.state, self._node.get_clock().now()
+        if self._watchdog.allows_tick():
+            self._tick(now.nanoseconds, now.to_msg())
+        else:
+            self._skip_tick(before)
+
+    # One tick.
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
-        """Let the network think about the newest observation, unless there is an emergency stop by now."""
-        self._heed_e_stop()
+        """Watch the emergency stop, observe, and let the network infer the action."""
+        self._check_e_stop()
         before, wall_s = self._loop.state, time.monotonic()
         try:
             self._commands.require_limits()
             observation = self._commands.with_executed(self._inputs.observation())
-            if self._loop.begin(observation, now_ns * 1e-9, wall_s):
-                question = Question(observation, wall_s, reply_stamp, self._stops)
-                if self._timer is not None and self._record.statistics.is_late(wall_s):
-                    self._timer.reset()  # so that the next tick is a whole period away
-                delay_s = self._record.begun(question, now_ns)
-                think = partial(think_about, self._loop, question, delay_s)
-                self._worker.submit(think, partial(self._answer, question))
-                return
+            accepted = self._loop.accepts(observation, now_ns * 1e-9, wall_s)
         except ObservationError as error:
             self._loop.hold(error, wall_s)
-        self._stand_still_if_due(before)
+            accepted = False
+        if not accepted:
+            self._skip_tick(before)
+            return
+        if self._timer is not None and self._record.statistics.is_late(wall_s):
+            self._timer.reset()  # so that the next tick is a whole period away
+        pending = PendingTick(observation, wall_s, reply_stamp, self._episode.stops)
+        delay_s = self._record.begin(pending, now_ns)
+        self._worker.submit(
+            partial(self._loop.infer, observation, delay_s), partial(self._finish_tick, pending)
+        )
 
-    def _stand_still_if_due(self, before: LoopState) -> None:
-        self._record.statistics.pause()
-        if self._loop.state in STANDING_STILL:
-            self._stop_robot()
-        self._report_if_changed(before)
-
-    def _answer(self, question: Question, future: Future[Thought]) -> None:
-        """Send what the network answered, unless the robot was stopped while it thought."""
-        self._heed_e_stop()
-        before = self._loop.state
+    def _finish_tick(self, pending: PendingTick, future: Future[Inference]) -> None:
+        """Limit the action, publish the command, and record both, unless the robot was stopped meanwhile."""
+        self._check_e_stop()
+        before, late_s = self._loop.state, 0.0
         try:
-            thought, late_s = future.result(), 0.0
+            inference = future.result()
             if not self._parameters.lockstep:
                 now_s = self._node.get_clock().now().nanoseconds * 1e-9
-                late_s = self._loop.require_in_time(question.observation, now_s)
+                late_s = self._loop.require_in_time(pending.observation, now_s)
         except ObservationError as error:
-            self._inputs.refused_ns = question.observation.stamp_ns
-            self._loop.hold(error, question.wall_s)
-            self._stand_still_if_due(before)
+            self._inputs.refused_ns = pending.observation.stamp_ns
+            self._loop.hold(error, pending.wall_s)
+            self._skip_tick(before)
             return
-        self._memory.publish(thought.memory)
-        stopped = question.stops != self._stops
+        self._memory.publish(inference.memory)
+        stopped = pending.stops != self._episode.stops
         if not stopped or self._parameters.lockstep:  # a simulator in lockstep waits for an answer
-            self._act(thought, question, late_s)
+            self._act(pending, inference, late_s)
         if stopped:
-            self._stop_robot()
-        self._report_if_changed(before)
+            self._episode.stop()
+        self._episode.report_if_changed(before)
 
-    def _act(self, thought: Thought, question: Question, late_s: float) -> None:
-        self._commands.settle()
-        tick = self._loop.finish(thought.action, question.wall_s, question.observation, late_s)
-        seen = question.observation.values
-        self._delivered = self._commands.publish(tick, question.reply_stamp, seen)
-        self._record.answered(tick, question, thought)
-        self._worker.submit(partial(self.recovery.acted, self._delivered))
-        done = self._loop.runner.spec.says_done(tick.action) and not self._commands.person
-        self._goals.ticked(done=done)
+    def _act(self, pending: PendingTick, inference: Inference, late_s: float) -> None:
+        observation = pending.observation
+        self._commands.publishers.acknowledge_expiry()
+        tick = self._loop.finish(inference.action, pending.wall_s, observation, late_s)
+        command = self._commands.publish(tick, pending.reply_stamp, observation.values)
+        self._episode.delivered = command
+        self._record.finish(pending, inference, tick)
+        self._worker.submit(partial(self.recovery.executed, command))
+        self._goals.ticked(done=self._spec.says_done(tick.action) and not self._commands.person)
 
-    def _on_instructed(self, before: LoopState) -> None:
-        self._delivered = None
-        self._report_if_changed(before)
+    def _skip_tick(self, before: LoopState) -> None:
+        """Command zero if the state of the loop asks for it."""
+        self._record.statistics.pause()
+        if self._loop.state in STANDING_STILL:
+            self._episode.stop()
+        self._episode.report_if_changed(before)
 
-    def _look_for_person(self) -> tuple[Seen, float]:
-        self._heed_e_stop()
-        return self._vigilance.look_for_person()
+    # What is watched between two ticks.
+
+    def _watch(self) -> None:
+        """On the steady clock, stop the robot as soon as the policy sees it no more."""
+        self._on_e_stop()
+        if not self.active or self._parameters.lockstep:
+            return
+        before = self._loop.state
+        self._watchdog.check_between_ticks()
+        self._commands.watch()
+        if self._loop.state is not before:
+            self._skip_tick(before)
+        waits_for = self._loop.problem or self._loop.state.value
+        self._goals.watch(waits_for if self._loop.state is LoopState.STOPPED else "", waits_for)
 
     def _on_e_stop(self) -> None:
-        """Heed the emergency stop, and go on at once when it lets the robot move again."""
+        """Obey the emergency stop, and go on at once when it lets the robot move again."""
         before = self._loop.state
-        self._heed_e_stop()
+        self._check_e_stop()
         if before is LoopState.E_STOP and self._loop.state is not before:
             self._on_input()
 
-    def _heed_e_stop(self) -> None:
+    def _check_e_stop(self) -> None:
         """Stop the robot if the emergency stop says so, and let the loop go on when it does no more."""
         before = self._loop.state
-        self._vigilance.heed_e_stop()
+        self._watchdog.check_e_stop()
         if self._loop.state is before:
             return
         if self._loop.state is LoopState.E_STOP:
-            self._stop_if_active()
+            self._episode.stop_if_active()
             self._goals.abort(self._loop.description)
-        self._report_if_changed(before)
+        self._episode.report_if_changed(before)
 
-    def _begin_episode(self, answered_ns: int) -> None:
-        """Accept the old stamps of a restarted simulator, but answer no observation twice."""
-        self._end_command()
-        if self._inputs.complete_stamp_ns() == answered_ns or not self._parameters.lockstep:
-            self._inputs.forget()
-        self._goals.abort("the memory was reset")
+    # What others ask for.
 
-    def _end_command(self) -> None:
-        """Let the robot stand still until the next tick, since its command belongs to another memory.
+    def _on_instruction(self, message: String, _: Any) -> None:
+        text = read_instruction(self._node, message)
+        if text and text != self._episode.instruction:
+            self._goals.abort("another instruction has come")
+            self._episode.begin(text)
 
-        In lockstep it stands still anyway, and would take this for an answer.
+    def _on_person_command(self, message: JointState) -> None:
+        if self._commands.accepts(message):
+            self._check_e_stop()
+            self._commands.drive(message)
+
+
+class MemoryServices:
+    """The services that reset, erase, save and restore the memory.
+
+    They wait for their turn with the network while the node goes on with messages and timers. Each has two
+    parts: what it does in the thread of the network returns what remains for that of the node, whose result
+    is the answer.
+    """
+
+    def __init__(
+        self, episode: EpisodeControl, goals: GoalKeeper, inputs: Inputs, snapshot_path: str
+    ):
+        self._episode, self._goals, self._inputs = episode, goals, inputs
+        self._loop, self._path = episode.loop, snapshot_path
+        # Reentrant: a service that waits for the network keeps no other callback waiting.
+        group = ReentrantCallbackGroup()
+        self._services = [
+            episode.node.create_service(
+                Trigger, f"~/{name}_memory", self._service(call), callback_group=group
+            )
+            for name, call in (
+                ("reset", self._reset),
+                ("erase", self._erase),
+                ("snapshot", self._snapshot),
+                ("restore", self._restore),
+            )
+        ]
+
+    def _service(self, call: Callable[[], Callable[[], str]]) -> Callable[..., Any]:
+        """Return the callback of a service that answers when its turn with the network is over."""
+
+        async def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            answered: Answered[None] = Answered()
+
+            def conclude(future: Future[Callable[[], str]]) -> None:
+                try:
+                    response.message, response.success = future.result()(), True
+                except UserError as error:
+                    response.message, response.success = str(error), False
+                    self._episode.node.get_logger().warning(str(error))
+                answered.set_result(None)
+
+            self._episode.worker.submit(partial(self._change, call), conclude)
+            await answered
+            return response
+
+        return serve
+
+    def _change(self, call: Callable[[], Callable[[], str]]) -> Callable[[], str]:
+        """Run `call` in the thread of the network, and save what it made of the memory."""
+        then = call()
+        self._episode.recovery.save()
+        return then
+
+    def _reset(self) -> Callable[[], str]:
+        """Empty the memory under the instruction in force. The answer is a `ResetReply` as JSON."""
+        runner = self._loop.runner
+        if not runner.instruction:
+            raise UserError("no instruction yet; publish one on the topic `instruction` first")
+        self._episode.instructions.reset(runner, runner.instruction)
+        self._loop.for_goal = False
+        answered_ns, self._loop.last_stamp_ns = self._loop.last_stamp_ns, 0
+        report = MemoryReport.of(runner)
+
+        def then() -> str:
+            self._loop.begin_episode()
+            self._episode.memory.publish(report)
+            self._episode.change_memory()
+            # Accept the old stamps of a restarted simulator, but answer no observation twice.
+            if not self._inputs.lockstep or self._inputs.complete_stamp_ns() == answered_ns:
+                self._inputs.forget()
+            self._goals.abort("the memory was reset")
+            return ResetReply(report.instruction, report.tick).to_json()
+
+        return then
+
+    def _erase(self) -> Callable[[], str]:
+        """Empty the memory alone, in the middle of an episode, to see what the policy does without it.
+
+        Instruction, tick count and previous action stay. The answer is a `ResetReply` as JSON.
         """
-        self._delivered = None
-        if self.active and not self._parameters.lockstep:
-            self._stops += 1
-            self._commands.stop()
+        self._loop.runner.erase_memory()
+        report = MemoryReport.of(self._loop.runner)
 
-    def _on_restore(self) -> None:
-        self._end_command()
-        self._instructing.text = self._memory.report.instruction
-        self._goals.abort("another memory was restored")
+        def then() -> str:
+            self._episode.memory.publish(report)
+            return ResetReply(report.instruction, report.tick).to_json()
 
-    def _report_if_changed(self, before: LoopState) -> None:
-        if self._loop.state is not before:
-            # Of a pause nothing was told.
-            if (before, self._loop.state) != (LoopState.PAUSED, LoopState.RUNNING):
-                self._node.get_logger().info(self._loop.description)
-            self._on_state_change()
+        return then
+
+    def _snapshot(self) -> Callable[[], str]:
+        """Save the memory to the file of the parameter `snapshot_path`."""
+        save_snapshot(self._path, self._loop.snapshot())
+        tick = self._loop.runner.tick
+        return lambda: f"saved tick {tick} to {self._path}"
+
+    def _restore(self) -> Callable[[], str]:
+        """Continue from the saved memory, tick count, instruction and previous action."""
+        self._loop.load(load_snapshot(self._path))
+        self._loop.for_goal = False
+        report = MemoryReport.of(self._loop.runner)
+
+        def then() -> str:
+            self._loop.begin_episode()
+            self._episode.memory.publish(report)
+            self._episode.change_memory()
+            self._episode.instruction = report.instruction
+            self._goals.abort("another memory was restored")
+            return f"restored tick {report.tick} from {self._path}"
+
+        return then
+
+    def close(self) -> None:
+        """Destroy the services."""
+        for service in self._services:
+            self._episode.node.destroy_service(service)

@@ -24,7 +24,7 @@ from ttm_policy.simulator.robot import SimNode
 
 
 class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Restricts the initial states to those that ask for one given instruction."""
+    """Restricts the initial states to those that ask for one instruction."""
 
     def __init__(self, env: Env, instruction: str):
         super().__init__(env)
@@ -45,14 +45,15 @@ def _serve(node: SimNode) -> int:
     node.parameters = parameters = replace(parameters, task=task)
     if option := parameters.condition.needs_memory_task:
         require_memory_tasks(parameters.env, [parameters.task], option)
-    if parameters.driver == "person":
-        return _serve_person(node, env, signals)
-    if parameters.instruction:
+    with_policy = parameters.driver != "person"
+    if with_policy and parameters.instruction:
         env = _OnlyInstruction(env, parameters.instruction)
     try:
         node.connect(env)
-        episodes = Episodes(node, env, signals)
-        node.say(str(episodes.run()))
+        if with_policy:
+            node.say(str(Episodes(node, env, signals).run()))
+        else:
+            Scenes(node, env, signals).run()
         return 0
     except PolicyIsSilent as error:
         env.step(node.commands.standing_still())
@@ -63,18 +64,6 @@ def _serve(node: SimNode) -> int:
         return 130
     finally:
         env.close()
-
-
-def _serve_person(node: SimNode, env: Env, signals: StopSignals) -> int:
-    """Run scenes for a person until a signal."""
-    try:
-        node.connect(env)
-        Scenes(node, env, signals).run()
-    except Interrupted:
-        node.say("interrupted")
-    finally:
-        env.close()
-    return 130
 
 
 def _run() -> int:

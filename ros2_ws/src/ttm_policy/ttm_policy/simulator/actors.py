@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from rclpy.client import Client
@@ -19,8 +20,6 @@ from ttm.policy.errors import require_instruction
 from ttm_policy.messages import ResetReply, read_reset_reply
 from ttm_policy.programs import StopSignals, listen
 from ttm_policy.simulator.robot import RobotTopics
-
-# Keeps a simulation in step with the wall clock.
 
 LEAST_WAIT = 0.25
 """The portion of a period that is always left for messages."""
@@ -57,16 +56,15 @@ class Pace:
         return self._ticks * self._period_s / (self._end_s - self._began_s)
 
     def restart(self) -> None:
-        """Begin anew with the next period."""
+        """Count from the next period on."""
         self._began_s, self._ticks = None, 0
 
 
 CLOCK_PERIOD_S = 0.02
 """Wall time between two clock messages while time runs on, in seconds."""
-
 ANSWER_TIMEOUT_S = 5.0
-"""Wall time after which a service is called again, in seconds. It is doubled each time, since a policy on a
-busy computer may take longer for every answer."""
+"""Wall time after which a service is called again, in seconds. It doubles each time, up to the longest: a
+policy on a busy computer may take longer for every answer."""
 LONGEST_ANSWER_S = 80.0
 
 
@@ -79,7 +77,7 @@ class Interrupted(RuntimeError):
 
 
 class RosActor:
-    """Begins episodes over ROS 2. The sub-classes get the action of each tick."""
+    """Begins episodes over ROS 2. Its sub-classes get the action of each tick."""
 
     def __init__(self, node: RobotTopics, signals: StopSignals):
         self.node, self._signals = node, signals
@@ -90,9 +88,9 @@ class RosActor:
         policy_node = node.parameters.policy_node
         self._reset = node.create_client(Trigger, f"{policy_node}/reset_memory")
         self._erase = node.create_client(Trigger, f"{policy_node}/erase_memory")
-        listen(node, Bool, "e_stop", lambda message, _: self._on_e_stop(message))
+        listen(node, Bool, "e_stop", self._on_e_stop)
 
-    def _on_e_stop(self, message: Bool) -> None:
+    def _on_e_stop(self, message: Bool, _: Any) -> None:
         self._e_stop = message.data
 
     def reset(self, instruction: str) -> None:
@@ -175,16 +173,11 @@ class LockstepActor(RosActor):
         except PolicyIsSilent as error:
             raise PolicyIsSilent(f"{error} on {', '.join(commands.missing())}") from error
         self._executed = commands.answer()
-        self._keep_pace(started_s)
+        if (rate := self.node.parameters.rate) > 0:
+            end_s = started_s + self.node.spec.control_dt_s / rate
+            while (rest_s := end_s - time.monotonic()) > 0:
+                self.spin(rest_s)
         return self._executed
-
-    def _keep_pace(self, started_s: float) -> None:
-        rate = self.node.parameters.rate
-        while (
-            rate > 0
-            and (rest_s := started_s + self.node.spec.control_dt_s / rate - time.monotonic()) > 0
-        ):
-            self.spin(rest_s)
 
 
 class FreeRunningActor(RosActor):
@@ -209,7 +202,7 @@ class FreeRunningActor(RosActor):
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
         """See `ttm.sim.rollout.Actor`."""
         begin_s = last_clock_s = time.monotonic()
-        begin_ns = self._begin_ns()
+        begin_ns = self.node.next_time_ns() if self._simulated else self._system.now().nanoseconds
         end_s = self._pace.next_end(begin_s)
         self.node.publish_observation(observation, self._executed, begin_ns)
         while (now_s := time.monotonic()) < end_s:
@@ -224,10 +217,6 @@ class FreeRunningActor(RosActor):
     def speed(self) -> float:
         """Return the simulated seconds per second since the last reset."""
         return self._rate * self._pace.achieved()
-
-    def _begin_ns(self) -> int:
-        """Return the stamp of the next observation: now, or a tick of simulated time after the last."""
-        return self.node.next_time_ns() if self._simulated else self._system.now().nanoseconds
 
     def _publish_clock(self, begin_ns: int, elapsed_s: float) -> None:
         """elapsed_s: wall time since the observation. Simulated time waits for the next one."""

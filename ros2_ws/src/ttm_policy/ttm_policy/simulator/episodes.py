@@ -1,10 +1,11 @@
-"""Runs the episodes of a simulated robot, and reports and saves their results."""
+"""What a simulated robot goes through: numbered episodes of a policy, or scenes that a person drives."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -53,15 +54,14 @@ class Episodes:
     def _save(self, folder: Path, result: TaskResult) -> None:
         """Write the result as `ttm evaluate` does, and all actions, to compare runs bit by bit."""
         parameters = self._node.parameters
-        tasks = {parameters.task: result}
         Evaluation(
-            "over ROS 2",
-            None,
-            parameters.first_seed,
-            parameters.max_ticks or None,
-            tasks,
-            parameters.env,
-            parameters.condition,
+            checkpoint="over ROS 2",
+            sha256=None,
+            first_seed=parameters.first_seed,
+            max_ticks=parameters.max_ticks or None,
+            tasks={parameters.task: result},
+            environment=parameters.env,
+            condition=parameters.condition,
         ).save(folder)
         np.savez(folder / "actions.npz", **self._actions)  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ class Episodes:
         """Show the tick, and do to the memory what the probe says, before the policy acts."""
         if info["tick"] == 0:
             self._node.commands.resting = resting_action_of(self._env)
-        self._tell(info, seed)
+        self._show(info, seed)
         if video:
             cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
             video.add(np.asarray(self._env.render()), cameras, info)
@@ -116,19 +116,17 @@ class Episodes:
             forget_commands(self._late)
             self._to_erase = False
 
-    def _tell(self, info: Mapping[str, Any], seed: int) -> None:
+    def _show(self, info: Mapping[str, Any], seed: int) -> None:
         """Publish how the episode stands, and print a line now and then."""
         self._node.publish_episode({**info, "seed": seed})
         if info["tick"] == 0:
             self._node.say(f"initial state {seed}: {info['instruction']}")
-        elif info["tick"] % round(self._period_s() * self._node.spec.rate_hz) == 0:
+            return
+        period_s = 1.0 if self._node.parameters.episodes == 1 else 5.0  # of simulated time
+        if info["tick"] % round(period_s * self._node.spec.rate_hz) == 0:
             self._node.say(
                 f"  tick {info['tick']:4d}  {info['time_s']:6.1f} s  {self._node.describe_memory()}"
             )
-
-    def _period_s(self) -> float:
-        """Return the simulated seconds between two printed lines: fewer lines for many episodes."""
-        return 1.0 if self._node.parameters.episodes == 1 else 5.0
 
 
 class _RecordingActor:
@@ -149,8 +147,6 @@ class _RecordingActor:
         self._actor.executed(action)
 
 
-# Scenes of a simulated robot that a person drives, one after the other, until the process ends.
-
 OVERVIEW = ImageSource("overview", "~/overview", "sensor_msgs/Image")
 """The scene from outside, for people. No policy sees it."""
 
@@ -167,7 +163,7 @@ class PersonActor(FreeRunningActor):
         self._simulated = True
 
     def reset(self, instruction: str) -> None:
-        """Begin a scene. A policy that is there begins it with an empty memory."""
+        """Begin a scene. If a policy is there, it begins with an empty memory."""
         if self._reset.service_is_ready():
             try:
                 super().reset(instruction)
@@ -180,11 +176,11 @@ class PersonActor(FreeRunningActor):
 
 
 class Scenes:
-    """Goes on with a scene until an episode is recorded, or a service begins another one.
+    """Scenes that a person drives, one after the other, until the process ends.
 
-    After an episode that was kept comes the next scene, and after another the same one from its start;
-    the services are `~/next_scene` and `~/same_scene`. A text on the topic `~/scene` begins a scene that
-    asks for it. `~/instructions` lists the texts.
+    A scene ends when an episode was recorded: then comes the next one, or the same one from its start if the
+    episode was not kept. The services `~/next_scene` and `~/same_scene` end it as well, and a text on the
+    topic `~/scene` begins a scene that asks for it. `~/instructions` lists the texts.
     """
 
     def __init__(self, node: SimNode, env: Env, signals: StopSignals):
@@ -200,8 +196,8 @@ class Scenes:
         known = [text for texts in self._tasks.values() for text in texts]
         self._known = node.create_publisher(String, "~/instructions", LATCHED)
         self._known.publish(String(data=json.dumps(list(dict.fromkeys(known)))))
-        node.create_service(Trigger, "~/next_scene", self._serve_next)
-        node.create_service(Trigger, "~/same_scene", self._serve_same)
+        node.create_service(Trigger, "~/next_scene", partial(self._serve, 1))
+        node.create_service(Trigger, "~/same_scene", partial(self._serve, 0))
         node.create_subscription(String, "~/scene", self._on_scene, COMMAND)
         status = f"{parameters.recorder}/status"
         node.create_subscription(String, status, self._on_recorder, LATCHED)
@@ -209,9 +205,9 @@ class Scenes:
     def run(self) -> None:
         """Run scenes until a signal, which raises `Interrupted`."""
         while True:
-            self._run_one()
+            self._run_scene()
 
-    def _run_one(self) -> None:
+    def _run_scene(self) -> None:
         options = reset_options(self._task)
         if self._wanted:
             options["instruction"] = self._wanted
@@ -254,11 +250,9 @@ class Scenes:
         elif state == State.READY.value != before[0]:
             self._over = True
 
-    def _serve_next(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        self._seed += 1
-        return self._serve_same(_, response)
-
-    def _serve_same(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _serve(self, step: int, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        """Begin another scene. step: 1 for the next one, 0 for the same one."""
+        self._seed += step
         self._over = response.success = True
         response.message = promise(self._scene + 1, self._seed)
         return response

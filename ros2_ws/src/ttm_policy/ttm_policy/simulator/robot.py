@@ -1,22 +1,43 @@
-"""The ROS node of a simulated robot, which publishes observations and receives commands."""
+"""The ROS node of a simulated robot: it publishes observations, shows the robot, and receives commands."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Point, Quaternion, TransformStamped, Vector3
+from nav_msgs.msg import Odometry
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Float32MultiArray, String
 from trajectory_msgs.msg import JointTrajectory
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
-from ttm.sim.environment import Env, spec_of
-from ttm_policy.contract import EXECUTED_ACTION, MOTION_TYPES, RobotContract, load_contract
+from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.sim.environment import (
+    ODOMETRY_FRAME,
+    Env,
+    RobotView,
+    camera_frame,
+    robot_view_of,
+    spec_of,
+)
+from ttm_policy.contract import (
+    EXECUTED_ACTION,
+    MOTION_TYPES,
+    ImageSource,
+    RobotContract,
+    load_contract,
+)
 from ttm_policy.inputs import WARN_EVERY_S
 from ttm_policy.messages import (
     CommandCodec,
@@ -28,14 +49,15 @@ from ttm_policy.messages import (
     stamp_to_ns,
 )
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import LATCHED, NEWEST, declare_parameters, read_parameters
-from ttm_policy.simulator.display import RobotDisplay
-
-# Collects the commands that a simulated robot receives.
+from ttm_policy.programs import LATCHED, NEWEST, TRANSFORMS, declare_parameters, read_parameters
 
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
 after the last command the odometry of a base that is simulated in ticks of 0.2 s says that it stands."""
+FIRST_STAMP_NS = 1_000_000_000
+"""Simulated time at the start. ROS takes 0 for a clock that has not been received yet."""
+TF2_MSGS = "tf2_msgs"
+"""The package of the messages on `/tf`, a part of every ROS 2 install, but not of its wheels."""
 
 
 class ReceivedCommands:
@@ -51,11 +73,10 @@ class ReceivedCommands:
         self._newest: dict[str, tuple[Any, float]] = {}
         self.now_s = 0.0
         self.resting = np.zeros(codec.spec.action_size, np.float32)
-        """(A,), the action that leaves the robot in its place, for parts that no command is in force of."""
+        """(A,), the action that leaves the robot in its place, for parts without a command in force."""
+        qos = LATCHED if lockstep else NEWEST
         for topic, kind in codec.types().items():
-            node.create_subscription(
-                kind, topic, self._receiver(topic), LATCHED if lockstep else NEWEST
-            )
+            node.create_subscription(kind, topic, self._receiver(topic), qos)
 
     def _receiver(self, topic: str) -> Any:
         def receive(message: Any) -> None:
@@ -111,16 +132,10 @@ class ReceivedCommands:
         return action
 
 
-# The topics of a robot that lives by its observations: it publishes them, and collects the commands.
-
-FIRST_STAMP_NS = 1_000_000_000
-"""Simulated time at the start. ROS takes 0 for a clock that has not been received yet."""
-
-
 class RobotTopics(Node):
-    """Publishes observations on the topics of a contract, the clock and the instruction.
+    """The topics of a robot: it publishes observations, the clock and the instruction, and gets commands.
 
-    `parameters` say which policy answers, and how long it is waited for.
+    `parameters` say which policy answers, and how long to wait for it.
     """
 
     parameters: SimParameters
@@ -208,16 +223,14 @@ class SimNode(RobotTopics):
 
     def describe_memory(self) -> str:
         """Return the number of memory writes in this episode and the norm of the memory."""
-        writes, norm = (
-            (self.memory[0], np.linalg.norm(self.memory[1:])) if self.memory.size else (0, 0)
-        )
+        writes = self.memory[0] if self.memory.size else 0
+        norm = np.linalg.norm(self.memory[1:])
         return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
 
     def publish_observation(
         self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
     ) -> None:
         """Publish the robot as visualisers see it too; see `RobotTopics`."""
-        self._display.begin_tick()
         self._display.publish(ns_to_stamp(time_ns))
         super().publish_observation(observation, executed, time_ns)
 
@@ -234,8 +247,125 @@ def episode_json(info: Mapping[str, Any]) -> str:
 
     Arrays and scalars of NumPy become lists and numbers. What JSON does not know becomes text.
     """
-    return json.dumps(dict(info), default=_plain)
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+    return json.dumps(dict(info), default=plain)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+def transform_message() -> Any:
+    """Return the type of the messages on `/tf`, or None if its package is not installed."""
+    return import_module(f"{TF2_MSGS}.msg").TFMessage if find_spec(TF2_MSGS) is not None else None
+
+
+class RobotDisplay:
+    """Shows the robot to visualisers: URDF, transforms, camera parameters, and the pose of odometry.
+
+    All of it comes from the environment's `RobotView`; without one, this only names frames.
+    """
+
+    def __init__(self, node: Node, env: Env, spec: PolicySpec, contract: RobotContract):
+        self._env, self._contract = env, contract
+        self._cameras = {camera.name: camera for camera in spec.cameras}
+        self._images = [s for s in contract.inputs if isinstance(s, ImageSource)]
+        self._view = robot_view_of(env)
+        self._info: dict[str, Publisher[CameraInfo]] = {}
+        self._moving: Publisher[Any] | None = None
+        self._static: Publisher[Any] | None = None
+        if self._view is None:
+            return
+        description = node.create_publisher(String, "robot_description", LATCHED)
+        description.publish(String(data=self._view.description()))
+        self._info = {
+            image.name: node.create_publisher(CameraInfo, info_topic(image.topic), LATCHED)
+            for image in self._images
+        }
+        self._kind = transform_message()
+        if self._kind is not None:
+            self._moving = node.create_publisher(self._kind, "/tf", TRANSFORMS)
+            self._static = node.create_publisher(self._kind, "/tf_static", LATCHED)
+
+    def frame_of(self, source: Source) -> str:
+        """Return the frame of an input's header: the contract's, or else the simulator's own."""
+        if source.frame_id:
+            return source.frame_id
+        if isinstance(source, ImageSource):
+            return camera_frame(source.name)
+        return ODOMETRY_FRAME if source.type == "nav_msgs/Odometry" else self._contract.base_frame
+
+    def complete(self, message: Any, source: Source) -> None:
+        """Name the frames of an input, and add the pose to odometry that the contract leaves out."""
+        message.header.frame_id = self.frame_of(source)
+        if isinstance(source, ImageSource) or not isinstance(message, Odometry):
+            return
+        message.child_frame_id = self._contract.base_frame
+        if self._view is not None and not any(f.path.startswith("pose.") for f in source.fields):
+            pose = self._view.poses()[self._view.frames[0].name]
+            message.pose.pose.position = Point(**_xyz(pose.position_m))
+            message.pose.pose.orientation = Quaternion(**_xyz(pose.quaternion_xyzw))
+
+    def publish(self, stamp: Time) -> None:
+        """Publish the cameras' parameters and all transforms, as they are now.
+
+        The robot is that of the present episode, which may be in another scene.
+        """
+        self._view = robot_view_of(self._env)
+        if self._view is None:
+            return
+        for image in self._images:
+            camera, fov_rad = self._cameras[image.name], self._view.camera_fov_rad[image.name]
+            info = camera_info(camera, fov_rad)
+            info.header.stamp, info.header.frame_id = stamp, self.frame_of(image)
+            self._info[image.name].publish(info)
+        if self._moving is not None and self._static is not None:
+            transforms = self._transforms(self._view, stamp)
+            self._moving.publish(self._kind(transforms=transforms[True]))
+            self._static.publish(self._kind(transforms=transforms[False]))
+
+    def _transforms(self, view: RobotView, stamp: Time) -> dict[bool, list[TransformStamped]]:
+        """Return the transforms of moving frames (True) and of fixed ones (False)."""
+        poses = view.poses()
+        names = {camera_frame(image.name): self.frame_of(image) for image in self._images}
+        names[view.frames[0].name] = self._contract.base_frame
+        found: dict[bool, list[TransformStamped]] = {True: [], False: []}
+        for frame in view.frames:
+            pose, transform = poses[frame.name], TransformStamped()
+            transform.transform.translation = Vector3(**_xyz(pose.position_m))
+            transform.transform.rotation = Quaternion(**_xyz(pose.quaternion_xyzw))
+            transform.header.stamp = stamp
+            transform.header.frame_id = names.get(frame.parent, frame.parent)
+            transform.child_frame_id = names.get(frame.name, frame.name)
+            found[frame.moves].append(transform)
+        return found
+
+
+def info_topic(image_topic: str) -> str:
+    """Return where the parameters of a camera belong: `camera_info` beside its images.
+
+    Compressed images are on a topic below that of the raw ones (image_transport).
+    """
+    raw = image_topic.removesuffix("/compressed")
+    return "/".join([*raw.split("/")[:-1], "camera_info"])
+
+
+def camera_info(camera: CameraSpec, vertical_fov_rad: float) -> CameraInfo:
+    """Return the parameters of a camera without distortion and with square pixels."""
+    height, width = camera.height, camera.width
+    focal_px = height / 2 / math.tan(vertical_fov_rad / 2)
+    x, y = (width - 1) / 2, (height - 1) / 2  # a pixel's middle has whole coordinates
+    matrix = [focal_px, 0.0, x, 0.0, focal_px, y, 0.0, 0.0, 1.0]
+    return CameraInfo(
+        height=height,
+        width=width,
+        distortion_model="plumb_bob",
+        d=[0.0] * 5,
+        k=matrix,
+        r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p=[*matrix[:3], 0.0, *matrix[3:6], 0.0, *matrix[6:], 0.0],
+    )
+
+
+def _xyz(values: npt.ArrayLike) -> dict[str, float]:
+    """Return the fields of a message by their names, of a vector (3,) or a quaternion (4,)."""
+    return dict(zip("xyzw", map(float, np.asarray(values)), strict=False))

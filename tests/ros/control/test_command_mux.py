@@ -16,8 +16,8 @@ from std_msgs.msg import String
 
 from ttm.policy.errors import MissingObservation
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy import commands as helm
-from ttm_policy.commands import Helm
+from ttm_policy import commands
+from ttm_policy.commands import CommandMux
 from ttm_policy.contract import Workspace, load_contract
 from ttm_policy.control_loop import PolicyTick
 from ttm_policy.inputs import PERIOD_S, TIMEOUT_S, StampedObservation, to_message
@@ -35,7 +35,7 @@ UNTOLD = StampedObservation(SEEN, 0, 0)
 class Commands:
     """Notes what is sent to the robot."""
 
-    expired, is_open = 0, False
+    expired, is_open = 0, True
 
     def __init__(self) -> None:
         self.sent: list[float] = []
@@ -43,7 +43,7 @@ class Commands:
         self.lifespans_s: list[float | None] = []
         self.unheard: set[str] = set()
 
-    def settle(self) -> None: ...
+    def acknowledge_expiry(self) -> None: ...
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         self.send(tick.command, stamp)
@@ -53,14 +53,14 @@ class Commands:
         self.forces.append(command)
         self.lifespans_s.append(lifespan_s)
 
-    def tell(self, action: np.ndarray) -> None: ...
+    def publish_action(self, action: np.ndarray) -> None: ...
 
     def stop(self) -> None:
         self.sent.append(0.0)
 
 
 class Robot:
-    """A helm whose person is seen, or is not, at times that the test sets."""
+    """A multiplexer with a watchdog that sees the robot, or not, as the test says."""
 
     def __init__(self, **given: Any) -> None:
         self.commands, self.seen, self.now_s = Commands(), True, 100.0
@@ -73,23 +73,27 @@ class Robot:
         loaded: Any = SimpleNamespace(
             codec=codec, runner=SimpleNamespace(spec=SPEC), limits=self.limits
         )
-        commands: Any = self.commands
-        self.helm = Helm(self.node, loaded, parameters, commands, self._look)
-        self.helm.is_open = True
+        watchdog: Any = SimpleNamespace(observe_for_person=self._observe)
+        self.mux = CommandMux(self.node, loaded, parameters, self.commands, watchdog)  # type: ignore[arg-type]
 
-    def _look(self) -> tuple[dict[str, np.ndarray], float]:
+    def _observe(self) -> tuple[dict[str, np.ndarray], float]:
         if not self.seen:
             raise MissingObservation("nothing is seen")
         return self.measured, self.measured_s
 
     def tick(self) -> np.ndarray:
-        return self.helm.publish(PolicyTick(OWN, OWN), Time(), SEEN)
+        return self.mux.publish(PolicyTick(OWN, OWN), Time(), SEEN)
 
     def hear(self, speed: float, person: str = "anna") -> None:
         wish = np.zeros(SPEC.action_size, np.float32)
         wish[BASE], wish[GRIPPER] = speed, np.nan
         self.now_s += PERIOD_S
-        self.helm._receive(to_message(SPEC, wish, Time(), person))
+        self.receive(wish, person)
+
+    def receive(self, wish: np.ndarray, person: str) -> None:
+        message = to_message(SPEC, wish, Time(), person)
+        if self.mux.accepts(message):
+            self.mux.drive(message)
 
 
 @pytest.fixture
@@ -97,7 +101,7 @@ def robot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """With the parameters that a test names."""
     rclpy.init()
     made = Robot(**getattr(request, "param", {}))
-    monkeypatch.setattr(helm, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: made.now_s))
     yield made
     made.node.destroy_node()
     rclpy.shutdown()
@@ -105,37 +109,37 @@ def robot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_the_policy_is_told_what_the_person_did_since_its_last_tick(robot: Robot) -> None:
     assert robot.tick()[BASE] == OWN[BASE]
-    assert robot.helm.with_executed(UNTOLD) is UNTOLD, "the policy knows its own command"
+    assert robot.mux.with_executed(UNTOLD) is UNTOLD, "the policy knows its own command"
     robot.hear(0.3)
     robot.hear(0.4)
-    told = robot.helm.with_executed(UNTOLD).executed
+    told = robot.mux.with_executed(UNTOLD).executed
     assert told is not None
     assert (told[BASE], told[GRIPPER]) == (np.float32(0.4), 1.0), "the gripper is kept as it was"
     assert np.array_equal(robot.tick(), told)
     assert robot.commands.sent == pytest.approx([0.01, 0.3, 0.4]), "the policy's tick sends nothing"
-    robot.helm.release()
-    told = robot.helm.with_executed(UNTOLD).executed
+    robot.mux.release()
+    told = robot.mux.with_executed(UNTOLD).executed
     assert told is not None
     assert (told[BASE], told[GRIPPER]) == (0.0, 1.0)
     assert robot.tick()[BASE] == OWN[BASE]
-    assert robot.helm.with_executed(UNTOLD) is UNTOLD
+    assert robot.mux.with_executed(UNTOLD) is UNTOLD
 
 
 def test_what_the_robot_reports_stays(robot: Robot) -> None:
     robot.hear(0.3)
     reported = StampedObservation(SEEN, 0, 0, executed=OWN)
-    assert robot.helm.with_executed(reported) is reported
+    assert robot.mux.with_executed(reported) is reported
 
 
 def test_a_stop_of_the_policy_leaves_a_person_who_may_drive(robot: Robot) -> None:
     robot.hear(0.3)
-    robot.helm.stop()
+    robot.mux.stop()
     assert robot.commands.sent[-1] == pytest.approx(0.3)
     robot.seen = False
-    robot.helm.stop()
+    robot.mux.stop()
     assert robot.commands.sent[-1] == 0.0
     robot.hear(0.3)
-    assert (robot.commands.sent[-1], robot.helm.problem) == (0.0, "nothing is seen")
+    assert (robot.commands.sent[-1], robot.mux.problem) == (0.0, "nothing is seen")
 
 
 def test_a_command_of_a_person_lives_until_he_counts_as_silent(robot: Robot) -> None:
@@ -174,7 +178,7 @@ def test_an_old_pose_counts_with_what_the_person_did_since(
         robot.measured_s = robot.now_s + PERIOD_S - (len(path_m) - 1 - at) * PERIOD_S
         robot.measured["ee_pose"] = np.array([path_m[at], 0, 1, 0, 0, 0, 1], np.float32)
         robot.now_s += PERIOD_S
-        robot.helm._receive(to_message(SPEC, wish, Time(), "anna"))
+        robot.receive(wish, "anna")
         speed_m_s = robot.commands.forces[-1][0] / SPEC.control_dt_s
         path_m.append(path_m[-1] + speed_m_s * PERIOD_S)
     assert 0.99 < path_m[-1] <= max(path_m) <= 1.0 + 1e-6
@@ -198,11 +202,11 @@ def test_policy_and_person_keep_the_ranges_of_the_robots_description(robot: Robo
         f'<limit lower="0" upper="{0.5 * field.scale}" velocity="1"/></joint>'
         for field in sink.fields
     )
-    robot.helm._description._on_description(String(data=f"<robot>{joints}</robot>"))
+    robot.mux._description._on_description(String(data=f"<robot>{joints}</robot>"))
     assert robot.limits.apply(OWN)[GRIPPER] == 0.5
     robot.tick()
     robot.hear(0.3)  # leaves the gripper to what is in force, which is 1
-    told = robot.helm.with_executed(UNTOLD).executed
+    told = robot.mux.with_executed(UNTOLD).executed
     assert told is not None
     assert told[GRIPPER] == 0.5
 
@@ -210,24 +214,24 @@ def test_policy_and_person_keep_the_ranges_of_the_robots_description(robot: Robo
 def test_another_person_is_refused_until_the_first_falls_silent(robot: Robot) -> None:
     robot.hear(0.3)
     robot.hear(-0.3, "ben")
-    assert robot.helm.person == "anna"
+    assert robot.mux.person == "anna"
     robot.now_s += 2 * TIMEOUT_S
-    robot.helm.watch()
-    assert "anna has been silent" in robot.helm.problem
+    robot.mux.watch()
+    assert "anna has been silent" in robot.mux.problem
     robot.hear(-0.3, "ben")
-    assert (robot.helm.person, robot.commands.sent[-1]) == ("ben", pytest.approx(-0.3))
+    assert (robot.mux.person, robot.commands.sent[-1]) == ("ben", pytest.approx(-0.3))
 
 
 def test_a_command_that_was_under_way_while_the_person_gave_back_takes_nothing_over(
     robot: Robot,
 ) -> None:
     robot.hear(0.3)
-    robot.helm.release()
+    robot.mux.release()
     robot.hear(0.0)
-    assert (robot.helm.person, robot.tick()[BASE]) == ("", OWN[BASE])
+    assert (robot.mux.person, robot.tick()[BASE]) == ("", OWN[BASE])
     robot.hear(-0.3, "ben")
-    assert robot.helm.person == "ben"
-    robot.helm.release()
+    assert robot.mux.person == "ben"
+    robot.mux.release()
     robot.now_s += TIMEOUT_S
     robot.hear(-0.3, "ben")
-    assert robot.helm.person == "ben"
+    assert robot.mux.person == "ben"
