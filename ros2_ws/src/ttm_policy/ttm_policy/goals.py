@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError, require_at_least, require_instruction
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 # What a goal is, and when it ends. It uses no ROS, so that tests can set the time.
 

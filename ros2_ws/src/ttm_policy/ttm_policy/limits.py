@@ -27,7 +27,7 @@ from ttm_policy.contract import (
     Workspace,
 )
 from ttm_policy.parameters import LIMIT_KINDS, LIMITS
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 # Bounds speed, acceleration and jerk of numbers that are commanded once in each tick.
 #

@@ -37,7 +37,8 @@ from ttm_policy.messages import (
     read_vector,
     stamp_to_ns,
 )
-from ttm_policy.programs import COMMAND, LATCHED, run_for_ttm
+from ttm_policy.programs import run_for_ttm
+from ttm_policy.qos import COMMAND, LATCHED
 
 # What was found about the entries of a contract, and its table.
 

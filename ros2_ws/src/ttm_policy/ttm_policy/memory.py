@@ -28,7 +28,7 @@ from ttm_policy.guards import REARM
 from ttm_policy.inference import Worker
 from ttm_policy.messages import ResetReply
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 # Keeps the memory in a file while an episode runs, so that a respawned process goes on with it.
 #

@@ -32,14 +32,9 @@ from ttm.policy.errors import UserError
 from ttm_policy.bond import Bond, form_bond
 from ttm_policy.diagnostics import plain_status
 from ttm_policy.inference import Instructions, Worker, load_policy
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import (
-    StopSignals,
-    declare_parameters,
-    end_process,
-    read_parameters,
-    tell_namesakes,
-)
+from ttm_policy.programs import StopSignals, end_process, warn_of_duplicates
 from ttm_policy.session import PolicySession
 
 SUCCESS, FAILURE, ERROR = (
@@ -82,7 +77,7 @@ class PolicyNode(LifecycleNode):
             self.publish_diagnostics,
             clock=Clock(clock_type=ClockType.STEADY_TIME),
         )
-        tell_namesakes(self)
+        warn_of_duplicates(self)
 
     def _on_parameters(self) -> None:
         if self._session is not None:

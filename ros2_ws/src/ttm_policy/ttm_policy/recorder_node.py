@@ -21,14 +21,9 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 
 from ttm.policy.errors import UserError
 from ttm_policy.bond import Bond, form_bond
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.programs import (
-    StopSignals,
-    declare_parameters,
-    read_parameters,
-    run_with_ros,
-    tell_namesakes,
-)
+from ttm_policy.programs import StopSignals, run_with_ros, warn_of_duplicates
 from ttm_policy.recording.recorder import HELP, KeyCalls, Keys, Recorder
 from ttm_policy.teleop.devices import raw_terminal, read_key
 
@@ -53,7 +48,7 @@ class RecorderNode(LifecycleNode):
         self.create_timer(
             1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
-        tell_namesakes(self)
+        warn_of_duplicates(self)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read contract and spec, and subscribe to all topics."""

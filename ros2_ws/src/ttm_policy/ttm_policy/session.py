@@ -38,7 +38,7 @@ from ttm_policy.inputs import Inputs, read_instruction
 from ttm_policy.memory import MemoryInterface, Recovery
 from ttm_policy.messages import ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import listen
+from ttm_policy.qos import listen
 
 # Puts instructions into force: those of the topic `instruction`, and those of goals.
 

@@ -34,7 +34,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import RobotContract
 from ttm_policy.inputs import DRIVER_TOPIC
 from ttm_policy.messages import MESSAGE_TYPES
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.matching import header_ns
 
 # What a bag says of its episode beside its messages, in the custom data of its `metadata.yaml`.

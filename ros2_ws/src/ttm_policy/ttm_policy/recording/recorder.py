@@ -26,7 +26,7 @@ from ttm_policy.guards import ClockSteps
 from ttm_policy.inputs import DRIVER_TOPIC, read_instruction, read_json
 from ttm_policy.messages import check_fields
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.programs import LATCHED, listen
+from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.matching import JointTopics, Stamper, TickValues, message_image_size
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State, Timing, Topics
 from ttm_policy.recording.sink import EpisodeSink, Failed, Written

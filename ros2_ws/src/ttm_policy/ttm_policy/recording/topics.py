@@ -23,7 +23,7 @@ from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract import ActionSink, RobotContract
 from ttm_policy.inputs import WARN_EVERY_S
 from ttm_policy.messages import MESSAGE_TYPES
-from ttm_policy.programs import LossCounter, MessageInfo
+from ttm_policy.qos import LossCounter, MessageInfo
 from ttm_policy.recording.matching import JointTopics, Stamper, header_ns
 
 DEPTH = 200

@@ -19,7 +19,7 @@ from std_msgs.msg import String
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.sim.environment import ODOMETRY_FRAME, Env, Pose, RobotView, camera_frame, robot_view_of
 from ttm_policy.contract import ImageSource, RobotContract, VectorSource
-from ttm_policy.programs import LATCHED, TRANSFORMS
+from ttm_policy.qos import LATCHED, TRANSFORMS
 
 TF2_MSGS = "tf2_msgs"
 """The package of the messages on `/tf`, a part of every ROS 2 install, but not of its wheels."""

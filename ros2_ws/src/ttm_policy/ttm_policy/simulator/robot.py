@@ -27,8 +27,9 @@ from ttm_policy.messages import (
     observation_messages,
     stamp_to_ns,
 )
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import LATCHED, NEWEST, declare_parameters, read_parameters
+from ttm_policy.qos import LATCHED, NEWEST
 from ttm_policy.simulator.display import RobotDisplay
 
 # Collects the commands that a simulated robot receives.
