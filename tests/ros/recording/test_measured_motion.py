@@ -14,8 +14,9 @@ from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm_policy.contract import load_contract
-from ttm_policy.recording.matching import MeasuredMotion, Tick, TickValues
+from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.sink import EpisodeRows
+from ttm_policy.recording.values import MeasuredMotion, TickValues
 
 CONTRACT = """
 robot: arm

@@ -24,7 +24,7 @@ from ttm_policy.bond import Bond, form_bond
 from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.programs import StopSignals, run_with_ros, warn_of_duplicates
-from ttm_policy.recording.recorder import HELP, KeyCalls, Keys, Recorder
+from ttm_policy.recording.recorder import HELP, Keys, Recorder
 from ttm_policy.teleop.devices import raw_terminal, read_key
 
 SUCCESS, FAILURE, ERROR = (
@@ -115,28 +115,21 @@ class RecorderNode(LifecycleNode):
         self._diagnostics.publish(message)
 
 
-def _start(node: RecorderNode) -> bool:
-    """Configure and activate the node, and return whether both succeeded."""
-    return all(
-        transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate)
-    )
-
-
 def _spin(node: RecorderNode, signals: StopSignals) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    if node.get_parameter("autostart").value and not _start(node):
+    transitions = (node.trigger_configure, node.trigger_activate)
+    if node.get_parameter("autostart").value and any(each() != SUCCESS for each in transitions):
         return 2
+    keys, takes_keys = Keys(), node.get_parameter("keys").value
     with ExitStack() as stack:
-        keys = Keys()
-        takes_keys = node.get_parameter("keys").value
         if takes_keys:
             stack.enter_context(raw_terminal())
             print(HELP, flush=True)
         while not signals.requested and not keys.quit:
             executor.spin_once(timeout_sec=0.1)
             while takes_keys and (key := read_key()) is not None:
-                keys.handle(key, KeyCalls(node.recorder) if node.recorder else None)
+                keys.handle(key, node.recorder)
     return 0
 
 
