@@ -642,7 +642,7 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
 
 
 def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[str]:
-    """Yield why no observation tells what a part did that is computed from it."""
+    """Yield why an observation does not measure the part that is computed from it."""
     if not sink.measured:
         return
     what = f"action '{sink.name}' has measured '{sink.measured}'"
@@ -658,7 +658,7 @@ def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[st
         is_joint = joint is not None and joint[0] == source
         if not (measured_places(source, field.path) if sink.type in MOTION_TYPES else is_joint):
             yield (
-                f"{what}, which does not tell '{field.path}'; a velocity needs itself or its position "
+                f"{what}, which does not measure '{field.path}'; a velocity needs itself or its position "
                 "there, a turn all four values of the orientation, and a joint its position"
             )
 
@@ -681,7 +681,7 @@ def _workspace_problems(contract: RobotContract, box: Workspace) -> Iterator[str
         )
 
 
-# Where a robot stands as an action, what would keep it there, and what tells its motion.
+# Where a robot stands as an action, what would keep it there, and what measures its motion.
 
 Vector = npt.NDArray[np.float32]
 Observation = Mapping[str, npt.NDArray[Any]]
@@ -721,10 +721,10 @@ def goal_sources(contract: RobotContract) -> tuple[VectorSource, ...]:
 
 
 def measured_places(source: VectorSource, path: str) -> tuple[int, ...]:
-    """Return the places of an observation that tell the velocity for a command's field.
+    """Return the places of an observation that measure the velocity for a command's field.
 
     path: such as `twist.linear.x`. One place measures that velocity or the position along it, four are
-    the orientation x, y, z, w. Empty if nothing in the observation tells it.
+    the orientation x, y, z, w. Empty if nothing in the observation does.
     """
     kind, axis = path.split(".")[-2:]
     turn = [f"orientation.{each}" for each in "xyzw"]

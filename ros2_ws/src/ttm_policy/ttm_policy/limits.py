@@ -85,7 +85,7 @@ class SafetyLimits:
         """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
 
         period_s: the time between two commands, in seconds; None for a tick of the spec. lasts_s: how
-        long a command may be in force at most, in seconds, which a workspace heeds; None for a tick.
+        long a command may be in force at most, in seconds, which counts for a workspace; None for a tick.
         """
         lasts_s = spec.control_dt_s if lasts_s is None else lasts_s
         period_s = spec.control_dt_s if period_s is None else period_s

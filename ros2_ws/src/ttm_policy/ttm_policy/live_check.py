@@ -5,7 +5,6 @@ It listens for a while, and says of each topic what there is, what is wrong, and
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -413,19 +412,18 @@ def _names(infos: Collection[Any]) -> str:
     return ", ".join(sorted({info.node_name for info in infos}))
 
 
+def _run(options: CheckOptions) -> int:
+    findings = check_contract(options)
+    print(report(findings, options.contract))
+    return int(any(finding.problems for finding in findings))
+
+
 def main(arguments: str) -> int:
     """Check what the JSON object of `CheckOptions` says; print the findings.
 
     Returns the exit code: 0 if all topics fit, 1 if not, 2 for a mistake in the file.
     """
-    options = CheckOptions(**json.loads(arguments))
-
-    def run() -> int:
-        findings = check_contract(options)
-        print(report(findings, options.contract))
-        return int(any(finding.problems for finding in findings))
-
-    return run_for_ttm(run)
+    return run_for_ttm(CheckOptions, _run, arguments)
 
 
 if __name__ == "__main__":

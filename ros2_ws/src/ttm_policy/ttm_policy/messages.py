@@ -106,16 +106,15 @@ def image_to_frame(
 
 
 def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
+    frames = f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames"
     if size[0] * size[1] > MAX_PIXELS:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames, and at most "
-            f"{MAX_PIXELS} pixels are taken; lower the driver's resolution"
+            f"{frames}, and at most {MAX_PIXELS} pixels are taken; lower the driver's resolution"
         )
     if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames; "
-            f"the policy was trained with {camera.width}x{camera.height}: "
-            "set `resize: true` in the contract, or the camera's size"
+            f"{frames}; the policy was trained with {camera.width}x{camera.height}: set `resize: true` "
+            "in the contract, or the camera's size"
         )
 
 
@@ -125,8 +124,7 @@ def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
     if depth is None:
         raise MalformedObservation(
             f"camera '{source.name}' ({source.topic}) has encoding "
-            f"'{printable(message.encoding, 50)}'; "
-            f"publish one of {', '.join(_DEPTH)}"
+            f"'{printable(message.encoding, 50)}'; publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
     if (
@@ -163,22 +161,17 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
 
     frame: (H, W, 3) uint8 RGB.
     """
+    message: Image | CompressedImage
     if source.type == "sensor_msgs/CompressedImage":
         buffer = io.BytesIO()
         PillowImage.fromarray(frame).save(buffer, format="PNG", compress_level=1)
-        compressed = CompressedImage(format="png", data=array("B", buffer.getvalue()))
-        compressed.header.stamp, compressed.header.frame_id = stamp, source.name
-        return compressed
-    height, width, _ = frame.shape
-    image = Image(
-        height=height,
-        width=width,
-        encoding="rgb8",
-        step=3 * width,
-        data=array("B", frame.tobytes()),
-    )
-    image.header.stamp, image.header.frame_id = stamp, source.name
-    return image
+        message = CompressedImage(format="png", data=array("B", buffer.getvalue()))
+    else:
+        height, width, _ = frame.shape
+        message = Image(height=height, width=width, encoding="rgb8", step=3 * width)
+        message.data = array("B", frame.tobytes())
+    message.header.stamp, message.header.frame_id = stamp, source.name
+    return message
 
 
 def read_vector(message: Any, source: VectorSource) -> Vector:

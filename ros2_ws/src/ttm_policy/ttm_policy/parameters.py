@@ -197,7 +197,7 @@ ControlRate = Annotated[
 BondHeartbeatPeriod = Annotated[
     float,
     Parameter(
-        "Time between heartbeats for Nav2; 0 for no bond. They tell its lifecycle manager that the "
+        "Time between heartbeats for Nav2; 0 for no bond. They show its lifecycle manager that the "
         "active node is alive, and need the ROS package bond.",
         unit="s",
         minimum=0,
@@ -284,19 +284,18 @@ class LimitKind:
     per_tick: bool = False
 
 
-def _kind(name: str, unit: str, moves: str, speed: str, *, per_tick: bool = False) -> LimitKind:
-    acceleration, jerk = f"max_{name}_accel_{unit}_s2", f"max_{name}_jerk_{unit}_s3"
-    return LimitKind(speed, acceleration, jerk, moves, per_tick)
-
-
-_KINDS = (
-    _kind("forward", "m", "linear", "max_forward_m_s"),
-    _kind("yaw", "rad", "angular", "max_yaw_rad_s"),
-    _kind("translation", "m", "linear", "max_translation_m", per_tick=True),
-    _kind("rotation", "rad", "angular", "max_rotation_rad", per_tick=True),
-    _kind("joint", "rad", "joints", "max_joint_rad_s"),
-)
-LIMIT_KINDS: Mapping[str, LimitKind] = {kind.speed: kind for kind in _KINDS}
+LIMIT_KINDS: Mapping[str, LimitKind] = {
+    speed: LimitKind(
+        speed, f"max_{name}_accel_{unit}_s2", f"max_{name}_jerk_{unit}_s3", moves, per_tick
+    )
+    for speed, name, unit, moves, per_tick in (
+        ("max_forward_m_s", "forward", "m", "linear", False),
+        ("max_yaw_rad_s", "yaw", "rad", "angular", False),
+        ("max_translation_m", "translation", "m", "linear", True),
+        ("max_rotation_rad", "rotation", "rad", "angular", True),
+        ("max_joint_rad_s", "joint", "rad", "joints", False),
+    )
+}
 """The limits that a contract may name."""
 
 
@@ -488,7 +487,7 @@ class SimParameters(NodeParameters):
     command_delay_s: float = param(
         0.0,
         "How late the robot carries out its commands. In real time this adds to the time that the "
-        "policy takes. The policy is not told of it.",
+        "policy takes. The policy does not know of it.",
         unit="s",
         minimum=0,
         maximum=LONGEST_DELAY_S,
@@ -516,7 +515,7 @@ class SimParameters(NodeParameters):
 
     @property
     def condition(self) -> Condition:
-        """The gap, the probe and the delay as an evaluation tells them."""
+        """The gap, the probe and the delay as an evaluation reports them."""
         gap = None if self.gap < 0 else self.gap
         return Condition(gap, self.probe, delay_s=self.command_delay_s)
 
@@ -534,7 +533,7 @@ class RecorderParameters(NodeParameters):
     spec: SpecSource = ""
     rate_hz: ControlRate = 0.0
     instruction: str = param(
-        "", "What the robot is told. The topic `instruction` can set it later."
+        "", "What the robot is to do. The topic `instruction` can set it later."
     )
     jpeg_quality: int = param(
         0,
@@ -562,7 +561,7 @@ class RecorderParameters(NodeParameters):
     cmd_vel_stamped: StampedBaseCommands = True
     simulator: str = param(
         "",
-        "Name of the simulated robot that begins its scene anew for each episode. That is for a policy "
+        "Name of the simulated robot that begins its scene again for each episode. That is for a policy "
         "that drives from the start of a scene. Empty for none.",
     )
     keys: bool = param(False, "Take keys from the terminal. ? lists them.")

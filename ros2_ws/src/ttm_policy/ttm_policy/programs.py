@@ -1,7 +1,8 @@
-"""The frame of the programs of this package: it starts ROS, tells mistakes, and makes the exit code."""
+"""The frame of the programs of this package: it starts ROS, prints mistakes, and makes the exit code."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import rclpy
 from rclpy.clock import Clock
@@ -19,6 +20,8 @@ from rclpy.signals import SignalHandlerOptions
 
 from ttm.policy.errors import UserError
 
+Options = TypeVar("Options")
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, an end by launch or systemd, a closed terminal, and Ctrl-\\."""
 
@@ -26,14 +29,14 @@ LOOK_AFTER_S = 2.0
 """By then a node knows those that were there before it; those that come later warn themselves."""
 
 
-def run_for_ttm(run: Callable[[], int]) -> int:
-    """Run a program that `ttm` has started, and return its exit code.
+def run_for_ttm(kind: Callable[..., Options], run: Callable[[Options], int], arguments: str) -> int:
+    """Run a program that `ttm` has started with a JSON object of options, and return its exit code.
 
-    That is 2 if `run` raised a `UserError`, which is printed in one line, or 130 after Ctrl-C, which `ttm`
-    gets, too, and prints.
+    kind: the class of the options. The code is that of `run`, 2 if it raised a `UserError`, which is printed
+    in one line, or 130 after Ctrl-C, which `ttm` gets, too, and prints.
     """
     try:
-        return run()
+        return run(kind(**json.loads(arguments)))
     except UserError as error:
         print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

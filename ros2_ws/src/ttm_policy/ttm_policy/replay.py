@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from ttm.datasets.tools.play import capture_times_s
 from ttm.policy.errors import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import StopSignals
+from ttm_policy.programs import StopSignals, run_for_ttm
 from ttm_policy.simulator.actors import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
 from ttm_policy.simulator.robot import RobotTopics
 
@@ -175,19 +174,22 @@ class _Clock:
             time.sleep(min(CLOCK_PERIOD_S, (time_ns - now_ns) * 1e-9))
 
 
-def main(arguments: str) -> int:
-    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
+def _run(options: ReplayOptions) -> int:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        replay_episode(ReplayOptions(**json.loads(arguments)), StopSignals())
+        replay_episode(options, StopSignals())
         return 0
-    except (UserError, PolicyIsSilent) as error:
-        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except PolicyIsSilent as error:
+        raise UserError(str(error)) from error
     except Interrupted:  # `ttm`, which gets Ctrl-C too, says so
         return 130
     finally:
         rclpy.try_shutdown()
+
+
+def main(arguments: str) -> int:
+    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
+    return run_for_ttm(ReplayOptions, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,8 +162,8 @@ def _instruction(bag: BagFile, options: BagOptions) -> str:
         return options.instruction
     texts = bag.texts(INSTRUCTION_TOPIC) - {""}
     if len(texts) > 1 or not (texts or bag.facts):
-        told = "several instructions" if texts else f"no topic '{INSTRUCTION_TOPIC}' with a text"
-        raise UserError(f"{bag.path} has {told}; give --instruction, which holds for all bags")
+        found = "several instructions" if texts else f"no topic '{INSTRUCTION_TOPIC}' with a text"
+        raise UserError(f"{bag.path} has {found}; give --instruction, which holds for all bags")
     return texts.pop() if texts else ""
 
 
@@ -259,15 +258,14 @@ def _with_messages(
             done += 1
 
 
+def _run(options: BagOptions) -> int:
+    print(f"{options.out}: {convert_bags(options)} episodes, rosbag2 to ttm")
+    return 0
+
+
 def main(arguments: str) -> int:
     """Convert what the JSON object of `BagOptions` says; print the result; return the exit code."""
-    options = BagOptions(**json.loads(arguments))
-
-    def run() -> int:
-        print(f"{options.out}: {convert_bags(options)} episodes, rosbag2 to ttm")
-        return 0
-
-    return run_for_ttm(run)
+    return run_for_ttm(BagOptions, _run, arguments)
 
 
 if __name__ == "__main__":

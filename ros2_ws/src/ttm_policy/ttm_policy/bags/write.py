@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from array import array
 from collections import Counter
@@ -270,18 +269,17 @@ def tick_stamps(captured_ns: Stamps, rate_hz: float) -> TickStamps:
     )
 
 
+def _run(options: WriteOptions) -> int:
+    count, notes = write_bags(options)
+    print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
 def main(arguments: str) -> int:
     """Write what the JSON object of `WriteOptions` says; print the result; return the exit code."""
-    options = WriteOptions(**json.loads(arguments))
-
-    def run() -> int:
-        count, notes = write_bags(options)
-        print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
-        for note in notes:
-            print(f"note: {note}")
-        return 0
-
-    return run_for_ttm(run)
+    return run_for_ttm(WriteOptions, _run, arguments)
 
 
 if __name__ == "__main__":

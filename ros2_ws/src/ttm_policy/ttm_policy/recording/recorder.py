@@ -88,7 +88,7 @@ class Recorder:
     def start(self) -> str:
         """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be.
 
-        With a `simulator` it begins with its scene, which begins anew.
+        With a `simulator` it begins with its scene, which begins again.
         """
         if not self.active:
             raise UserError("the recorder is not active; activate it first")
@@ -298,10 +298,11 @@ class SceneStart:
         self._node.destroy_subscription(self._subscription)
         self._node.destroy_client(self._client)
 
-    def _on_answer(self, answer: Any) -> None:
+    def _on_answer(self, answer: Future) -> None:
+        reply: Any = answer
         if answer is not self._asked:  # that of an episode that was discarded
             return
-        found = re.match(r"scene (\d{1,18})\b", answer.result().message)
+        found = re.match(r"scene (\d{1,18})\b", reply.result().message)
         self._awaited = int(found[1]) if found else None
         self._look()
 

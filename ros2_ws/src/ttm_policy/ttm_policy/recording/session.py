@@ -2,7 +2,7 @@
 
 =========  =================================================================================
 ready      waits for `start`; keeps the last `preroll_s` of messages
-waiting    waits for `scene_begun`, if a simulated scene begins anew for the episode
+waiting    waits for `scene_begun`, if a simulated scene begins again for the episode
 countdown  waits until the first tick
 recording  matches messages to ticks, and hands these to the writing thread
 saving     waits for messages that are still under way, and then for the writing thread
@@ -312,7 +312,7 @@ class RecordingSession:
     def stop(self, success: bool | None, now_s: float) -> str:
         """End the episode, and keep it if it is whole and its cadence good; return what happens, in words.
 
-        success: whether the robot did what it was told; None if nobody judged it.
+        success: whether the robot did what it should; None if nobody judged it.
         """
         if self.state is not State.RECORDING:
             raise UserError(f"it is {self.state.value}, not recording; there is nothing to stop")
