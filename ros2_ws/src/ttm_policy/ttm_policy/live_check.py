@@ -135,7 +135,8 @@ def _listen(
         for source in contract.inputs
     ]
     descriptions: deque[String] = deque(maxlen=1)
-    node.create_subscription(String, "robot_description", descriptions.append, LATCHED)
+    # A lambda, since rclpy looks at the callback's signature, which a method of deque does not have.
+    node.create_subscription(String, "robot_description", lambda m: descriptions.append(m), LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     end_s = _hear(executor, options.seconds)
