@@ -219,9 +219,9 @@ class RobotContract:
         ours, theirs = [entry.name for entry in entries], [item.name for item in items]
         for name in ours:
             if name not in theirs:
+                known = ", ".join(theirs) or "none"
                 raise UserError(
-                    f"{kind} '{name}' of {self.path} is not in {whose}; "
-                    f"it has: {', '.join(theirs) or 'none'}"
+                    f"{kind} '{name}' of {self.path} is not in {whose}; it has: {known}"
                 )
         for name in theirs:
             if name not in ours:
@@ -358,6 +358,7 @@ def _rule_of_names(example: str) -> _Rule:
 
 
 _SWITCH = _Rule(False, lambda value: isinstance(value, bool), "true or false, without quotes")
+_TEXT = _Rule("", lambda value: isinstance(value, str), "text")
 _NUMBER = _Rule(0.0, lambda value: True, "a number")
 _RULES: Mapping[str, _Rule] = {
     "robot": _rule_of_names("my_robot"),
@@ -370,9 +371,7 @@ _RULES: Mapping[str, _Rule] = {
     "repeat": _SWITCH,
     "per_second": _SWITCH,
     "smooth": _SWITCH,
-    "frame_id": _Rule(
-        "", lambda v: isinstance(v, str), "the header's frame as text, such as base_link"
-    ),
+    "frame_id": _TEXT._replace(give="the header's frame as text, such as base_link"),
     "publishers": _Rule(
         1,
         lambda v: type(v) is int and v >= 1,
@@ -383,7 +382,7 @@ _RULES: Mapping[str, _Rule] = {
         lambda v: 0 <= v < MOST_CONTRAST,
         f"a standard deviation of grey values from 0 to below {MOST_CONTRAST}",
     ),
-    "measured": _Rule("", lambda v: isinstance(v, str), "the name of an observation"),
+    "measured": _TEXT._replace(give="the name of an observation"),
     "limit": _Rule(
         [],
         lambda v: isinstance(v, str) or (isinstance(v, list) and all(type(n) is str for n in v)),

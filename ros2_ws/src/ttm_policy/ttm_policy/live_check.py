@@ -246,12 +246,13 @@ class LiveInput:
                 f"it was silent for {silence_s:.2f} s, and the policy holds after {self._max_age_s:g} s; "
                 "raise the driver's rate, or max_age_s"
             ]
-        is_image = isinstance(self.source, ImageSource)
-        repeats = isinstance(self.source, ImageSource) and self.source.repeat
+        source = self.source
+        repeats = isinstance(source, ImageSource) and source.repeat
         if rate_hz < SLOWER * self._rate_hz and not repeats:
+            hint = ", or set repeat: true" if isinstance(source, ImageSource) else ""
             return [
                 f"it is slower than the {self._rate_hz:g} Hz of the policy, which waits for it; raise the "
-                "driver's rate" + (", or set repeat: true" if is_image else "")
+                f"driver's rate{hint}"
             ]
         return []
 

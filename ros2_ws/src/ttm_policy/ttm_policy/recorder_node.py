@@ -27,11 +27,7 @@ from ttm_policy.programs import StopSignals, run_with_ros, warn_of_duplicates
 from ttm_policy.recording.recorder import HELP, Keys, Recorder
 from ttm_policy.teleop.devices import raw_terminal, read_key
 
-SUCCESS, FAILURE, ERROR = (
-    TransitionCallbackReturn.SUCCESS,
-    TransitionCallbackReturn.FAILURE,
-    TransitionCallbackReturn.ERROR,
-)
+SUCCESS = TransitionCallbackReturn.SUCCESS
 
 
 class RecorderNode(LifecycleNode):
@@ -57,11 +53,11 @@ class RecorderNode(LifecycleNode):
         except UserError as error:
             self._problem = " ".join(str(error).split())
             self.get_logger().error(self._problem)
-            return FAILURE
+            return TransitionCallbackReturn.FAILURE
         except Exception:  # rclpy would drop the traceback
             self._problem = "configure failed; see the log"
             self.get_logger().error(traceback.format_exc())
-            return ERROR
+            return TransitionCallbackReturn.ERROR
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -79,19 +75,11 @@ class RecorderNode(LifecycleNode):
         return SUCCESS
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop the topics."""
+        """Drop the topics. A shutdown, in any state, and a failed transition do the same."""
         self.close()
         return SUCCESS
 
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop the topics. This is called in any state."""
-        self.close()
-        return SUCCESS
-
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """After a failed transition, become unconfigured."""
-        self.close()
-        return SUCCESS
+    on_shutdown = on_error = on_cleanup
 
     def close(self) -> None:
         """Save an episode that was stopped, discard one in hand, and drop the topics."""
