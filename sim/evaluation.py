@@ -41,8 +41,6 @@ from ttm.sim.condition import (
 )
 from ttm.sim.environment import (
     ALL_TASKS,
-    KITCHEN,
-    CueName,
     Env,
     EnvFacts,
     inspect_env,
@@ -65,6 +63,7 @@ from ttm.sim.results import (
     load_evaluation,
 )
 from ttm.sim.rollout import Actor, OnTick, Outcome, delayed, run_episode
+from ttm.sim.shipped import KITCHEN, CueName
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 from ttm.sim.video import EpisodeVideo
 from ttm.sim.workers import RAY, WorkerPool

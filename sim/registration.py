@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 
-from ttm.sim.environment import KITCHEN
 from ttm.sim.kitchen.rendering import require_rendering
+from ttm.sim.shipped import KITCHEN
 
 
 def register_kitchen() -> None:

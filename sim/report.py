@@ -14,11 +14,12 @@ import numpy.typing as npt
 from ttm.policy.files import write_atomically
 from ttm.sim.actors import PolicyActor
 from ttm.sim.compare import Comparison, comparison_values
-from ttm.sim.environment import EXECUTED, CueName
+from ttm.sim.environment import EXECUTED
 from ttm.sim.memory_picture import SeenEpisode, draw_strip, trace_memory
 from ttm.sim.pages import encoded, render_page, video_path
 from ttm.sim.results import Evaluation, TaskResult, compare, describe_test, wilson_interval
 from ttm.sim.rollout import Choice, Outcome
+from ttm.sim.shipped import CueName
 
 TEMPLATE = "report.html.j2"
 

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.sim.condition import Condition
-from ttm.sim.environment import KITCHEN, require_same_environment, same_environment
+from ttm.sim.environment import require_same_environment, same_environment
 from ttm.sim.rollout import Choice, Outcome
+from ttm.sim.shipped import KITCHEN
 
 # The uncertainty of success rates.
 #

@@ -48,7 +48,7 @@ from ttm_policy.messages import (
     read_reset_reply,
     write_vector,
 )
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 TICK_NS = 200_000_000
 STAND_IN = """

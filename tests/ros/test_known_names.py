@@ -9,8 +9,8 @@ import rclpy
 from rclpy.node import Node
 
 from ttm.policy.errors import UserError
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import PolicyParameters, require_known
-from ttm_policy.programs import declare_parameters, read_parameters
 
 
 @pytest.fixture

@@ -80,8 +80,7 @@ def warnings_of_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[
         "launch_ros.actions",
     ):
         monkeypatch.setitem(sys.modules, name, StandIn(name))
-    for name in ("entities", "nodes", "record"):
-        monkeypatch.delitem(sys.modules, f"ttm_policy.launching.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "ttm_policy.launch_files", raising=False)
     said: list[str] = []
     logging = sys.modules["launch.logging"]
     logging.launch_config = SimpleNamespace(log_dir=str(tmp_path))  # type: ignore[attr-defined]

@@ -18,6 +18,12 @@ from rclpy.serialization import deserialize_message, serialize_message
 
 from ttm.policy.errors import UserError
 from ttm_policy.contract import load_contract
+from ttm_policy.node_parameters import (
+    MOST_IN_A_CALL,
+    declare_parameters,
+    descriptor,
+    read_parameters,
+)
 from ttm_policy.parameters import (
     LIMIT_KINDS,
     LIMITS,
@@ -31,7 +37,6 @@ from ttm_policy.parameters import (
     parameters_of,
 )
 from ttm_policy.policy_node import PolicyNode
-from ttm_policy.programs import MOST_IN_A_CALL, declare_parameters, descriptor, read_parameters
 from ttm_policy.recorder_node import RecorderNode
 from ttm_policy.simulator.robot import SimNode
 from ttm_policy.teleop_node import TeleopNode

@@ -8,7 +8,7 @@ import rclpy
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
-from ttm_policy.programs import MOST_SENDERS, LossCounter, publisher_of
+from ttm_policy.qos import MOST_SENDERS, LossCounter, publisher_of
 
 
 def _info(number: int | None, sender: bytes | None = None) -> dict[str, Any]:

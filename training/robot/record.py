@@ -12,8 +12,8 @@ from typing import Any
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
-from ttm.sim.environment import KITCHEN, choose_task, inspect_env
-from ttm.sim.shipped import checkpoint_path
+from ttm.sim.environment import choose_task, inspect_env
+from ttm.sim.shipped import KITCHEN, checkpoint_path
 from ttm.training.robot.processes import (
     require_rclpy,
     running_nodes,

@@ -114,7 +114,8 @@ def parameter_options(
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
         kind, default = _type_and_default(next(iter(found.values())))
         marks = [arg(help=_help(found)), *([Suppress] if in_file_alone(name) else [])]
-        options.append((name, Annotated[(kind, *marks)], field(default=default)))
+        marked: Any = (kind, *marks)
+        options.append((name, Annotated[marked], field(default=default)))
     return options
 
 

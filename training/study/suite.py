@@ -39,10 +39,10 @@ from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
-from ttm.sim.environment import KITCHEN, CueName, inspect_env, require_memory_tasks
+from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
-from ttm.sim.shipped import checkpoint_path
+from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
 from ttm.training.console import make_folder, print_progress, write_figures
 from ttm.training.frozen_vision import FeatureCache
 from ttm.training.options import (

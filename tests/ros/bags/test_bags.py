@@ -7,7 +7,6 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -31,18 +30,11 @@ from ttm_policy.bags.read import (
 )
 from ttm_policy.contract import load_contract
 from ttm_policy.messages import ns_to_stamp
-from ttm_policy.recording.matching import (
-    JointTopics,
-    Stamper,
-    TickValues,
-    header_ns,
-)
-from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
-from ttm_policy.recording.sink import (
-    EpisodeSink,
-    Failed,
-    Written,
-)
+from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.matching import Stamper, header_ns
+from ttm_policy.recording.session import RecordingSession, State
+from ttm_policy.recording.sink import EpisodeSink, Written
+from ttm_policy.recording.values import GivenSpec, JointTopics, TickValues
 
 CONTRACT = """
 robot: cart
@@ -304,23 +296,23 @@ def test_recording_live_gives_the_same_episode(tmp_path, contract):
     convert_bags(options(tmp_path, contract))
     (converted,) = open_dataset(tmp_path / "out")
     values = TickValues(load_contract(contract), converted.spec)
-    results: Queue[Written | Failed] = Queue()
-    sink = EpisodeSink(tmp_path / "live", jpeg_quality=None, on_result=results.put)
-    observed = frozenset(source.topic for source in values.contract.inputs)
-    topics = Topics(observed, frozenset({"cmd_vel", "terminate"}), frozenset(values.moving))
-    timing = Timing(5.0, preroll_s=1.0, max_delay_s=0.1, min_fresh=0.0)
-    session = RecordingSession(topics, timing, sink, lambda: sink.begin(values))
-    stamper, joints = Stamper(session.message, simulated=False), JointTopics(values.contract)
+    sink = EpisodeSink(tmp_path / "live", GivenSpec(values.contract, 5.0, converted.spec))
+    parameters = RecorderParameters(
+        rate_hz=5.0, countdown_s=0.0, preroll_s=1.0, max_delay_s=0.1, min_fresh=0.0
+    )
+    session = RecordingSession(values.topics, parameters, sink)
+    stamper, joints = Stamper(simulated=False), JointTopics(values.contract)
     for ms, topic, message in sorted(events(), key=lambda event: event[0]):
         stamp_ns = header_ns(serialize_message(message)) if hasattr(message, "header") else 0
         whole = joints.completed(topic, message)
         data = serialize_message(message) if whole is message else whole
-        stamper.take(topic, stamp_ns, ms * MS, data)
+        for each in stamper.take(topic, stamp_ns, ms * MS, data):
+            session.message(*each)
         if session.state is State.READY and not session.missing():
             session.start("drive", 0.0)
     session.stop(None, 10.0)
     session.update(10.2)
-    assert isinstance(results.get(timeout=180), Written)
+    assert isinstance(sink.results.get(timeout=180), Written)
     sink.close()
     (live,) = open_dataset(tmp_path / "live")
     assert (live.spec, live.num_samples) == (converted.spec, converted.num_samples)

@@ -22,7 +22,7 @@ from ttm_policy.control_loop import PolicyTick
 from ttm_policy.guards import TOPIC, EStop, EStopTopic, StopThread
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 WAIT_S = 120.0
 SERVO, GRIPPER = "servo_node/delta_twist_cmds", "gripper_controller/joint_trajectory"

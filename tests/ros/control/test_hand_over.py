@@ -20,7 +20,7 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract
 from ttm_policy.inputs import DRIVER_TOPIC, TOPIC, to_message
 from ttm_policy.messages import ns_to_stamp
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 CAN = "pick up the red can"
 EPISODES = int(os.environ.get("HAND_OVER_EPISODES", "3"))

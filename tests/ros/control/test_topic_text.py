@@ -22,9 +22,10 @@ from ttm_policy.inputs import (
     read_json,
     read_json_texts,
 )
-from ttm_policy.parameters import PolicyParameters
+from ttm_policy.parameters import PolicyParameters, RecorderParameters
+from ttm_policy.recording.matching import Topics
 from ttm_policy.recording.recorder import Recorder, SceneStart
-from ttm_policy.recording.session import RecordingSession, Timing, Topics
+from ttm_policy.recording.session import RecordingSession
 from ttm_policy.sensors.camera_load import STATUS, CameraLoad
 from ttm_policy.session import PolicySession
 from ttm_policy.simulator.episodes import Scenes
@@ -162,7 +163,8 @@ def test_the_page_shows_few_and_short_complaints_and_the_policys_among_them() ->
 
 def test_what_a_recorder_says_is_what_its_listeners_read() -> None:
     none = frozenset[str]()
-    session = RecordingSession(Topics(none, none, none), Timing(10.0), MagicMock(), lambda: 1)
+    parameters = RecorderParameters(rate_hz=10.0)
+    session = RecordingSession(Topics(none, none, none), parameters, MagicMock())
     recorder: Any = SimpleNamespace(
         session=session, _instruction="wave", _sink=SimpleNamespace(waiting=0)
     )

@@ -46,7 +46,7 @@ from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
 from ttm_policy.faults.robot import FAULTS, FOREIGN, FailingRobot, Spinning, made_up_observation
 from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.parameters import LIMITS
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 RELIABLE = QoSProfile(depth=10)
 KEPT = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)

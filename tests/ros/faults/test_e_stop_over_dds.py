@@ -13,7 +13,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool
 
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 PATIENT = {"use_sim_time": True, "stop_after_s": 600.0}  # a busy machine is no fault here

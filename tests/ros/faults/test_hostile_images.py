@@ -31,7 +31,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.faults.robot import FailingRobot
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 CAN = "pick up the red can"
 TOKEN = "a-token-for-tests-only"

@@ -14,7 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.faults.strict_contract import strict_contract
-from ttm_policy.programs import COMMAND
+from ttm_policy.qos import COMMAND
 
 TICKS = 12
 PATIENT = {"max_age_s": 60.0, "lifespan_ticks": 100.0, "stop_after_s": 600.0}

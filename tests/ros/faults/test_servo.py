@@ -14,7 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.messages import stamp_to_ns
-from ttm_policy.programs import COMMAND
+from ttm_policy.qos import COMMAND
 
 CAN = "pick up the red can"
 SERVO_TIMEOUT_S = 0.1

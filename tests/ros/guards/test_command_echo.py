@@ -18,7 +18,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from ttm_policy import guards as command_echo
 from ttm_policy.guards import CALM_S, CommandEcho, ForeignCommand
-from ttm_policy.programs import COMMAND
+from ttm_policy.qos import COMMAND
 
 TOPIC = "gripper_controller/joint_trajectory"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.launching import require_sections, write_defaults, write_given
+from ttm_policy.launching import require_sections, write_parameters
 
 READ = """
 import sys, rclpy
@@ -37,9 +37,9 @@ def test_defaults_give_way_to_the_users_file_and_that_to_what_was_given(
     user.write_text(content)
     values = dict.fromkeys(("low", "middle", "high"), "default")
     files = [
-        write_defaults(tmp_path / "defaults.yaml", values),
+        write_parameters(tmp_path / "defaults.yaml", values),
         user,
-        write_given(tmp_path / "given.yaml", "policy_node", {"high": "given"}),
+        write_parameters(tmp_path / "given.yaml", {"high": "given"}, node="policy_node"),
     ]
     command = [sys.executable, "-c", READ, "--ros-args"]
     for file in files:

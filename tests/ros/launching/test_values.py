@@ -44,8 +44,8 @@ def test_a_shared_argument_counts_for_both_nodes() -> None:
     given = {"lockstep": "true", "episodes": "3"}
     values = read_values((PolicyParameters, SimParameters), given)
     assert values == {
-        "PolicyParameters": {"lockstep": True},
-        "SimParameters": {"lockstep": True, "episodes": 3},
+        PolicyParameters: {"lockstep": True},
+        SimParameters: {"lockstep": True, "episodes": 3},
     }
 
 

@@ -13,7 +13,7 @@ from rclpy.node import Node
 from std_msgs.msg import Bool
 
 from ttm_policy.live_check import Finding, command_finding, e_stop_finding
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 TWIST = "geometry_msgs/Twist"
 

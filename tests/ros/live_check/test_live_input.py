@@ -42,13 +42,13 @@ def _problems(
     **options: Any,
 ) -> list[str]:
     """messages: (arrival in s, message). The end of listening is at 2 s."""
-    live = LiveInput(node, source)
+    expected = {"max_age_s": 0.5, "rate_hz": 0.0, "camera": None} | options
+    live = LiveInput(node, source, **expected)
     for arrival_s, message in messages:
         monkeypatch.setattr(time, "monotonic", lambda s=arrival_s: s)
         live._add(message)
     monkeypatch.undo()
-    expected = {"max_age_s": 0.5, "rate_hz": 0.0, "camera": None} | options
-    finding = live.finding(2.0, **expected)
+    finding = live.finding(2.0)
     # The test itself publishes nothing, so that a missing publisher is always the first problem.
     assert "nobody publishes it" in finding.problems[0]
     return list(finding.problems[1:])

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,9 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm_policy.contract import load_contract
 from ttm_policy.recording import sink as episode_sink
-from ttm_policy.recording.matching import Tick, TickValues
-from ttm_policy.recording.sink import EpisodeSink, Failed, Written
+from ttm_policy.recording.matching import Tick
+from ttm_policy.recording.sink import EpisodeSink
+from ttm_policy.recording.values import GivenSpec
 
 CONTRACT = """
 robot: cart
@@ -49,9 +49,9 @@ SPEC = PolicySpec(
 
 
 @pytest.fixture
-def values(tmp_path: Path) -> TickValues:
+def given(tmp_path: Path) -> GivenSpec:
     (tmp_path / "cart.yaml").write_text(CONTRACT)
-    return TickValues(load_contract(tmp_path / "cart.yaml"), SPEC)
+    return GivenSpec(load_contract(tmp_path / "cart.yaml"), SPEC.rate_hz, SPEC)
 
 
 def tick_at(number: int, speed: float | None = None) -> Tick[Any]:
@@ -75,23 +75,21 @@ def tick_at(number: int, speed: float | None = None) -> Tick[Any]:
     )
 
 
-@pytest.fixture
-def results() -> Queue[Written | Failed]:
-    return Queue()
+NEWEST = tick_at(0).observation
 
 
 @pytest.fixture
-def sink(tmp_path: Path, results: Queue[Written | Failed]) -> EpisodeSink:
-    return EpisodeSink(tmp_path / "out", jpeg_quality=None, on_result=results.put)
+def sink(tmp_path: Path, given: GivenSpec) -> EpisodeSink:
+    return EpisodeSink(tmp_path / "out", given)
 
 
-def test_ticks_become_episodes_that_number_on(sink, values, results, tmp_path):
+def test_ticks_become_episodes_that_number_on(sink, tmp_path):
     for length in (3, 2):
-        sink.begin(values)
+        sink.begin(NEWEST)
         for number in range(5):
             sink.put(tick_at(number))
         sink.finish(length, "wave", True)
-        assert results.get(timeout=180).num_samples == length
+        assert sink.results.get(timeout=180).num_samples == length
     sink.close()
     first, second = open_dataset(tmp_path / "out")
     assert [first.path.name, second.path.name] == ["episode_00000.hdf5", "episode_00001.hdf5"]
@@ -103,17 +101,17 @@ def test_ticks_become_episodes_that_number_on(sink, values, results, tmp_path):
     assert check_dataset(tmp_path / "out").num_errors == 0
 
 
-def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, values, results, tmp_path):
-    sink.begin(values)
+def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, tmp_path):
+    sink.begin(NEWEST)
     sink.put(tick_at(0))
     sink.put(tick_at(1, speed=3.0))
     sink.put(tick_at(2))
     sink.finish(3, "wave", None)
-    sink.begin(values)
+    sink.begin(NEWEST)
     for number in range(2):
         sink.put(tick_at(number))
     sink.finish(2, "wave", None)
-    failed, written = results.get(timeout=180), results.get(timeout=180)
+    failed, written = sink.results.get(timeout=180), sink.results.get(timeout=180)
     assert "action 'base'[0] is 3.0; the spec wants -1 to 1" in failed.reason
     assert failed.number == 1
     assert written.path.name == "episode_00000.hdf5"
@@ -121,18 +119,18 @@ def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, values,
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["episode_00000.hdf5"]
 
 
-def test_what_is_in_hand_at_the_end_is_deleted(sink, values, tmp_path):
-    sink.begin(values)
+def test_what_is_in_hand_at_the_end_is_deleted(sink, tmp_path):
+    sink.begin(NEWEST)
     sink.put(tick_at(0))
     sink.close()
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_machine_that_is_too_slow_is_told(sink, values, monkeypatch):
+def test_a_machine_that_is_too_slow_is_told(sink, monkeypatch):
     monkeypatch.setattr(episode_sink, "MOST_WAITING", 3)
     released = threading.Event()
     monkeypatch.setattr(EpisodeSink, "_write", lambda self, tick: released.wait(180))
-    sink.begin(values)
+    sink.begin(NEWEST)
     for number in range(3):
         sink.put(tick_at(number))
     with pytest.raises(UserError, match="3 ticks wait to be written"):
@@ -141,31 +139,34 @@ def test_a_machine_that_is_too_slow_is_told(sink, values, monkeypatch):
     sink.close()
 
 
-def test_a_folder_without_space_is_told(sink, values, monkeypatch):
+def test_a_folder_without_space_is_told(sink, monkeypatch):
     monkeypatch.setattr(episode_sink, "LEAST_FREE_BYTES", 2**62)
     with pytest.raises(UserError, match="MiB are free in"):
-        sink.begin(values)
+        sink.begin(NEWEST)
     sink.close()
 
 
 PROGRAM = """
-import itertools, sys, time
+import itertools, sys, threading, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_episode_sink import EpisodeSink, TickValues, SPEC, load_contract, tick_at
-from ttm_policy.recording import episode_sink
+from test_episode_sink import NEWEST, SPEC, EpisodeSink, GivenSpec, load_contract, tick_at
+from ttm_policy.recording import sink as episode_sink
 
 episode_sink.FLUSH_S = 0.01
 folder = Path(sys.argv[1])
-values = TickValues(load_contract(folder / "cart.yaml"), SPEC)
-
-def tell(result):
-    print(result.path.name, flush=True)
+given = GivenSpec(load_contract(folder / "cart.yaml"), SPEC.rate_hz, SPEC)
+sink = EpisodeSink(folder / "out", given)
 
 
-sink = EpisodeSink(folder / "out", jpeg_quality=None, on_result=tell)
+def tell():
+    while True:
+        print(sink.results.get().path.name, flush=True)
+
+
+threading.Thread(target=tell, daemon=True).start()
 for _ in itertools.count():
-    sink.begin(values)
+    sink.begin(NEWEST)
     length = 20 + len(list(folder.glob("out/*.hdf5")))  # so that not all are copies of one
     for number in range(length):
         while sink.waiting > 50:
@@ -175,7 +176,7 @@ for _ in itertools.count():
 """
 
 
-def test_kills_at_random_moments_cost_only_the_episode_in_hand(values, tmp_path):
+def test_kills_at_random_moments_cost_only_the_episode_in_hand(given, tmp_path):
     random, told = np.random.default_rng(0), 0
     for _ in range(2):
         program = [sys.executable, "-c", PROGRAM, str(tmp_path), str(Path(__file__).parent)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ttm.policy.errors import UserError
-from ttm_policy.recording.matching import Tick, TickMatcher
+from ttm_policy.recording.matching import Tick, TickMatcher, Topics
 
 MS = 1_000_000
 
@@ -14,7 +14,8 @@ MS = 1_000_000
 def matcher(start_ms: int | None = None) -> TickMatcher[int]:
     """At 10 Hz; messages are numbers."""
     start_ns = None if start_ms is None else start_ms * MS
-    return TickMatcher(["eye", "hand"], ["arm", "base"], ["base"], 10.0, start_ns)
+    topics = Topics(frozenset({"eye", "hand"}), frozenset({"arm", "base"}), frozenset({"base"}))
+    return TickMatcher(topics, 10.0, start_ns)
 
 
 def add(into: TickMatcher[int], topic: str, *times_ms: int) -> list[bool]:

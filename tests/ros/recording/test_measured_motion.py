@@ -14,8 +14,9 @@ from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, UserError
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm_policy.contract import load_contract
-from ttm_policy.recording.matching import MeasuredMotion, Tick, TickValues
+from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.sink import EpisodeRows
+from ttm_policy.recording.values import MeasuredMotion, TickValues
 
 CONTRACT = """
 robot: arm
@@ -109,10 +110,10 @@ def test_no_orientation_is_refused(path: Path) -> None:
     ("old", "new", "words"),
     [
         ("measured: speed", "measured: gps", "'gps'; name an observation of numbers: pose, speed, joints"),
-        ("measured: speed", "measured: joints", "does not tell 'twist.linear.x'"),
+        ("measured: speed", "measured: joints", "does not measure 'twist.linear.x'"),
         ("max_rotation_rad, measured: pose", "max_rotation_rad, measured: speed", "'twist.angular.x'"),
         ("fields: [data]", "fields: [data], measured: joints", "is no motion; leave measured out"),
-        ("1}],\n    measured: joints", "1}],\n    measured: pose", "does not tell 'finger'"),
+        ("1}],\n    measured: joints", "1}],\n    measured: pose", "does not measure 'finger'"),
         ("measured: speed", "measured: 3", "measured 3; give the name of an observation"),
     ],
 )  # fmt: skip

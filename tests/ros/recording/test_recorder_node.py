@@ -37,7 +37,7 @@ from ttm.sim.tasks.table import instructions_of
 from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.messages import CommandCodec, ResetReply, ns_to_stamp
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 from ttm_policy.recording.recorder import Recorder as RosRecorder
 
 WAIT_S = 180.0

@@ -12,25 +12,28 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError
+from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.matching import Topics
 from ttm_policy.recording.recorder import SCENE, WITHIN_S, SceneStart, promise
-from ttm_policy.recording.session import RecordingSession, State, Timing, Topics
+from ttm_policy.recording.session import RecordingSession, State
 
 
 class Simulator:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
-        self.node, self.calls, self.begun = MagicMock(), list[Future](), 0
+        self.node, self.session, self.calls = MagicMock(), MagicMock(), list[Future]()
         self.client = self.node.create_client.return_value
         self.client.call_async.side_effect = self._called
-        self.start = SceneStart(self.node, "sim_node", self._on_begun)
+        self.start = SceneStart(self.node, "sim_node", self.session)
 
     def _called(self, _: Trigger.Request) -> Future:
         self.calls.append(Future())
         return self.calls[-1]
 
-    def _on_begun(self) -> None:
-        self.begun += 1
+    @property
+    def begun(self) -> int:
+        return int(self.session.scene_begun.call_count)
 
     def answer(self, call: int, scene: int) -> None:
         # Without an executor, a future calls back at once.
@@ -83,16 +86,19 @@ def test_a_robot_that_is_away_or_silent_is_told(simulator: Simulator) -> None:
         simulator.start.ask(0.0)
     simulator.client.service_is_ready.return_value = True
     simulator.start.ask(1.0)
-    assert not simulator.start.problem(WITHIN_S)
-    assert "sim_node has not begun the scene within 30 s" in simulator.start.problem(1 + WITHIN_S)
-    simulator.start.forget()
-    assert not simulator.start.problem(1 + WITHIN_S)
+    simulator.start.update(WITHIN_S)
+    assert not simulator.session.scene_missing.called
+    for _ in range(2):
+        simulator.start.update(1 + WITHIN_S)
+        simulator.session.scene_missing.assert_called_once_with(
+            "sim_node has not begun the scene within 30 s"
+        )
 
 
 def test_an_episode_that_waits_for_its_scene_begins_with_it_or_not_at_all() -> None:
     none = frozenset[str]()
-    timing = Timing(10.0, countdown_s=1.0)
-    session = RecordingSession(Topics(none, none, none), timing, MagicMock(), lambda: 1)
+    parameters = RecorderParameters(rate_hz=10.0, countdown_s=1.0)
+    session = RecordingSession(Topics(none, none, none), parameters, MagicMock())
 
     def wait_for_scene() -> None:
         assert session.start("wave", 0.0, waits=True) == "waiting for the scene: wave"

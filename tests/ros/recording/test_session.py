@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from ttm.datasets.tools.edit import undo_edit
 from ttm.policy.errors import UserError
-from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.session import MOST_KEPT, RecordingSession, State, Timing, Topics
+from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.matching import Tick, Topics
+from ttm_policy.recording.session import MOST_KEPT, RecordingSession, State
 
 MS = 1_000_000
 TOPICS = Topics(frozenset({"eye", "hand"}), frozenset({"arm", "base"}), frozenset({"base"}))
@@ -26,7 +28,8 @@ class ListSink:
         self.full = False
         self.begun = 0
 
-    def begin(self) -> int:
+    def begin(self, newest: Mapping[str, Any]) -> int:
+        self.newest = dict(newest)
         if self.full:
             raise UserError("only 3 MiB are free")
         self.ticks = []
@@ -49,9 +52,8 @@ class World:
 
     def __init__(self, topics: Topics = TOPICS, **timing: float) -> None:
         self.sink = ListSink()
-        self.session = RecordingSession(
-            topics, Timing(10.0, **timing), self.sink, lambda: self.sink.begin()
-        )
+        parameters = RecorderParameters(rate_hz=10.0, **{"countdown_s": 0.0, **timing})
+        self.session = RecordingSession(topics, parameters, self.sink)
         self.now_ms = 0
 
     def see(self, ms: int, *topics: str) -> None:
@@ -93,6 +95,17 @@ def test_an_episode_has_the_ticks_between_start_and_stop() -> None:
     world.session.written(Path("episode_00000.hdf5"))
     assert world.session.state is State.READY
     assert "5 ticks, 10.00 Hz of 10; 100% with new messages" in world.session.report
+
+
+def test_the_sink_gets_the_newest_messages_by_which_cameras_have_their_sizes() -> None:
+    world = World(countdown_s=1.0)
+    world.see(0)
+    world.start()
+    world.session.clock_changed(1.0)
+    world.see(70, "eye")
+    world.see(60, "eye")  # received last
+    world.wait(1000)
+    assert world.sink.newest == {"eye": 60, "hand": 0}
 
 
 def test_ticks_are_given_while_the_episode_goes_on() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -13,22 +11,24 @@ from sensor_msgs.msg import CompressedImage
 
 from ttm.datasets.frames import encode_jpeg
 from ttm.policy.errors import UserError
-from ttm_policy.recording.matching import MOST_NOTES, Stamper, header_ns, message_image_size
-from ttm_policy.recording.topics import RecordedTopics
+from ttm.policy.spec import CameraSpec
+from ttm_policy.contract import ActionSink, Field, ImageSource, RobotContract
+from ttm_policy.recording.matching import MOST_NOTES, Stamped, Stamper, header_ns
+from ttm_policy.recording.values import GivenSpec
 
 
 def test_messages_get_the_newest_stamp_published_before_them() -> None:
-    got: list[tuple[str, int, str]] = []
-    stamper = Stamper(lambda *message: got.append(message), simulated=True)
+    got: list[Stamped] = []
+    stamper = Stamper(simulated=True)
     # Published in the order eye 1, answer 1, eye 2, answer 2; received in another.
-    stamper.take("done", 0, 150, "answer 1")
-    stamper.note(1000, 100)
-    stamper.take("eye", 1000, 100, "eye 1")
-    stamper.take("done", 0, 250, "answer 2")
+    got += stamper.take("done", 0, 150, "answer 1")
+    got += stamper.note(1000, 100)
+    got += stamper.take("eye", 1000, 100, "eye 1")
+    got += stamper.take("done", 0, 250, "answer 2")
     assert got == [("eye", 1000, "eye 1")]
-    stamper.note(2000, 200)
-    stamper.take("eye", 2000, 200, "eye 2")
-    stamper.flush()
+    got += stamper.note(2000, 200)
+    got += stamper.take("eye", 2000, 200, "eye 2")
+    got += stamper.flush()
     assert got[1:] == [
         ("done", 1000, "answer 1"),
         ("eye", 2000, "eye 2"),
@@ -37,19 +37,19 @@ def test_messages_get_the_newest_stamp_published_before_them() -> None:
 
 
 def test_on_a_robot_they_have_the_time_of_publishing() -> None:
-    got: list[tuple[str, int, str]] = []
-    stamper = Stamper(lambda *message: got.append(message), simulated=False)
-    stamper.take("done", 0, 150, "a")
-    stamper.take("done", 140, 150, "b")
+    got: list[Stamped] = []
+    stamper = Stamper(simulated=False)
+    got += stamper.take("done", 0, 150, "a")
+    got += stamper.take("done", 140, 150, "b")
     assert got == [("done", 150, "a"), ("done", 140, "b")]
 
 
 def test_before_the_first_stamp_nothing_is_recorded() -> None:
-    got: list[tuple[str, int, str]] = []
-    stamper = Stamper(lambda *message: got.append(message), simulated=True)
-    stamper.take("done", 0, 50, "too early")
-    stamper.note(1000, 100)
-    stamper.flush()
+    got: list[Stamped] = []
+    stamper = Stamper(simulated=True)
+    got += stamper.take("done", 0, 50, "too early")
+    got += stamper.note(1000, 100)
+    got += stamper.flush()
     assert got == []
 
 
@@ -67,14 +67,14 @@ def test_a_clock_that_is_set_back_gives_messages_no_stamp_of_the_other_time(
     stamp_ns: int, published_ns: int
 ) -> None:
     """Neither a simulation that begins again, nor a computer whose clock is set while it simulates."""
-    got: list[tuple[str, int, str]] = []
-    stamper = Stamper(lambda *message: got.append(message), simulated=True)
-    stamper.note(80_000_000_000, 7_000_000_000)
-    stamper.take("done", 0, 7_000_000_001, "before")
+    got: list[Stamped] = []
+    stamper = Stamper(simulated=True)
+    got += stamper.note(80_000_000_000, 7_000_000_000)
+    got += stamper.take("done", 0, 7_000_000_001, "before")
     for number in range(MOST_NOTES + 1):
-        stamper.note(stamp_ns + number, published_ns + 2 * number)
-        stamper.take("done", 0, published_ns + 2 * number + 1, f"answer {number}")
-    stamper.flush()
+        got += stamper.note(stamp_ns + number, published_ns + 2 * number)
+        got += stamper.take("done", 0, published_ns + 2 * number + 1, f"answer {number}")
+    got += stamper.flush()
     assert got[0] == ("done", 80_000_000_000, "before")
     assert got[1:] == [
         ("done", stamp_ns + number, f"answer {number}") for number in range(MOST_NOTES + 1)
@@ -82,28 +82,25 @@ def test_a_clock_that_is_set_back_gives_messages_no_stamp_of_the_other_time(
 
 
 def test_without_a_sensor_the_commands_that_wait_for_its_time_do_not_pile_up() -> None:
-    got: list[tuple[str, int, str]] = []
-    stamper = Stamper(lambda *message: got.append(message), simulated=True)
-    stamper.note(1000, 50)
+    got: list[Stamped] = []
+    stamper = Stamper(simulated=True)
+    got += stamper.note(1000, 50)
     for number in range(100, 100 + 3 * MOST_NOTES):
-        stamper.take("done", 0, number, "command")
+        got += stamper.take("done", 0, number, "command")
     assert len(stamper._waiting) <= MOST_NOTES
-    stamper.note(2000, 10 * MOST_NOTES)
+    got += stamper.note(2000, 10 * MOST_NOTES)
     assert MOST_NOTES // 2 <= len(got) <= MOST_NOTES
 
 
 def test_cameras_have_the_size_of_their_newest_image_whatever_came_first() -> None:
-    topics: Any = object.__new__(RecordedTopics)
-    kind, node = "sensor_msgs/CompressedImage", MagicMock()
-    vars(topics).update(_node=node, _types={"eye": kind}, _newest={}, _observed=frozenset({"eye"}))
-    vars(topics).update(_joints=MagicMock(topics=()), _losses=MagicMock(), _stamper=MagicMock())
-    topics._losses.lost.return_value = 0
+    eye = ImageSource("eye", "eye", "sensor_msgs/CompressedImage")
+    done = ActionSink("done", "done", "std_msgs/Bool", (Field("data"),))
+    given = GivenSpec(RobotContract("arm", "base", (eye,), (), (done,), "arm.yaml"), 5.0)
     good = encode_jpeg(np.zeros((6, 8, 3), np.uint8), 80).tobytes()
-    for data, refused in ((b"%!PS", "cannot be used"), (good, "")):
-        message = serialize_message(CompressedImage(data=array("B", data)))
-        topics._take("eye", message, 1, {"source_timestamp": 1})
-        if not refused:
-            assert message_image_size(topics.newest("eye")) == (6, 8)
-            continue
-        with pytest.raises(UserError, match=refused):
-            message_image_size(topics.newest("eye"))
+    newest = {"eye": serialize_message(CompressedImage(data=array("B", b"%!PS")))}
+    with pytest.raises(UserError, match="cannot be used"):
+        given.complete_from(newest)
+    newest = {"eye": serialize_message(CompressedImage(data=array("B", good)))}
+    assert given.complete_from(newest).cameras == (CameraSpec("eye", 6, 8),)
+    with pytest.raises(UserError, match="'eye' is damaged"):
+        given.complete_from({"eye": b""})

@@ -24,7 +24,8 @@ from ttm_policy.inference import Instructions, load_policy
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.messages import stamp_to_ns
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import LATCHED, StopSignals
+from ttm_policy.programs import StopSignals
+from ttm_policy.qos import LATCHED
 from ttm_policy.replay import LEAD_S, ReplayOptions, replay_episode
 
 CAN = "pick up the red can"

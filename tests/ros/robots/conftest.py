@@ -28,7 +28,7 @@ from ttm.policy.policy import Policy
 from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm_policy.faults.robot import Spinning
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 HERE = Path(__file__).parent
 CONFIG = Path(__file__).parents[3] / "ros2_ws" / "src" / "ttm_policy" / "config"

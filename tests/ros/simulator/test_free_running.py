@@ -20,7 +20,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from ttm_policy.messages import ResetReply, stamp_to_ns
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 WAIT_S = 180.0
 PERIOD_S = 0.2

@@ -25,7 +25,7 @@ from ttm.policy.errors import UserError
 from ttm.sim.environment import make_env
 from ttm_policy.messages import ResetReply, stamp_to_ns
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.recorder import SCENE, promise
 from ttm_policy.simulator.actors import Interrupted
 from ttm_policy.simulator.episodes import Scenes

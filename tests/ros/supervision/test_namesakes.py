@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from ttm_policy.programs import tell_namesakes
+from ttm_policy.programs import warn_of_duplicates
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_namesake_is_told_once(others: list[tuple[str, str]], told: int) -> No
     node.get_name.return_value, node.get_namespace.return_value = "policy_node", "/"
     node.get_fully_qualified_name.return_value = "/policy_node"
     node.get_node_names_and_namespaces.return_value = [("policy_node", "/"), *others]
-    tell_namesakes(node)
+    warn_of_duplicates(node)
     look = node.create_timer.call_args.args[1]
     look()
     said = [call.args[0] for call in node.get_logger().warning.call_args_list]

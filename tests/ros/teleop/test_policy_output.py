@@ -17,7 +17,7 @@ from std_srvs.srv import Trigger
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.session import TeleopSession
 from ttm_policy.teleop.source import Cockpit, Wish
 

@@ -15,7 +15,7 @@ from sensor_msgs.msg import Joy
 from std_srvs.srv import Trigger
 
 from ttm_policy.messages import ns_to_stamp
-from ttm_policy.programs import COMMAND
+from ttm_policy.qos import COMMAND
 
 FORWARD = 0.25
 """The speed of the base at full deflection: half of its limit."""

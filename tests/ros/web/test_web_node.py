@@ -23,7 +23,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm_policy.contract import load_contract
 from ttm_policy.faults.robot import Spinning
 from ttm_policy.guards import REARM
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.web.robot import StopButton
 from ttm_policy.web.web_node import WebNode
 

@@ -4,8 +4,7 @@ ros2 launch ttm_policy record.launch.py sim:=true folder:=demos
 ros2 launch ttm_policy record.launch.py contract:=/path/robot.yaml rate_hz:=10 web:=true folder:=demos
 """
 
-from ttm_policy import launch_files as record
-from ttm_policy.launch_files import launch_description
+from ttm_policy.launch_files import launch_description, recorder
 from ttm_policy.launching import RecordLaunchParameters
 from ttm_policy.parameters import (
     RecorderParameters,
@@ -24,4 +23,4 @@ def generate_launch_description():
         TeleopParameters,
         SimParameters,
     )
-    return launch_description("record.launch.py", kinds, record.recorder)
+    return launch_description("record.launch.py", kinds, recorder)

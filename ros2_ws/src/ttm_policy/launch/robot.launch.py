@@ -5,8 +5,7 @@ ros2 launch ttm_policy robot.launch.py checkpoint:=/path/policy.safetensors \
     contract:=/path/robot.yaml instruction:="open the top drawer" cmd_vel:=/base_controller/cmd_vel
 """
 
-from ttm_policy import launch_files as nodes
-from ttm_policy.launch_files import launch_description
+from ttm_policy.launch_files import launch_description, robot
 from ttm_policy.launching import RobotLaunchParameters
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
@@ -14,4 +13,4 @@ from ttm_policy.parameters import PolicyParameters, SimParameters
 def generate_launch_description():
     """Return one argument for each parameter of both nodes, and what starts them."""
     kinds = (RobotLaunchParameters, PolicyParameters, SimParameters)
-    return launch_description("robot.launch.py", kinds, nodes.robot)
+    return launch_description("robot.launch.py", kinds, robot)

@@ -37,7 +37,7 @@ from ttm_policy.inputs import (
 )
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""

@@ -1,17 +1,21 @@
-"""The contract between a robot's topics and a policy.
+"""The contract between a robot's topics and a policy, which is read from a YAML file.
 
-It says which topic, message type and fields supply each observation of the `PolicySpec`, and to
-which topic each part of the action is sent. `ttm_policy.contract` reads it from YAML.
+It says which topic, message type and fields supply each observation of the `PolicySpec`, and to which
+topic each part of the action is sent. `fetch_kitchen.yaml` is the commented example.
+
+The rules stand in three places: `_RULES` has those of a single key, `_action_problems` those of one
+action part, and `_contradictions` those between entries. Each mistake is a `UserError` of one line with
+the entry, the rule, and what to write instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +24,7 @@ from rclpy.exceptions import InvalidTopicNameException
 from rclpy.validate_topic_name import validate_topic_name
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import PolicySpec
 from ttm_policy.parameters import LIMIT_KINDS
 
 IMAGE_TYPES = ("sensor_msgs/Image", "sensor_msgs/CompressedImage")
@@ -37,19 +41,16 @@ COMMAND_TYPES = (
     "std_msgs/Bool",
 )
 MOTION_TYPES = ("geometry_msgs/TwistStamped", "geometry_msgs/Twist")
-"""Velocity commands, which move the robot.
-
-They always need a limit, and are set to zero to stop the robot.
-"""
+"""Velocity commands. They always need a limit, and are set to zero to stop the robot."""
 JOINT_TYPES = ("trajectory_msgs/JointTrajectory",)
 """Goals of joints, whose positions always need a range or a limit of the speed."""
 
-
 RAMP = 0.5
 """The share of a tick in which a smooth part of a command goes over to its new value."""
-
 EXECUTED_ACTION = "executed action"
 """The name of the input that says what the robot did."""
+MOST_CONTRAST = 127.5
+"""The standard deviation of grey values of which one half is 0 and the other half 255."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ class ImageSource:
 
     `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
     may enter the memory again while there is no newer one. `min_contrast` is the smallest standard
-    deviation of the grey values, 0 to 127, below which a frame is refused.
+    deviation of the grey values, 0 to 127, below which a frame is refused. `frame_id` is the only
+    accepted frame of the header, empty to accept any, and `publishers` the largest accepted number of
+    publishers of the topic.
     """
 
     name: str
@@ -82,23 +85,22 @@ class ImageSource:
     repeat: bool = False
     min_contrast: float = 0.0
     frame_id: str = ""
-    """The only accepted `header.frame_id`; empty to accept any."""
     publishers: int = 1
-    """The largest accepted number of publishers of the topic."""
 
 
 @dataclass(frozen=True)
 class VectorSource:
-    """The topic of one proprioception vector. Value i is message field i times its scale."""
+    """The topic of one proprioception vector. Value i is message field i times its scale.
+
+    `frame_id` and `publishers` are as those of an `ImageSource`.
+    """
 
     name: str
     topic: str
     type: str
     fields: tuple[Field, ...]
     frame_id: str = ""
-    """The only accepted `header.frame_id`; empty to accept any."""
     publishers: int = 1
-    """The largest accepted number of publishers of the topic."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class ActionSink:
 
     A message field is the value times its scale. With `per_second` it is divided by the length of a
     tick in seconds. `limits` names one parameter that limits the length of the whole part, or one
-    for each value.
+    for each value. With `smooth` a velocity goes over to its next value linearly between two ticks.
+    `measured` is the observation from which recordings compute this part, empty to take the command.
     """
 
     name: str
@@ -117,9 +120,7 @@ class ActionSink:
     per_second: bool = False
     limits: tuple[str, ...] = ()
     smooth: bool = False
-    """Whether a velocity goes over to its next value linearly between two ticks, and not at once."""
     measured: str = ""
-    """The observation from which recordings compute this part; empty if they take the command."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,10 @@ class RobotContract:
         """The names of the action parts that are zero while the robot stands still."""
         return tuple(sink.name for sink in self.actions if sink.type in MOTION_TYPES)
 
+    def vector(self, name: str) -> VectorSource | None:
+        """Return the proprioception of this name."""
+        return next((source for source in self.vectors if source.name == name), None)
+
     def measurement_of(self, joint: str) -> tuple[VectorSource, int] | None:
         """Return the observation that measures a joint, and the joint's place in it."""
         for source in self.vectors:
@@ -189,33 +194,34 @@ class RobotContract:
                 f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; give "
                 "the same rate, or leave rate_hz out of the contract"
             )
-        self._check_names(
-            whose,
-            "camera",
-            [source.name for source in self.images],
-            [item.name for item in spec.cameras],
-        )
-        vectors = {item.name: item.size for item in spec.proprioception}
-        self._check_names(
-            whose, "proprioception", [source.name for source in self.vectors], list(vectors)
-        )
+        self._check_names(whose, "camera", self.images, spec.cameras)
+        self._check_names(whose, "proprioception", self.vectors, spec.proprioception)
         for source in self.vectors:
-            self._check_field_count(source, vectors[source.name])
+            sizes = {item.name: item.size for item in spec.proprioception}
+            self._check_field_count(source, sizes[source.name])
         if self.executed is not None:
             self._check_field_count(self.executed, spec.action_size)
+        self._check_names(whose, "action part", self.actions, spec.actions)
         parts = {part.name: part for part in spec.actions}
-        self._check_names(whose, "action part", [sink.name for sink in self.actions], list(parts))
         for sink in self.actions:
-            self._check_sink(sink, parts[sink.name])
+            size = parts[sink.name].size
+            if size > 1:  # one value may go to several fields: two fingers
+                self._check_field_count(sink, size)
+            if sink.limits and len(sink.limits) not in (1, size):
+                raise UserError(
+                    f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; "
+                    f"give one for the whole part or {size}, one for each value"
+                )
 
     def _check_names(
-        self, whose: str, kind: str, ours: Sequence[str], theirs: Sequence[str]
+        self, whose: str, kind: str, entries: Sequence[Any], items: Sequence[Any]
     ) -> None:
+        ours, theirs = [entry.name for entry in entries], [item.name for item in items]
         for name in ours:
             if name not in theirs:
+                known = ", ".join(theirs) or "none"
                 raise UserError(
-                    f"{kind} '{name}' of {self.path} is not in {whose}; "
-                    f"it has: {', '.join(theirs) or 'none'}"
+                    f"{kind} '{name}' of {self.path} is not in {whose}; it has: {known}"
                 )
         for name in theirs:
             if name not in ours:
@@ -231,17 +237,26 @@ class RobotContract:
                 f"its values are {size}, one field for each"
             )
 
-    def _check_sink(self, sink: ActionSink, part: ActionPart) -> None:
-        if part.size > 1:  # one value may go to several fields: two fingers
-            self._check_field_count(sink, part.size)
-        if sink.limits and len(sink.limits) not in (1, part.size):
-            raise UserError(
-                f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; "
-                f"give one for the whole part or {part.size}, one for each value"
-            )
+
+def default_contract() -> Path:
+    """Return the path of the simulated Fetch's contract, which is installed with this package."""
+    return Path(str(resources.files("ttm_policy") / "fetch_kitchen.yaml"))
 
 
-# Reads a YAML file that a person wrote, and says in one line what is wrong with it.
+def load_contract(path: str | Path | None = None) -> RobotContract:
+    """Read a contract from a YAML file.
+
+    None or an empty string stands for the simulated Fetch's contract. Raises `UserError` that names
+    the faulty entry.
+    """
+    file = Path(path) if path else default_contract()
+    data = read_yaml(file, "contract", "robot, base_frame, observations and actions")
+    contract = _contract(data, file.name)
+    _raise_first(f"{contract.path}:", _contradictions(contract))
+    return contract
+
+
+# YAML of a person, and mistakes in it. Contracts and files of controls are read by these.
 
 
 def read_yaml(file: Path, what: str, holds: str) -> dict[Any, Any]:
@@ -275,14 +290,6 @@ class _NoRepeats(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# Checks of single entries of a contract's YAML file.
-#
-# Each check raises `UserError` with one line: the entry, the rule, and what to write instead.
-
-FIELD_KEYS = frozenset({"field", "scale", "min", "max"})
-"""All keys of a field."""
-
-
 def require_keys(entry: Any, needed: Set[str], optional: Set[str], where: str) -> None:
     """Check that `entry` is a mapping with all needed keys and no unknown ones, and its topic."""
     known = ", ".join(sorted(needed | optional))
@@ -292,12 +299,12 @@ def require_keys(entry: Any, needed: Set[str], optional: Set[str], where: str) -
     if missing:
         raise UserError(f"{where} lacks {', '.join(sorted(missing))}; add it")
     if unknown:
+        names = ", ".join(sorted(str(key) for key in unknown))
+        raise UserError(f"{where} has unknown {names}; it takes {known}")
+    if "topic" in entry and (reason := topic_problem(entry["topic"])):
         raise UserError(
-            f"{where} has unknown {', '.join(sorted(str(key) for key in unknown))}; "
-            f"it takes {known}"
+            f"{where} has topic {entry['topic']!r} ({reason}); give a ROS name such as cmd_vel"
         )
-    if "topic" in entry:
-        _require_topic(entry["topic"], where)
 
 
 def topic_problem(name: Any) -> str:
@@ -307,36 +314,6 @@ def topic_problem(name: Any) -> str:
     except InvalidTopicNameException as error:
         return str(error).splitlines()[0].removesuffix(":")
     return ""
-
-
-def _require_topic(topic: Any, where: str) -> None:
-    if reason := topic_problem(topic):
-        raise UserError(f"{where} has topic {topic!r} ({reason}); give a ROS name such as cmd_vel")
-
-
-def require_type(entry: Any, known: Sequence[str], where: str) -> str:
-    """Return the message type of an entry if it is among the known ones."""
-    kind = entry.get("type") if isinstance(entry, dict) else None
-    if kind not in known:
-        hint = " (without /msg)" if isinstance(kind, str) and "/msg/" in kind else ""
-        raise UserError(f"{where} has type {kind!r}; choose of{hint}: {', '.join(known)}")
-    return str(kind)
-
-
-def require_name(data: Mapping[str, Any], key: str, file: str, example: str) -> str:
-    """Return the name under a key of the whole file."""
-    name = data[key]
-    if not isinstance(name, str) or not name or name != "".join(name.split()):
-        raise UserError(f"{file} has {key} {name!r}; give a name without spaces, such as {example}")
-    return name
-
-
-def boolean(entry: Mapping[str, Any], key: str, where: str) -> bool:
-    """Return a key that is true or false, and false if it is left out."""
-    value = entry.get(key, False)
-    if not isinstance(value, bool):
-        raise UserError(f"{where} has {key} {value!r}; give true or false, without quotes")
-    return value
 
 
 def number(value: Any, what: str) -> float:
@@ -350,8 +327,119 @@ def number(value: Any, what: str) -> float:
     return found
 
 
-def entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str, Any]]:
-    """Return the names and entries of a section, which must have one at least."""
+def _raise_first(where: str, problems: Iterable[str]) -> None:
+    """Raise `UserError` with the first of the problems that an entry has."""
+    for problem in problems:
+        raise UserError(f"{where} {problem}")
+
+
+# The rule of each key that has a value of its own.
+
+
+class _Rule(NamedTuple):
+    default: Any
+    """What counts if the key is left out."""
+    accepts: Callable[[Any], bool]
+    give: str
+    """What to write in place of a value that is not accepted."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the value is a float."""
+        return isinstance(self.default, float)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and value == "".join(value.split())
+
+
+def _rule_of_names(example: str) -> _Rule:
+    return _Rule(None, _is_name, f"a name without spaces, such as {example}")
+
+
+_SWITCH = _Rule(False, lambda value: isinstance(value, bool), "true or false, without quotes")
+_TEXT = _Rule("", lambda value: isinstance(value, str), "text")
+_NUMBER = _Rule(0.0, lambda value: True, "a number")
+_RULES: Mapping[str, _Rule] = {
+    "robot": _rule_of_names("my_robot"),
+    "base_frame": _rule_of_names("base_link"),
+    "field": _Rule(None, _is_name, "the field's name, without spaces"),
+    "scale": _Rule(1.0, lambda v: v != 0 and math.isfinite(v), "a finite number that is not 0"),
+    "min": _NUMBER._replace(default=-math.inf),
+    "max": _NUMBER._replace(default=math.inf),
+    "resize": _SWITCH,
+    "repeat": _SWITCH,
+    "per_second": _SWITCH,
+    "smooth": _SWITCH,
+    "frame_id": _TEXT._replace(give="the header's frame as text, such as base_link"),
+    "publishers": _Rule(
+        1,
+        lambda v: type(v) is int and v >= 1,
+        "the number of nodes that publish the topic, 1 or more",
+    ),
+    "min_contrast": _Rule(
+        0.0,
+        lambda v: 0 <= v < MOST_CONTRAST,
+        f"a standard deviation of grey values from 0 to below {MOST_CONTRAST}",
+    ),
+    "measured": _TEXT._replace(give="the name of an observation"),
+    "limit": _Rule(
+        [],
+        lambda v: isinstance(v, str) or (isinstance(v, list) and all(type(n) is str for n in v)),
+        f"names of parameters, choose of: {', '.join(LIMIT_KINDS)}",
+    ),
+    "max_skew_s": _Rule(math.inf, lambda v: v > 0, "seconds above 0, or leave it out"),
+    "rate_hz": _Rule(
+        math.nan, lambda v: 0 < v < math.inf, "ticks a second above 0, or leave it out"
+    ),
+}
+
+
+def _value(entry: Mapping[str, Any], key: str, where: str) -> Any:
+    """Return the value of a key, or its default. Raises `UserError` if its rule does not accept it."""
+    rule = _RULES[key]
+    if key not in entry:
+        return rule.default
+    value = number(entry[key], f"{where} has {key}") if rule.is_number else entry[key]
+    if not rule.accepts(value):
+        raise UserError(f"{where} has {key} {entry[key]!r}; give {rule.give}")
+    return value
+
+
+def _values(entry: Mapping[str, Any], keys: Iterable[str], where: str) -> dict[str, Any]:
+    return {key: _value(entry, key, where) for key in sorted(keys)}
+
+
+# From YAML to a contract, entry by entry.
+
+_SOURCE_KEYS = frozenset({"frame_id", "publishers"})
+_IMAGE_KEYS = _SOURCE_KEYS | {"resize", "repeat", "min_contrast"}
+_ACTION_KEYS = frozenset({"per_second", "smooth", "measured"})
+
+
+def _contract(data: Mapping[str, Any], file: str) -> RobotContract:
+    needed = {"robot", "base_frame", "observations", "actions"}
+    require_keys(data, needed, {"executed_action", "max_skew_s", "rate_hz", "workspace"}, file)
+    sources = _entries(data, "observations", file, _source)
+    rate_hz = _value(data, "rate_hz", file)
+    return RobotContract(
+        _value(data, "robot", file),
+        _value(data, "base_frame", file),
+        tuple(source for source in sources if isinstance(source, ImageSource)),
+        tuple(source for source in sources if isinstance(source, VectorSource)),
+        tuple(_entries(data, "actions", file, _action)),
+        file,
+        _executed(data["executed_action"], file) if "executed_action" in data else None,
+        _value(data, "max_skew_s", file),
+        _workspace(data["workspace"], file) if "workspace" in data else None,
+        None if math.isnan(rate_hz) else rate_hz,
+    )
+
+
+def _entries(
+    data: Mapping[str, Any], section: str, file: str, read: Callable[[str, Any, str], Any]
+) -> list[Any]:
+    """Return what `read` makes of the entries of a section, which must have one at least."""
     found = data[section]
     if not isinstance(found, dict) or not found:
         raise UserError(
@@ -363,114 +451,148 @@ def entries(data: Mapping[str, Any], section: str, file: str) -> list[tuple[str,
             raise UserError(
                 f"{file}: {section} has the name {name!r}; give text, in quotes if need be"
             )
-    return list(found.items())
+    what = section.removesuffix("s")
+    return [read(name, entry, f"{file}: {what} '{name}'") for name, entry in found.items()]
 
 
-def fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
+def _type(entry: Any, known: Sequence[str], where: str) -> str:
+    """Return the message type of an entry if it is among the known ones."""
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    if kind not in known:
+        hint = " (without /msg)" if isinstance(kind, str) and "/msg/" in kind else ""
+        raise UserError(f"{where} has type {kind!r}; choose of{hint}: {', '.join(known)}")
+    return str(kind)
+
+
+def _source(name: str, entry: Any, where: str) -> ImageSource | VectorSource:
+    kind = _type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where)
+    if kind not in IMAGE_TYPES:
+        return _vector(name, entry, where)
+    require_keys(entry, {"topic", "type"}, _IMAGE_KEYS, where)
+    return ImageSource(name, entry["topic"], kind, **_values(entry, _IMAGE_KEYS, where))
+
+
+def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
+    require_keys(entry, {"topic", "type", "fields"}, _SOURCE_KEYS, where)
+    rules = _values(entry, _SOURCE_KEYS, where)
+    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where), **rules)
+
+
+def _executed(entry: Any, file: str) -> VectorSource:
+    where = f"{file}: executed_action"
+    if not isinstance(entry, dict):
+        raise UserError(
+            f"{where} must have topic, type and fields; leave it out if nothing reports it"
+        )
+    _type(entry, VECTOR_TYPES, where)
+    return _vector(EXECUTED_ACTION, entry, where)
+
+
+def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
     """Return the fields of an entry, of which no two may be the same."""
     items = entry["fields"]
     if not isinstance(items, list) or not items:
         raise UserError(f"{where} has fields {items!r}; give a list with one field for each value")
     found = tuple(_field(item, where) for item in items)
-    if twice := _first_twice([field.path for field in found]):
-        raise UserError(f"{where} names field '{twice}' twice; give each value a field of its own")
+    paths = [field.path for field in found]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UserError(
+                f"{where} names field '{path}' twice; give each value a field of its own"
+            )
     return found
 
 
 def _field(item: Any, where: str) -> Field:
     data = {"field": item} if isinstance(item, str) else item
-    require_keys(data, {"field"}, FIELD_KEYS, f"{where}, field {item!r},")
-    name = data["field"]
-    if not isinstance(name, str) or not name or name != "".join(name.split()):
-        raise UserError(f"{where} has field {name!r}; give the field's name, without spaces")
-    what = f"{where}, field '{name}', has"
-    scale = number(data.get("scale", 1.0), f"{what} scale")
-    if not scale or not math.isfinite(scale):
-        raise UserError(f"{what} scale {scale:g}; give a finite number that is not 0")
-    low = number(data.get("min", -math.inf), f"{what} min")
-    high = number(data.get("max", math.inf), f"{what} max")
+    require_keys(data, {"field"}, {"scale", "min", "max"}, f"{where}, field {item!r},")
+    name = _value(data, "field", where)
+    what = f"{where}, field '{name}',"
+    scale, low, high = (_value(data, key, what) for key in ("scale", "min", "max"))
     if not low < high:
-        raise UserError(f"{what} min {low:g} and max {high:g}; give a min below the max")
+        raise UserError(f"{what} has min {low:g} and max {high:g}; give a min below the max")
     return Field(name, scale, low, high)
 
 
-def _first_twice(names: Collection[str]) -> str:
-    """Return the first name that comes a second time, or an empty string."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""
+def _workspace(entry: Any, file: str) -> Workspace:
+    where = f"{file}: workspace"
+    require_keys(entry, {"action", "position", "min", "max"}, set(), where)
+    low, high = (_corner(entry, key, where) for key in ("min", "max"))
+    if not all(a < b for a, b in zip(low, high, strict=True)):
+        raise UserError(
+            f"{where} has a min that is not below its max; give x, y and z of both corners"
+        )
+    return Workspace(str(entry["action"]), str(entry["position"]), low, high)
 
 
-# Reads the entry of one action part, and checks that what moves the robot is limited.
+def _corner(entry: Mapping[str, Any], key: str, where: str) -> tuple[float, float, float]:
+    values = entry[key]
+    if not isinstance(values, list) or len(values) != 3:
+        raise UserError(f"{where} has {key} {values!r}; give a list of x, y and z in m")
+    x, y, z = (number(value, f"{where} has in {key}") for value in values)
+    return x, y, z
 
-_OPTIONAL = frozenset({"per_second", "limit", "smooth", "measured"})
+
+def _action(name: str, entry: Any, where: str) -> ActionSink:
+    kind = _type(entry, COMMAND_TYPES, where)
+    require_keys(entry, {"topic", "type", "fields"}, _ACTION_KEYS | {"limit"}, where)
+    limit, options = _value(entry, "limit", where), _values(entry, _ACTION_KEYS, where)
+    limits = (limit,) if isinstance(limit, str) else tuple(limit)
+    sink = ActionSink(name, entry["topic"], kind, _fields(entry, where), limits=limits, **options)
+    _raise_first(where, _action_problems(sink))
+    return sink
 
 
-def read_action(name: str, entry: Any, where: str) -> ActionSink:
-    """Return where one part of the action is sent. Raises `UserError` for any mistake."""
-    kind = require_type(entry, COMMAND_TYPES, where)
-    require_keys(entry, {"topic", "type", "fields"}, _OPTIONAL, where)
-    found = fields(entry, where)
-    options = {key: boolean(entry, key, where) for key in ("per_second", "smooth")}
-    for key, given in options.items():
-        if given and kind not in MOTION_TYPES:
-            raise UserError(
-                f"{where} has {key}, but {kind} is no velocity; leave {key} out, or choose of: "
+def _action_problems(sink: ActionSink) -> Iterator[str]:
+    """Yield what is wrong with one part of the action; what moves the robot must be limited."""
+    kind, size = sink.type, len(sink.fields)
+    for key in ("per_second", "smooth"):
+        if getattr(sink, key) and kind not in MOTION_TYPES:
+            yield (
+                f"has {key}, but {kind} is no velocity; leave {key} out, or choose of: "
                 f"{', '.join(MOTION_TYPES)}"
             )
-    limits = _limits(entry, kind, len(found), where)
-    _require_units(limits, kind, found, where)
-    _require_fields(kind, found, limits, where)
-    measured = entry.get("measured", "")
-    if not isinstance(measured, str):
-        raise UserError(f"{where} has measured {measured!r}; give the name of an observation")
-    return ActionSink(
-        name, entry["topic"], kind, found, limits=limits, measured=measured, **options
-    )
-
-
-def _limits(entry: Mapping[str, Any], kind: str, size: int, where: str) -> tuple[str, ...]:
-    """Return the names of the limits: none, one for the whole part, or one for each of `size` fields."""
-    given = entry.get("limit", [])
-    limits = [given] if isinstance(given, str) else given
-    usable = [name for name in LIMIT_KINDS if _fits(name, kind, None)]
+    usable = [name for name in LIMIT_KINDS if _fits(name, kind)]
     choice = ", ".join(usable) or "none, leave it out"
-    if not isinstance(limits, list) or not all(isinstance(limit, str) for limit in limits):
-        raise UserError(
-            f"{where} has limit {given!r}; give names of parameters, choose of: {choice}"
-        )
-    if len(limits) not in (0, 1, size):
-        raise UserError(
-            f"{where} has {len(limits)} limits; give one for the whole part or {size}, "
+    if len(sink.limits) not in (0, 1, size):
+        yield (
+            f"has {len(sink.limits)} limits; give one for the whole part or {size}, "
             "one for each field"
         )
-    for limit in limits:
+    for limit in sink.limits:
         if limit not in usable:
-            raise UserError(
-                f"{where} has limit '{limit}', which {kind} cannot have; choose of: {choice}"
-            )
-    if kind in MOTION_TYPES and not limits:
-        raise UserError(f"{where} moves the robot without a limit; add limit: with one of {choice}")
-    return tuple(limits)
-
-
-def _require_units(
-    limits: tuple[str, ...], kind: str, found: tuple[Field, ...], where: str
-) -> None:
-    """Raise `UserError` unless each field has the unit of the limit that bounds it."""
-    each = limits * len(found) if len(limits) == 1 else limits
-    for field, limit in zip(found, each, strict=bool(limits)):
+            yield f"has limit '{limit}', which {kind} cannot have; choose of: {choice}"
+    if kind in MOTION_TYPES and not sink.limits:
+        yield f"moves the robot without a limit; add limit: with one of {choice}"
+    each = sink.limits * size if len(sink.limits) == 1 else sink.limits
+    for field, limit in zip(sink.fields, each, strict=bool(each)):
         if not _fits(limit, kind, field):
-            raise UserError(
-                f"{where} has limit '{limit}' for field '{field.path}', which is not "
+            yield (
+                f"has limit '{limit}' for field '{field.path}', which is not "
                 f"{LIMIT_KINDS[limit].moves}; take a limit of its own for each field"
             )
+    for field in sink.fields:
+        low, high = math.isfinite(field.minimum), math.isfinite(field.maximum)
+        if kind not in JOINT_TYPES and (field.minimum > -math.inf or field.maximum < math.inf):
+            yield (
+                f"has field '{field.path}' with min or max, which are for joints; leave them out, "
+                "use limit:"
+            )
+        if kind in JOINT_TYPES and not (low and high) and not sink.limits:
+            yield (
+                f"has field '{field.path}', which moves a joint without a limit; add min: and max: "
+                "there, or limit: max_joint_rad_s"
+            )
+        if field.path.split(".")[0] == "header":
+            yield (
+                f"has field '{field.path}', which is set by the node itself; name a field that "
+                "carries the command"
+            )
+    if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in sink.fields):
+        yield f"has a scale, but {kind} is true or false; leave scale out"
 
 
-def _fits(limit: str, kind: str, field: Field | None) -> bool:
+def _fits(limit: str, kind: str, field: Field | None = None) -> bool:
     """Return whether a limit is of the unit of a field, or for None of some field of the type."""
     moves = LIMIT_KINDS[limit].moves
     if kind in JOINT_TYPES:
@@ -480,90 +602,91 @@ def _fits(limit: str, kind: str, field: Field | None) -> bool:
     return moves != "joints" and (field is None or f".{moves}." in f".{field.path}")
 
 
-def _require_fields(
-    kind: str, found: tuple[Field, ...], limits: tuple[str, ...], where: str
-) -> None:
-    """Raise `UserError` for a field that is not the command's own, or a joint without any bound."""
-    for field in found:
-        ranged = math.isfinite(field.minimum) and math.isfinite(field.maximum)
-        what = f"{where}, field '{field.path}',"
-        if kind not in JOINT_TYPES and (field.minimum > -math.inf or field.maximum < math.inf):
-            raise UserError(
-                f"{what} has min or max, which are for joints; leave them out, use limit:"
+def _contradictions(contract: RobotContract) -> Iterator[str]:
+    """Yield which entries do not fit together."""
+    types: dict[str, str] = {}
+    for entry in (*contract.inputs, *contract.actions):
+        if types.setdefault(entry.topic, entry.type) != entry.type:
+            yield (
+                f"topic {entry.topic} has two types, {types[entry.topic]} and {entry.type}; keep one"
             )
-        if kind in JOINT_TYPES and not ranged and not limits:
-            raise UserError(
-                f"{what} moves a joint without a limit; add min: and max: there, or limit: "
-                "max_joint_rad_s"
+    commands = {sink.topic: sink.name for sink in contract.actions}
+    for source in contract.inputs:
+        if source.topic in commands:
+            yield (
+                f"topic {source.topic} feeds '{source.name}' and takes '{commands[source.topic]}'; a "
+                "policy must not see its own command as a measurement: name the robot's topic"
             )
-        if field.path.split(".")[0] == "header":
-            raise UserError(
-                f"{what} is set by the node itself; name a field that carries the command"
+    users: dict[tuple[str, str], str] = {}
+    for sink in contract.actions:
+        for field in sink.fields:
+            other = users.setdefault((sink.topic, field.path), sink.name)
+            if other != sink.name:
+                yield (
+                    f"actions '{other}' and '{sink.name}' both set '{field.path}' of {sink.topic}; "
+                    "give each a field of its own"
+                )
+    for sink in contract.actions:
+        for field in sink.fields if sink.limits and sink.type in JOINT_TYPES else ():
+            if contract.measurement_of(field.path) is None:
+                yield (
+                    f"action '{sink.name}' limits the speed of joint '{field.path}', which no "
+                    "observation measures; add the joint to one of type sensor_msgs/JointState, or "
+                    "give it min: and max: in place of limit:"
+                )
+    for sink in contract.actions:
+        yield from _measured_problems(contract, sink)
+    if contract.workspace is not None:
+        yield from _workspace_problems(contract, contract.workspace)
+
+
+def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[str]:
+    """Yield why an observation does not measure the part that is computed from it."""
+    if not sink.measured:
+        return
+    what = f"action '{sink.name}' has measured '{sink.measured}'"
+    source = contract.vector(sink.measured)
+    if source is None:
+        known = ", ".join(each.name for each in contract.vectors) or "none"
+        yield f"{what}; name an observation of numbers: {known}"
+        return
+    if sink.type not in (*MOTION_TYPES, *JOINT_TYPES):
+        yield f"{what}, but {sink.type} is no motion; leave measured out"
+    for field in sink.fields:
+        joint = contract.measurement_of(field.path)
+        is_joint = joint is not None and joint[0] == source
+        if not (measured_places(source, field.path) if sink.type in MOTION_TYPES else is_joint):
+            yield (
+                f"{what}, which does not measure '{field.path}'; a velocity needs itself or its position "
+                "there, a turn all four values of the orientation, and a joint its position"
             )
-    if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in found):
-        raise UserError(f"{where} has a scale, but {kind} is true or false; leave scale out")
 
 
-# Reads what a contract says about when an input may be trusted.
-#
-# These keys are optional: `frame_id`, `publishers`, `repeat`, `min_contrast`, and `max_skew_s` of the
-# whole contract. A mistake raises `UserError` that names the entry.
-
-INPUT_KEYS = frozenset({"frame_id", "publishers"})
-"""The optional keys of every observation."""
-IMAGE_KEYS = INPUT_KEYS | {"resize", "repeat", "min_contrast"}
-"""The optional keys of a camera."""
-MOST_CONTRAST = 127.5
-"""The standard deviation of grey values of which one half is 0 and the other half 255."""
-
-
-def input_rules(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return `frame_id` and `publishers` of one observation."""
-    frame_id, publishers = entry.get("frame_id", ""), entry.get("publishers", 1)
-    if not isinstance(frame_id, str):
-        raise UserError(
-            f"{where} has frame_id {frame_id!r}; give the header's frame as text, such as base_link"
+def _workspace_problems(contract: RobotContract, box: Workspace) -> Iterator[str]:
+    sink = next((sink for sink in contract.actions if sink.name == box.action), None)
+    axes = [] if sink is None else sorted(f".{field.path}"[-9:] for field in sink.fields)
+    is_velocity = sink is not None and sink.type in MOTION_TYPES
+    if not is_velocity or axes != [".linear.x", ".linear.y", ".linear.z"]:
+        yield (
+            f"workspace has action '{box.action}'; name an action part whose fields are linear.x, "
+            "linear.y and linear.z of a twist"
         )
-    if not isinstance(publishers, int) or isinstance(publishers, bool) or publishers < 1:
-        raise UserError(
-            f"{where} has publishers {publishers!r}; give the number of nodes that publish the topic, "
-            "1 or more"
+    source = contract.vector(box.position)
+    paths = set() if source is None else {field.path for field in source.fields}
+    if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
+        yield (
+            f"workspace has position '{box.position}'; name an observation with the fields "
+            "pose.position.x, pose.position.y and pose.position.z in the base frame"
         )
-    return {"frame_id": frame_id, "publishers": publishers}
 
 
-def image_rules(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the optional keys of a camera."""
-    contrast = number(entry.get("min_contrast", 0.0), f"{where} has min_contrast")
-    if not 0 <= contrast < MOST_CONTRAST:
-        raise UserError(
-            f"{where} has min_contrast {contrast:g}; give a standard deviation of grey values from 0 "
-            f"to below {MOST_CONTRAST}"
-        )
-    return {
-        **input_rules(entry, where),
-        "resize": boolean(entry, "resize", where),
-        "repeat": boolean(entry, "repeat", where),
-        "min_contrast": contrast,
-    }
-
-
-def max_skew_s(data: Mapping[str, Any], file: str) -> float:
-    """Return the longest accepted time between the inputs of a tick; infinity if there is none."""
-    skew_s = number(data.get("max_skew_s", math.inf), f"{file} has max_skew_s")
-    if not skew_s > 0:
-        raise UserError(f"{file} has max_skew_s {skew_s:g}; give seconds above 0, or leave it out")
-    return skew_s
-
-
-# Says where a robot stands as an action, what would keep it there, and what tells its motion.
+# Where a robot stands as an action, what would keep it there, and what measures its motion.
 
 Vector = npt.NDArray[np.float32]
+Observation = Mapping[str, npt.NDArray[Any]]
 
 
-def measured_goals(
-    contract: RobotContract, spec: PolicySpec, observation: Mapping[str, npt.NDArray[Any]]
-) -> Vector:
+def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Observation) -> Vector:
     """Return the action (A,) that keeps the robot where the observation shows it.
 
     Velocities are 0, goals of joints their measured positions, or the nearer one of two commands. Goals
@@ -580,6 +703,14 @@ def measured_goals(
     return np.where(spec.binary_mask & np.isfinite(goals), nearer, goals).astype(np.float32)
 
 
+def _goal(field: Field, contract: RobotContract, observation: Observation) -> float:
+    measured = contract.measurement_of(field.path)
+    if measured is None:
+        return float("nan")
+    source, place = measured
+    return float(observation[source.name][place]) / source.fields[place].scale / field.scale
+
+
 def goal_sources(contract: RobotContract) -> tuple[VectorSource, ...]:
     """Return the observations that measure where the joints of the action are."""
     paths = [f.path for s in contract.actions if s.type in JOINT_TYPES for f in s.fields]
@@ -588,21 +719,11 @@ def goal_sources(contract: RobotContract) -> tuple[VectorSource, ...]:
     return tuple(source for source in contract.vectors if source.name in names)
 
 
-def _goal(
-    field: Field, contract: RobotContract, observation: Mapping[str, npt.NDArray[Any]]
-) -> float:
-    measured = contract.measurement_of(field.path)
-    if measured is None:
-        return float("nan")
-    source, place = measured
-    return float(observation[source.name][place]) / source.fields[place].scale / field.scale
-
-
 def measured_places(source: VectorSource, path: str) -> tuple[int, ...]:
-    """Return the places of an observation that tell the velocity for a command's field.
+    """Return the places of an observation that measure the velocity for a command's field.
 
     path: such as `twist.linear.x`. One place measures that velocity or the position along it, four are
-    the orientation x, y, z, w. Empty if nothing in the observation tells it.
+    the orientation x, y, z, w. Empty if nothing in the observation does.
     """
     kind, axis = path.split(".")[-2:]
     turn = [f"orientation.{each}" for each in "xyzw"]
@@ -612,214 +733,3 @@ def measured_places(source: VectorSource, path: str) -> tuple[int, ...]:
         if len(found) == len(names):
             return tuple(found)
     return ()
-
-
-# Checks that the entries of a contract do not contradict each other.
-
-
-def require_consistent(contract: RobotContract) -> None:
-    """Raise `UserError` that names the first two entries that do not fit together."""
-    _require_one_type(contract)
-    _require_one_direction(contract)
-    _require_one_value_per_field(contract)
-    _require_measured_joints(contract)
-    for sink in contract.actions:
-        if sink.measured:
-            _require_measured(contract, sink)
-    if contract.workspace is not None:
-        _require_workspace(contract, contract.workspace)
-
-
-def _require_one_type(contract: RobotContract) -> None:
-    types: dict[str, str] = {}
-    for entry in (*contract.inputs, *contract.actions):
-        if types.setdefault(entry.topic, entry.type) != entry.type:
-            raise UserError(
-                f"{contract.path}: topic {entry.topic} has two types, {types[entry.topic]} and "
-                f"{entry.type}; keep one"
-            )
-
-
-def _require_one_direction(contract: RobotContract) -> None:
-    commands = {sink.topic: sink.name for sink in contract.actions}
-    for source in contract.inputs:
-        if source.topic in commands:
-            raise UserError(
-                f"{contract.path}: topic {source.topic} feeds '{source.name}' and takes "
-                f"'{commands[source.topic]}'; a policy must not see its own command as a "
-                "measurement: name the robot's topic"
-            )
-
-
-def _require_one_value_per_field(contract: RobotContract) -> None:
-    users: dict[tuple[str, str], str] = {}
-    for sink in contract.actions:
-        for field in sink.fields:
-            other = users.setdefault((sink.topic, field.path), sink.name)
-            if other != sink.name:
-                raise UserError(
-                    f"{contract.path}: actions '{other}' and '{sink.name}' both set '{field.path}' "
-                    f"of {sink.topic}; give each a field of its own"
-                )
-
-
-def _require_measured_joints(contract: RobotContract) -> None:
-    for sink in contract.actions:
-        for field in sink.fields if sink.limits and sink.type in JOINT_TYPES else ():
-            if contract.measurement_of(field.path) is None:
-                raise UserError(
-                    f"{contract.path}: action '{sink.name}' limits the speed of joint "
-                    f"'{field.path}', which no observation measures; add the joint to one of type "
-                    "sensor_msgs/JointState, or give it min: and max: in place of limit:"
-                )
-
-
-def _require_measured(contract: RobotContract, sink: ActionSink) -> None:
-    """Raise `UserError` unless an observation tells what a part did that is computed from it."""
-    where = f"{contract.path}: action '{sink.name}' has measured '{sink.measured}'"
-    source = next((each for each in contract.vectors if each.name == sink.measured), None)
-    if source is None:
-        known = ", ".join(each.name for each in contract.vectors) or "none"
-        raise UserError(f"{where}; name an observation of numbers: {known}")
-    if sink.type not in (*MOTION_TYPES, *JOINT_TYPES):
-        raise UserError(f"{where}, but {sink.type} is no motion; leave measured out")
-    for field in sink.fields:
-        measured = contract.measurement_of(field.path)
-        told = (
-            bool(measured_places(source, field.path))
-            if sink.type in MOTION_TYPES
-            else measured is not None and measured[0] == source
-        )
-        if not told:
-            raise UserError(
-                f"{where}, which does not tell '{field.path}'; a velocity needs itself or its position "
-                "there, a turn all four values of the orientation, and a joint its position"
-            )
-
-
-def _require_workspace(contract: RobotContract, box: Workspace) -> None:
-    where = f"{contract.path}: workspace"
-    sink = next((sink for sink in contract.actions if sink.name == box.action), None)
-    axes = [] if sink is None else sorted(f".{field.path}"[-9:] for field in sink.fields)
-    if (
-        sink is None
-        or sink.type not in MOTION_TYPES
-        or axes != [".linear.x", ".linear.y", ".linear.z"]
-    ):
-        raise UserError(
-            f"{where} has action '{box.action}'; name an action part whose fields are linear.x, "
-            "linear.y and linear.z of a twist"
-        )
-    source = next((vector for vector in contract.vectors if vector.name == box.position), None)
-    paths = set() if source is None else {field.path for field in source.fields}
-    if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
-        raise UserError(
-            f"{where} has position '{box.position}'; name an observation with the fields "
-            "pose.position.x, pose.position.y and pose.position.z in the base frame"
-        )
-
-
-# Reads a robot contract from its YAML file. `fetch_kitchen.yaml` is the commented example.
-
-_NEEDED = frozenset({"robot", "base_frame", "observations", "actions"})
-_CONTRACT_FILE_OPTIONAL = frozenset({"executed_action", "max_skew_s", "rate_hz", "workspace"})
-
-
-def default_contract() -> Path:
-    """Return the path of the simulated Fetch's contract, which is installed with this package."""
-    return Path(str(resources.files("ttm_policy") / "fetch_kitchen.yaml"))
-
-
-def load_contract(path: str | Path | None = None) -> RobotContract:
-    """Read a contract from a YAML file.
-
-    None or an empty string stands for the simulated Fetch's contract. Raises `UserError` that names
-    the faulty entry.
-    """
-    file = Path(path) if path else default_contract()
-    data = read_yaml(file, "contract", "robot, base_frame, observations and actions")
-    contract = _parse(data, file.name)
-    require_consistent(contract)
-    return contract
-
-
-def _parse(data: Mapping[str, Any], file: str) -> RobotContract:
-    require_keys(data, _NEEDED, _CONTRACT_FILE_OPTIONAL, file)
-    sources = [
-        _source(name, entry, f"{file}: observation '{name}'")
-        for name, entry in entries(data, "observations", file)
-    ]
-    sinks = tuple(
-        read_action(name, entry, f"{file}: action '{name}'")
-        for name, entry in entries(data, "actions", file)
-    )
-    return RobotContract(
-        require_name(data, "robot", file, "my_robot"),
-        require_name(data, "base_frame", file, "base_link"),
-        tuple(source for source in sources if isinstance(source, ImageSource)),
-        tuple(source for source in sources if isinstance(source, VectorSource)),
-        sinks,
-        file,
-        _executed(data, file),
-        max_skew_s(data, file),
-        _workspace(data, file),
-        _rate_hz(data, file),
-    )
-
-
-def _source(name: str, entry: Any, where: str) -> ImageSource | VectorSource:
-    kind = require_type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where)
-    if kind not in IMAGE_TYPES:
-        return _vector(name, entry, where)
-    require_keys(entry, {"topic", "type"}, IMAGE_KEYS, where)
-    return ImageSource(name, entry["topic"], kind, **image_rules(entry, where))
-
-
-def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
-    require_keys(entry, {"topic", "type", "fields"}, INPUT_KEYS, where)
-    rules = input_rules(entry, where)
-    return VectorSource(name, entry["topic"], entry["type"], fields(entry, where), **rules)
-
-
-def _executed(data: Mapping[str, Any], file: str) -> VectorSource | None:
-    if "executed_action" not in data:
-        return None
-    entry, where = data["executed_action"], f"{file}: executed_action"
-    if not isinstance(entry, dict):
-        raise UserError(
-            f"{where} must have topic, type and fields; leave it out if nothing reports it"
-        )
-    require_type(entry, VECTOR_TYPES, where)
-    return _vector(EXECUTED_ACTION, entry, where)
-
-
-def _rate_hz(data: Mapping[str, Any], file: str) -> float | None:
-    if "rate_hz" not in data:
-        return None
-    rate_hz = number(data["rate_hz"], f"{file} has rate_hz")
-    if not 0 < rate_hz < math.inf:
-        raise UserError(
-            f"{file} has rate_hz {rate_hz:g}; give ticks a second above 0, or leave it out"
-        )
-    return rate_hz
-
-
-def _workspace(data: Mapping[str, Any], file: str) -> Workspace | None:
-    if "workspace" not in data:
-        return None
-    entry, where = data["workspace"], f"{file}: workspace"
-    require_keys(entry, {"action", "position", "min", "max"}, set(), where)
-    low, high = (_point(entry, key, where) for key in ("min", "max"))
-    if not all(a < b for a, b in zip(low, high, strict=True)):
-        raise UserError(
-            f"{where} has a min that is not below its max; give x, y and z of both corners"
-        )
-    return Workspace(str(entry["action"]), str(entry["position"]), low, high)
-
-
-def _point(entry: Mapping[str, Any], key: str, where: str) -> tuple[float, float, float]:
-    values = entry[key]
-    if not isinstance(values, list) or len(values) != 3:
-        raise UserError(f"{where} has {key} {values!r}; give a list of x, y and z in m")
-    x, y, z = (number(value, f"{where} has in {key}") for value in values)
-    return x, y, z

@@ -27,7 +27,7 @@ from std_srvs.srv import Trigger
 from ttm.policy.errors import UserError, require_at_least, require_instruction
 from ttm_policy.episode import EpisodeControl
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 
 class GoalState(str, Enum):

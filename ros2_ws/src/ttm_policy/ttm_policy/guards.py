@@ -29,7 +29,7 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import MalformedObservation, ObservationError, StaleObservation, printable
 from ttm_policy.contract import ImageSource, VectorSource
-from ttm_policy.programs import MessageInfo, listen, publisher_of
+from ttm_policy.qos import MessageInfo, listen, publisher_of
 
 SWITCH_INTERVAL_S = 0.001
 """How long one Python thread may keep the others waiting. Python's own 5 ms add up to more than the 20 ms

@@ -34,7 +34,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, ImageSource, RobotContract, VectorSource
 from ttm_policy.guards import Arrivals, require_contrast, require_frame_id, require_plausible
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
-from ttm_policy.programs import LATCHED, MERGED, SENSOR
+from ttm_policy.qos import LATCHED, MERGED, SENSOR
 
 Vector = npt.NDArray[np.float32]
 

@@ -1,56 +1,55 @@
-"""The nodes that the launch files start. Only launch files import this module.
+"""What the launch files start, and their arguments. Only launch files import this module.
 
 It needs ROS's `launch` and `launch_ros`, which come with a ROS 2 install and not with the wheels of
 `rclpy`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-from launch import LaunchContext
-from launch import LaunchDescriptionEntity
-from launch.actions import Shutdown
-from launch.events.process import ProcessExited
-from launch.logging import launch_config
-from launch_ros.actions import Node
-from ttm.policy.errors import UserError
-from ttm_policy.parameters import parameters_of
-from ttm_policy.launching import TOPICS
-from ttm_policy.launching import LaunchParameters
-from ttm_policy.launching import RobotLaunchParameters
-from ttm_policy.launching import require_sections
-from ttm_policy.launching import write_defaults
-from ttm_policy.launching import write_given
-from ttm_policy.launching import check_name
-from ttm_policy.parameters import NodeParameters
-from ttm_policy.parameters import PolicyParameters
-from ttm_policy.parameters import SimParameters
-from collections.abc import Callable
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument
-from launch.actions import OpaqueFunction
-from launch.logging import get_logger
-from ttm_policy.parameters import DeclaredParameter
-from ttm_policy.parameters import require_known
-from ttm_policy.launching import read_values
-from ttm.sim.condition import PATIENT_MAX_AGE_S
-from ttm.sim.condition import next_seed
-from ttm.sim.shipped import checkpoint_path
-from ttm_policy.launching import RecordLaunchParameters
-from ttm_policy.parameters import RecorderParameters
-from ttm_policy.parameters import TeleopParameters
-from ttm_policy.parameters import WebParameters
-
-
 # ruff: noqa: I001  (the folder `launch` makes ruff take ROS's launch for a module of ours)
 
+from __future__ import annotations
 
-Given = Mapping[str, Mapping[str, Any]]
-"""The arguments that were given, by the name of the class that declares them."""
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.events.process import ProcessExited
+from launch.logging import get_logger, launch_config
+from launch_ros.actions import Node
+
+from ttm.policy.errors import UserError
+from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
+from ttm.sim.shipped import checkpoint_path
+from ttm_policy.launching import (
+    TOPICS,
+    Given,
+    LaunchParameters,
+    RecordLaunchParameters,
+    RobotLaunchParameters,
+    check_name,
+    read_values,
+    require_sections,
+    write_parameters,
+)
+from ttm_policy.parameters import (
+    PARAMETERS,
+    DeclaredParameter,
+    NodeParameters,
+    PolicyParameters,
+    RecorderParameters,
+    WebParameters,
+    parameters_of,
+    require_known,
+)
+
+POLICY_NODE, RECORDER_NODE, SIM_NODE = "policy_node", "recorder_node", "sim_node"
+OPTIONAL: Mapping[str, str] = {
+    "web_node": "the web page; add web:=true",
+    "teleop_node": "the gamepad; add teleop:=true",
+    SIM_NODE: "the simulated robot; add sim:=true",
+}
+"""Nodes that need not be started -> what they are, and the argument that starts them."""
 RESPAWN_DELAY_S = 0.5
 SIGTERM_AFTER_S, SIGKILL_AFTER_S = "2.5", "1"
 """Ctrl-C ends everything within 5 s: a node that does not end after SIGINT is sent these signals."""
@@ -60,97 +59,142 @@ _SIMULATED = ("/clock", "/tf", "/tf_static")
 
 def robot(given: Given) -> list[LaunchDescriptionEntity]:
     """Return the policy for a robot, with `sim` also the simulated one."""
-    own = given[RobotLaunchParameters.__name__]
-    simulated = bool(own.get("sim"))
-    kinds = (PolicyParameters, SimParameters) if simulated else (PolicyParameters,)
-    require_started(given, kinds, {SimParameters: "the simulated robot; add sim:=true"})
-    require_parameter_file(own, "policy_node", *(("sim_node",) if simulated else ()))
-    shared = {"lockstep": True} if simulated else {}
-    defaults: dict[str, Any] = {**shared, "use_sim_time": simulated}
-    values = with_time(own, given[PolicyParameters.__name__])
-    respawn = bool(own.get("respawn"))
-    if respawn:
-        defaults["recovery_path"] = str(_folder() / f"{_file_name(own, 'policy_node')}_memory.npz")
-    policy = node_action(
-        "policy_node",
-        own,
-        defaults,
-        values,
-        simulated=simulated,
-        respawn=respawn,
-        respawn_delay=RESPAWN_DELAY_S,
-        on_exit=_unless_respawned if respawn else Shutdown(reason="the policy has ended"),
-    )
-    if not simulated:
-        return [policy]
-    return [policy, simulator_action(own, shared, given[SimParameters.__name__])]
-
-
-def require_parameter_file(own: Mapping[str, Any], *names: str) -> None:
-    """Raise `UserError` unless `params_file`, if it is given, has parameters for one of the nodes `names`."""
-    if own.get("params_file"):
-        namespace = own.get("namespace", "").strip("/")
-        nodes = [f"/{namespace}/{name}".replace("//", "/") for name in names]
-        require_sections(own["params_file"], nodes)
+    launch = _Launch(given, RobotLaunchParameters)
+    launch.check([POLICY_NODE, *([SIM_NODE] if launch.simulated else [])])
+    shared: dict[str, Any] = {"lockstep": True} if launch.simulated else {}
+    defaults = {**shared, "use_sim_time": launch.simulated}
+    options: dict[str, Any] = {"respawn": False}
+    if launch.own.get("respawn"):
+        defaults["recovery_path"] = str(launch.file(f"{POLICY_NODE}_memory.npz"))
+        options = {"respawn": True, "on_exit": _unless_respawned}
+    policy = launch.node(POLICY_NODE, defaults, respawn_delay=RESPAWN_DELAY_S, **options)
+    return [policy, *([launch.node(SIM_NODE, shared)] if launch.simulated else [])]
 
 
 def simulator(given: Given) -> list[LaunchDescriptionEntity]:
     """Return the simulated robot. The launch ends with its last episode."""
-    own = given[LaunchParameters.__name__]
-    require_parameter_file(own, "sim_node")
-    return [simulator_action(own, {}, given[SimParameters.__name__])]
+    launch = _Launch(given, LaunchParameters)
+    launch.check([SIM_NODE])
+    return [launch.node(SIM_NODE, {})]
 
 
-def simulator_action(
-    own: Mapping[str, Any], defaults: Mapping[str, Any], values: Mapping[str, Any]
-) -> Node:
-    """Return the simulated robot, with whose end the launch ends."""
-    end = Shutdown(reason="the simulator has ended")
-    return node_action("sim_node", own, defaults, values, simulated=True, on_exit=end)
+def recorder(given: Given) -> list[LaunchDescriptionEntity]:
+    """Return the recorder, what drives, and with `sim` the simulated robot."""
+    launch = _Launch(given, RecordLaunchParameters)
+    own, simulated = launch.own, launch.simulated
+    elsewhere = given[WebParameters].get("policy", "")
+    checkpoint = _checkpoint(own, elsewhere)
+    takes_over = {"policy": POLICY_NODE} if checkpoint else {}
+    scenes = {"simulator": SIM_NODE} if simulated else {}
+    shared: dict[str, Any] = {"use_sim_time": simulated}
+    patient = shared | ({"max_age_s": PATIENT_MAX_AGE_S} if simulated else {})
+    drivers: dict[str, dict[str, Any]] = {}
+    if own.get("web", simulated and (bool(checkpoint) or not own.get("teleop"))):
+        drivers["web_node"] = {**patient, **scenes, **takes_over}
+    if own.get("teleop"):  # a launched node has no terminal, and so no keys
+        drivers["teleop_node"] = {**patient, "source": "gamepad", **takes_over}
+    others = [*([POLICY_NODE] if checkpoint else []), *([SIM_NODE] if simulated else [])]
+    launch.check([RECORDER_NODE, *drivers, *others])
+
+    prompt = {"countdown_s": 0.0, "spec": checkpoint} if checkpoint else {}
+    from_scenes = scenes if checkpoint or elsewhere else {}
+    actions = [launch.node(RECORDER_NODE, {**shared, **from_scenes, **prompt})]
+    actions += [launch.node(name, defaults) for name, defaults in drivers.items()]
+    if checkpoint:
+        # What was given for those who drive, such as limits, holds for the policy, too.
+        known = {parameter.name for parameter in parameters_of(PolicyParameters)}
+        values = {name: value for name, value in given[WebParameters].items() if name in known}
+        actions.append(launch.node(POLICY_NODE, {**patient, "checkpoint": checkpoint}, values))
+    if simulated:
+        folder = given[RecorderParameters].get("folder", RecorderParameters.folder)
+        actions.append(launch.node(SIM_NODE, {"driver": "person", "first_seed": next_seed(folder)}))
+    return actions
 
 
-def with_time(own: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were given for a node, with `use_sim_time` if that was given."""
-    return (
-        {**values, "use_sim_time": own["use_sim_time"]} if "use_sim_time" in own else dict(values)
-    )
+def _checkpoint(own: Mapping[str, Any], elsewhere: str) -> str:
+    """Return the path of the policy that is to drive the simulated robot, or an empty text.
+
+    elsewhere: the name of a policy node that was started otherwise. Raises `UserError` if there is no such
+    file, or no simulated robot.
+    """
+    if not own.get("checkpoint"):
+        return ""
+    if not own.get("sim"):
+        raise UserError(
+            "argument checkpoint is a policy for the simulated robot; add sim:=true, or start it by "
+            "robot.launch.py and give its node's name by policy:=policy_node"
+        )
+    if elsewhere:
+        raise UserError("argument checkpoint starts a policy; leave out policy")
+    return str(checkpoint_path(own["checkpoint"]).resolve())
 
 
-def node_action(
-    name: str,
-    own: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    values: Mapping[str, Any],
-    *,
-    simulated: bool,
-    **options: Any,
-) -> Node:
-    """Return a node of the package with its namespace, topics and parameters."""
-    namespace = check_name("namespace", own["namespace"]) if own.get("namespace") else ""
-    file = _file_name(own, name)
-    parameters = [write_defaults(_folder() / f"{file}_defaults.yaml", defaults)] if defaults else []
-    if own.get("params_file"):
-        parameters.append(Path(own["params_file"]))
-    if values:
-        parameters.append(write_given(_folder() / f"{file}_given.yaml", name, values))
-    return Node(
-        package="ttm_policy",
-        executable=name,
-        name=name,
-        namespace=namespace,
-        output="screen",
-        parameters=parameters,
-        remappings=_remappings(own, apart=simulated and bool(namespace)),
-        sigterm_timeout=SIGTERM_AFTER_S,
-        sigkill_timeout=SIGKILL_AFTER_S,
-        **options,
-    )
+class _Launch:
+    """The arguments that were given to a launch file, and the nodes that it starts with them."""
 
+    def __init__(self, given: Given, kind: type[LaunchParameters]) -> None:
+        """kind: the arguments that are no parameters of a node, which `own` then has."""
+        self.given, self.own = given, given[kind]
+        self.simulated = bool(self.own.get("sim", kind is LaunchParameters))
 
-def _remappings(own: Mapping[str, Any], *, apart: bool) -> list[tuple[str, str]]:
-    """apart: whether clock and transforms are those of the namespace."""
-    topics = [(topic, check_name(name, own[name])) for name, topic in TOPICS.items() if name in own]
-    return topics + [(topic, topic.lstrip("/")) for topic in _SIMULATED if apart]
+    def check(self, started: Sequence[str]) -> None:
+        """Raise `UserError` for an argument of a node that is not started, or a wrong `params_file`."""
+        kinds = [PARAMETERS[name] for name in started if PARAMETERS[name] in self.given]
+        known = {parameter.name for kind in kinds for parameter in parameters_of(kind)}
+        for name, remedy in OPTIONAL.items():
+            for argument in self.given.get(PARAMETERS[name], {}):
+                if argument not in known:
+                    raise UserError(f"argument {argument} is one of {remedy}")
+        if self.own.get("params_file"):
+            namespace = self.own.get("namespace", "").strip("/")
+            nodes = [f"/{namespace}/{name}".replace("//", "/") for name in started]
+            require_sections(self.own["params_file"], nodes)
+
+    def file(self, name: str) -> Path:
+        """Return a path among this launch's log files, which no other launch and namespace shares."""
+        namespace = str(self.own.get("namespace", "")).strip("/").split("/")
+        return Path(launch_config.log_dir) / "_".join([*namespace, name]).lstrip("_")
+
+    def node(
+        self,
+        name: str,
+        defaults: Mapping[str, Any],
+        given: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Node:
+        """Return a node of the package with its namespace, topics and parameters; the launch ends with it.
+
+        defaults: what a parameter file of the user overrules. given: what overrules that; None for the
+        arguments that are parameters of the node.
+        """
+        own, values = self.own, dict(self.given[PARAMETERS[name]] if given is None else given)
+        if "use_sim_time" in own and name != SIM_NODE:
+            values["use_sim_time"] = own["use_sim_time"]
+        namespace = check_name("namespace", own["namespace"]) if own.get("namespace") else ""
+        parameters = []
+        if defaults:
+            parameters.append(write_parameters(self.file(f"{name}_defaults.yaml"), defaults))
+        if own.get("params_file"):
+            parameters.append(Path(own["params_file"]))
+        if values:
+            file = self.file(f"{name}_given.yaml")
+            parameters.append(write_parameters(file, values, node=name))
+        topics = [(TOPICS[name], check_name(name, own[name])) for name in TOPICS if name in own]
+        if self.simulated and namespace:
+            topics += [(topic, topic.lstrip("/")) for topic in _SIMULATED]
+        end = {"on_exit": Shutdown(reason=f"{name} has ended")}
+        return Node(
+            package="ttm_policy",
+            executable=name,
+            name=name,
+            namespace=namespace,
+            output="screen",
+            parameters=parameters,
+            remappings=topics,
+            sigterm_timeout=SIGTERM_AFTER_S,
+            sigkill_timeout=SIGKILL_AFTER_S,
+            **(end | options),
+        )
 
 
 def _unless_respawned(event: ProcessExited, context: LaunchContext) -> Shutdown | None:
@@ -160,45 +204,10 @@ def _unless_respawned(event: ProcessExited, context: LaunchContext) -> Shutdown 
     return None
 
 
-def _folder() -> Path:
-    """Return the folder of this launch's log files, which no other launch shares."""
-    return Path(launch_config.log_dir)
-
-
-def _file_name(own: Mapping[str, Any], node: str) -> str:
-    return "_".join([*str(own.get("namespace", "")).strip("/").split("/"), node]).lstrip("_")
-
-
-def require_started(
-    given: Given,
-    started: Sequence[type[NodeParameters]],
-    others: Mapping[type[NodeParameters], str],
-) -> None:
-    """Raise `UserError` for an argument of a node that is not started.
-
-    started: the parameters of the nodes that are. others: those of all that need not be -> their node,
-    and what starts it.
-    """
-    known = {parameter.name for kind in started for parameter in parameters_of(kind)}
-    for kind, remedy in others.items():
-        for name in given[kind.__name__]:
-            if name not in known:
-                raise UserError(f"argument {name} is one of {remedy}")
-
-
-# The arguments of a launch file and the action that reads them. Only launch files import this module.
-#
-# It needs ROS's `launch`, which comes with a ROS 2 install and not with the wheels of `rclpy`.
-
-# ruff: noqa: I001  (the folder `launch` makes ruff take ROS's launch for a module of ours)
-
-
-Start = Callable[[Mapping[str, Mapping[str, Any]]], list[LaunchDescriptionEntity]]
-"""Returns what to start. It gets the arguments that were given, by the class that declares them."""
-
-
 def launch_description(
-    file: str, kinds: Sequence[type[NodeParameters]], start: Start
+    file: str,
+    kinds: Sequence[type[NodeParameters]],
+    start: Callable[[Given], list[LaunchDescriptionEntity]],
 ) -> LaunchDescription:
     """Return one argument for each parameter of `kinds`, and what `start` makes of those given.
 
@@ -243,106 +252,3 @@ def _argument(parameters: Sequence[DeclaredParameter]) -> DeclareLaunchArgument:
     return DeclareLaunchArgument(
         first.name, default_value=first.default_text, description=" ".join(texts)
     )
-
-
-# The nodes that `record.launch.py` starts. Only that file imports this module; see `nodes`.
-
-# ruff: noqa: I001  (the folder `launch` makes ruff take ROS's launch for a module of ours)
-
-
-OPTIONAL: Mapping[type[NodeParameters], str] = {
-    WebParameters: "the web page; add web:=true",
-    TeleopParameters: "the gamepad; add teleop:=true",
-    SimParameters: "the simulated robot; add sim:=true",
-}
-"""Parameters of nodes that need not be started -> the node, and the argument that starts it."""
-POLICY_NODE, RECORDER_NODE, SIM_NODE = "policy_node", "recorder_node", "sim_node"
-
-
-def recorder(given: Given) -> list[LaunchDescriptionEntity]:
-    """Return the recorder, what drives, and with `sim` the simulated robot."""
-    own = given[RecordLaunchParameters.__name__]
-    simulated, checkpoint = bool(own.get("sim")), _checkpoint(given)
-    drivers = _drivers(own, simulated=simulated, checkpoint=checkpoint)
-    kinds = (RecorderParameters, *drivers, *((SimParameters,) if simulated else ()))
-    require_started(given, kinds, OPTIONAL)
-    others = [
-        name for name, started in ((POLICY_NODE, checkpoint), (SIM_NODE, simulated)) if started
-    ]
-    require_parameter_file(own, RECORDER_NODE, *(name for name, _ in drivers.values()), *others)
-    shared = {"use_sim_time": simulated}
-    patience = {"max_age_s": PATIENT_MAX_AGE_S} if simulated else {}
-    scenes = {"simulator": SIM_NODE} if simulated and (checkpoint or _policy(given)) else {}
-    prompt = {"countdown_s": 0.0, "spec": checkpoint} if checkpoint else {}
-    actions = [_node(RECORDER_NODE, RecorderParameters, given, {**shared, **scenes, **prompt})]
-    for kind, (name, defaults) in drivers.items():
-        actions.append(_node(name, kind, given, {**shared, **patience, **defaults}))
-    if checkpoint:
-        values = _shared_with_policy(given)
-        defaults = {**shared, **patience, "checkpoint": checkpoint}
-        actions.append(_ending(POLICY_NODE, own, defaults, values))
-    if simulated:
-        folder = given[RecorderParameters.__name__].get("folder", RecorderParameters.folder)
-        person = {"driver": "person", "first_seed": next_seed(folder)}
-        actions.append(simulator_action(own, person, given[SimParameters.__name__]))
-    return actions
-
-
-def _node(
-    name: str, kind: type[NodeParameters], given: Given, defaults: Mapping[str, Any]
-) -> LaunchDescriptionEntity:
-    return _ending(name, given[RecordLaunchParameters.__name__], defaults, given[kind.__name__])
-
-
-def _ending(
-    name: str, own: Mapping[str, Any], defaults: Mapping[str, Any], values: Mapping[str, Any]
-) -> LaunchDescriptionEntity:
-    """Return a node with whose end the launch ends. values: those that were given for it."""
-    end, simulated = Shutdown(reason=f"{name} has ended"), bool(own.get("sim"))
-    return node_action(
-        name, own, defaults, with_time(own, values), simulated=simulated, on_exit=end
-    )
-
-
-def _drivers(
-    own: Mapping[str, Any], *, simulated: bool, checkpoint: str
-) -> dict[type[NodeParameters], tuple[str, dict[str, Any]]]:
-    """Return the nodes by which a person drives, with their defaults, by their parameters."""
-    teleop = bool(own.get("teleop"))
-    policy = {"policy": POLICY_NODE} if checkpoint else {}
-    drivers: dict[type[NodeParameters], tuple[str, dict[str, Any]]] = {}
-    if own.get("web", simulated and (bool(checkpoint) or not teleop)):
-        scenes = {"simulator": SIM_NODE} if simulated else {}
-        drivers[WebParameters] = "web_node", {**scenes, **policy}
-    if teleop:  # a launched node has no terminal, and so no keys
-        drivers[TeleopParameters] = "teleop_node", {"source": "gamepad", **policy}
-    return drivers
-
-
-def _checkpoint(given: Given) -> str:
-    """Return the path of the policy that is to drive the simulated robot, or an empty text.
-
-    Raises `UserError` if there is no such file, or no simulated robot.
-    """
-    own = given[RecordLaunchParameters.__name__]
-    if not own.get("checkpoint"):
-        return ""
-    if not own.get("sim"):
-        raise UserError(
-            "argument checkpoint is a policy for the simulated robot; add sim:=true, or start it by "
-            "robot.launch.py and give its node's name by policy:=policy_node"
-        )
-    if _policy(given):
-        raise UserError("argument checkpoint starts a policy; leave out policy")
-    return str(checkpoint_path(own["checkpoint"]).resolve())
-
-
-def _policy(given: Given) -> str:
-    """Return the name of the policy node that was started otherwise, or an empty text."""
-    return str(given[WebParameters.__name__].get("policy", ""))
-
-
-def _shared_with_policy(given: Given) -> dict[str, Any]:
-    """Return what was given for those who drive and is a parameter of the policy, too, such as limits."""
-    known = {parameter.name for parameter in parameters_of(PolicyParameters)}
-    return {name: value for name, value in given[WebParameters.__name__].items() if name in known}

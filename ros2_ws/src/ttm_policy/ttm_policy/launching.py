@@ -1,6 +1,7 @@
-"""The arguments of the launch files that are no parameters of a node.
+"""The arguments of the launch files, and the parameter files that are made of them.
 
-They are declared as the nodes' parameters are. This module imports no ROS.
+Arguments that are no parameters of a node are declared here, as the nodes' parameters are. This module
+imports no ROS.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
 
@@ -18,7 +19,7 @@ from ttm.policy.errors import UserError
 from ttm_policy.parameters import (
     DeclaredParameter,
     NodeParameters,
-    Parameter,
+    param,
     parameters_of,
     require_known,
 )
@@ -33,108 +34,137 @@ TOPICS: Mapping[str, str] = {
 """Launch argument -> the topic of the contract that it remaps."""
 
 
-def _topic(name: str) -> Parameter:
-    return Parameter(f"The topic to use in place of {TOPICS[name]}, for all nodes.")
+def _topic(name: str) -> Any:
+    return param(TOPICS[name], f"The topic to use in place of {TOPICS[name]}, for all nodes.")
 
 
 @dataclass(frozen=True)
 class LaunchParameters(NodeParameters):
     """The arguments of every launch file."""
 
-    namespace: Annotated[
-        str,
-        Parameter(
-            "Namespace of the nodes and their topics, such as left_robot. A simulated robot in a "
-            "namespace publishes its clock and its transforms there, too."
-        ),
-    ] = ""
-    params_file: Annotated[
-        str,
-        Parameter(
-            "YAML file with parameters of the nodes. Arguments that are given take precedence over it.",
-            is_path=True,
-        ),
-    ] = ""
-    cmd_vel: Annotated[str, _topic("cmd_vel")] = TOPICS["cmd_vel"]
-    servo: Annotated[str, _topic("servo")] = TOPICS["servo"]
-    gripper: Annotated[str, _topic("gripper")] = TOPICS["gripper"]
-    joint_states: Annotated[str, _topic("joint_states")] = TOPICS["joint_states"]
-    odom: Annotated[str, _topic("odom")] = TOPICS["odom"]
+    namespace: str = param(
+        "",
+        "Namespace of the nodes and their topics, such as left_robot. A simulated robot in a "
+        "namespace publishes its clock and its transforms there, too.",
+    )
+    params_file: str = param(
+        "",
+        "YAML file with parameters of the nodes. Arguments that are given take precedence over it.",
+        is_path=True,
+    )
+    cmd_vel: str = _topic("cmd_vel")
+    servo: str = _topic("servo")
+    gripper: str = _topic("gripper")
+    joint_states: str = _topic("joint_states")
+    odom: str = _topic("odom")
 
 
 @dataclass(frozen=True)
 class SimulatedLaunchParameters(LaunchParameters):
     """The arguments of launch files that can start the simulated robot too."""
 
-    sim: Annotated[bool, Parameter("Start the simulated robot too.")] = False
-    use_sim_time: Annotated[
-        bool,
-        Parameter(
-            "Take the time from /clock. By default this is what params_file says, or else the value of sim."
-        ),
-    ] = False
+    sim: bool = param(False, "Start the simulated robot too.")
+    use_sim_time: bool = param(
+        False,
+        "Take the time from /clock. By default this is what params_file says, or else the value of sim.",
+    )
 
 
 @dataclass(frozen=True)
 class RobotLaunchParameters(SimulatedLaunchParameters):
     """The arguments of `robot.launch.py` beside those of the nodes."""
 
-    respawn: Annotated[
-        bool,
-        Parameter(
-            "Start the policy again after a crash, with the memory that it had. Wrong parameters "
-            "and orderly ends are not followed by another start."
-        ),
-    ] = False
+    respawn: bool = param(
+        False,
+        "Start the policy again after a crash, with the memory that it had. Wrong parameters "
+        "and orderly ends are not followed by another start.",
+    )
 
 
 @dataclass(frozen=True)
 class RecordLaunchParameters(SimulatedLaunchParameters):
     """The arguments of `record.launch.py` beside those of the nodes."""
 
-    web: Annotated[
-        bool,
-        Parameter(
-            "Serve a web page on this machine by which a person drives the robot and records. By default "
-            "this is the value of sim, unless teleop is true and there is no checkpoint."
-        ),
-    ] = False
-    teleop: Annotated[
-        bool,
-        Parameter("Start teleop_node too, by which a person drives the robot with a gamepad."),
-    ] = False
-    checkpoint: Annotated[
-        str,
-        Parameter(
-            "With sim:=true, let this policy drive, and take over from it by the page or the gamepad. "
-            "`shipped` is the one that comes with the project. Each episode begins its scene anew, and has "
-            "who drove.",
-            is_path=True,
-        ),
-    ] = ""
+    web: bool = param(
+        False,
+        "Serve a web page on this machine by which a person drives the robot and records. By default "
+        "this is the value of sim, unless teleop is true and there is no checkpoint.",
+    )
+    teleop: bool = param(
+        False, "Start teleop_node too, by which a person drives the robot with a gamepad."
+    )
+    checkpoint: str = param(
+        "",
+        "With sim:=true, let this policy drive, and take over from it by the page or the gamepad. "
+        "`shipped` is the one that comes with the project. Each episode begins its scene again, and has "
+        "who drove.",
+        is_path=True,
+    )
+
+
+# The values of arguments, which are texts. Mistakes are found before anything starts.
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+Given = Mapping[type[NodeParameters], Mapping[str, Any]]
+"""The values of the arguments that were given, by the class that declares them."""
+
+
+def read_value(parameter: DeclaredParameter, text: str) -> Any:
+    """Return the value of an argument. Raises `UserError` if it has a wrong type or is out of range.
+
+    In paths, `~` stands for the home folder.
+    """
+    try:
+        value = _BOOLS[text.lower()] if parameter.type is bool else parameter.type(text)
+    except (KeyError, ValueError):
+        raise UserError(
+            f"argument {parameter.name} is '{text}'; give {_KINDS[parameter.type]}"
+        ) from None
+    parameter.check(value, label=f"argument {parameter.name}")
+    return os.path.expanduser(str(value)) if parameter.about.is_path else value
+
+
+def read_values(kinds: Sequence[type[NodeParameters]], given: Mapping[str, str]) -> Given:
+    """Return the values that were given for each of `kinds`.
+
+    An argument that several of them have counts for all of them.
+    """
+    return {
+        kind: {
+            parameter.name: read_value(parameter, given[parameter.name])
+            for parameter in parameters_of(kind)
+            if parameter.name in given
+        }
+        for kind in kinds
+    }
+
+
+def check_name(argument: str, text: str) -> str:
+    """Return the name of a topic or namespace. Raises `UserError` if ROS does not accept it."""
+    if not re.fullmatch(r"(/|~/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", text, re.ASCII):
+        raise UserError(
+            f"argument {argument} is '{text}'; give names of letters, digits and _ with / between "
+            "them, such as left/cmd_vel"
+        )
+    return text
 
 
 # Parameter files for the nodes, in an order of precedence that holds for every file of a user.
-#
-# ROS applies the sections of parameter files in the order in which their names first appear, so that
-# `/**` in one file may overrule the node's own section of a later file. The sections written here
-# have names of their own, which makes the later file win.
 
 _PARAMETERS = "ros__parameters"
 
 
-def write_defaults(path: Path, values: Mapping[str, Any]) -> Path:
-    """Write values that every later parameter file overrules."""
-    return _write(path, "/**/*", values)
+def write_parameters(path: Path, values: Mapping[str, Any], *, node: str = "") -> Path:
+    """Write a parameter file for a node: it overrules all files before it.
 
-
-def write_given(path: Path, node: str, values: Mapping[str, Any]) -> Path:
-    """Write values that overrule all parameter files before this one. node: the name of the node."""
-    return _write(path, f"/**/{node}", values)
-
-
-def _write(path: Path, section: str, values: Mapping[str, Any]) -> Path:
-    text = yaml.safe_dump({section: {_PARAMETERS: dict(values)}}, allow_unicode=True, width=10_000)
+    Without the node's name, every later file overrules it. ROS applies the sections of parameter files in
+    the order in which their names first appear, so that `/**` in one file may overrule the node's own
+    section of a later file. The sections written here have names of their own, so that the later file wins.
+    """
+    section = {f"/**/{node or '*'}": {_PARAMETERS: dict(values)}}
+    text = yaml.safe_dump(section, allow_unicode=True, width=10_000)
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -171,62 +201,13 @@ def _sections(content: Any, prefix: str) -> Iterator[str]:
     if not isinstance(content, dict):
         return
     for name, inner in content.items():
-        full = f"{prefix}/{str(name).lstrip('/')}"
         if name == _PARAMETERS:
             yield prefix or "/"
         else:
-            yield from _sections(inner, full)
+            yield from _sections(inner, f"{prefix}/{str(name).lstrip('/')}")
 
 
 def _matches(section: str, node: str) -> bool:
     """Return whether a section's name, in which * and ** stand for parts of names, means the node."""
     pattern = re.escape(section).replace(r"/\*\*", "(/[^/]+)*").replace(r"\*", "[^/]+")
     return re.fullmatch(pattern, node) is not None
-
-
-# Reads the values of launch arguments, which are texts, and finds mistakes before anything starts.
-
-_BOOLS = {"true": True, "1": True, "false": False, "0": False}
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-
-
-def read_value(parameter: DeclaredParameter, text: str) -> Any:
-    """Return the value of an argument. Raises `UserError` if it has a wrong type or is out of range.
-
-    In paths, `~` stands for the home folder.
-    """
-    try:
-        value = _BOOLS[text.lower()] if parameter.type is bool else parameter.type(text)
-    except (KeyError, ValueError):
-        raise UserError(
-            f"argument {parameter.name} is '{text}'; give {_KINDS[parameter.type]}"
-        ) from None
-    parameter.check(value, label=f"argument {parameter.name}")
-    return os.path.expanduser(str(value)) if parameter.about.is_path else value
-
-
-def read_values(
-    kinds: Sequence[type[NodeParameters]], given: Mapping[str, str]
-) -> dict[str, dict[str, Any]]:
-    """Return the values that were given for each of `kinds`, by the names of the classes.
-
-    An argument that several of them have counts for all of them.
-    """
-    return {
-        kind.__name__: {
-            parameter.name: read_value(parameter, given[parameter.name])
-            for parameter in parameters_of(kind)
-            if parameter.name in given
-        }
-        for kind in kinds
-    }
-
-
-def check_name(argument: str, text: str) -> str:
-    """Return the name of a topic or namespace. Raises `UserError` if ROS does not accept it."""
-    if not re.fullmatch(r"(/|~/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", text, re.ASCII):
-        raise UserError(
-            f"argument {argument} is '{text}'; give names of letters, digits and _ with / between "
-            "them, such as left/cmd_vel"
-        )
-    return text

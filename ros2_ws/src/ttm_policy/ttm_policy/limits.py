@@ -1,4 +1,8 @@
-"""The limits on what a policy may command. They always apply, and bound the numbers that are sent."""
+"""The limits on what a policy may command. They always apply, and bound the numbers that are sent.
+
+`SafetyLimits` bounds an action: a `_PartLimiter` each of its parts, with a `MotionFilter` for speed,
+acceleration and jerk and a `_Box` for the workspace. `RobotDescription` adds the limits of the robot's URDF.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +31,331 @@ from ttm_policy.contract import (
     Workspace,
 )
 from ttm_policy.parameters import LIMIT_KINDS, LIMITS
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
-# Bounds speed, acceleration and jerk of numbers that are commanded once in each tick.
-#
-# The speed is bounded always. Acceleration and jerk are bounded from tick to tick, as differences of
-# the commanded speeds, by planning ahead: the acceleration is never so high that the bound of the jerk
-# would not let it end before the wanted speed is reached. Nothing therefore overshoots while the wanted
-# speed stays the same, and the bound of the speed holds without a jump.
-
+Vector = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
+Observation = Mapping[str, npt.NDArray[np.generic]]
+
 EPSILON = float(np.finfo(np.float64).eps)
 """What rounding may add to a length, in relation to it."""
+TOPIC = "robot_description"
+"""Where robot_state_publisher publishes the URDF."""
+FIRST_S = 5.0
+"""How long the robot waits for a description that somebody publishes, in seconds."""
+LONGEST = 2_000_000
+"""Characters of a description that is read. Those of the largest robots have some 300,000."""
+LONGEST_TAG = 100_000
+"""Characters of one element's attributes, at most."""
+CHUNK = 10_000
+"""Characters that are parsed at once. Other threads, such as that of the emergency stop, wait meanwhile."""
+
+Attributes = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JointLimit:
+    """The range of a joint in rad or m, and its largest speed in rad/s or m/s."""
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    velocity: float = math.inf
+
+
+NO_LIMIT = JointLimit()
+
+
+class SafetyLimits:
+    """Reduces an action to the bounds of the spec, then what is sent to the limits of the robot.
+
+    Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are
+    bounded from tick to tick, except where one of the former demands more, and except for a stop,
+    which is immediate.
+    """
+
+    def __init__(
+        self,
+        contract: RobotContract,
+        spec: PolicySpec,
+        limits: Mapping[str, float],
+        *,
+        period_s: float | None = None,
+        lasts_s: float | None = None,
+    ):
+        """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
+
+        period_s: the time between two commands, in seconds; None for a tick of the spec. lasts_s: how
+        long a command may be in force at most, in seconds, which counts for a workspace; None for a tick.
+        """
+        lasts_s = spec.control_dt_s if lasts_s is None else lasts_s
+        period_s = spec.control_dt_s if period_s is None else period_s
+        self._contract = contract
+        self._low, self._high = spec.action_limits
+        self._parts = [
+            _PartLimiter(sink, contract, spec, period_s, lasts_s)
+            for sink in contract.actions
+            if sink.limits or sink.type in JOINT_TYPES
+        ]
+        self._motion = [spec.action_slices[name] for name in contract.motion_parts]
+        self.set_limits(limits)
+
+    def set_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next call of `apply` on. Raises `UserError` unless above 0."""
+        require_above_0({name: limits[name] for name in LIMITS})
+        for part in self._parts:
+            part.limits = {name: float(limits[name]) for name in LIMITS}
+
+    def set_joint_limits(self, joints: Mapping[str, JointLimit]) -> None:
+        """Take the limits of a robot's description, in addition to those of the contract.
+
+        Raises `UserError`, and changes nothing, if a joint of the contract is not in the description,
+        or if both leave no position for it.
+        """
+        for sink in self._contract.actions:
+            for field in sink.fields if sink.type in JOINT_TYPES else ():
+                if field.path not in joints:
+                    raise UserError(
+                        f"joint '{field.path}' of {self._contract.path} is not in robot_description; "
+                        "its limits are not applied: mend the name in one of them"
+                    )
+                limit = joints[field.path]
+                if max(field.minimum, limit.lower) >= min(field.maximum, limit.upper):
+                    raise UserError(
+                        f"joint '{field.path}' may be {field.minimum:g} to {field.maximum:g} in "
+                        f"{self._contract.path}, but {limit.lower:g} to {limit.upper:g} in "
+                        "robot_description; mend one of them"
+                    )
+        for part in self._parts:
+            part.joints = dict(joints)
+
+    def apply(
+        self,
+        values: Vector,
+        observation: Observation | None = None,
+        *,
+        late_s: float = 0.0,
+        now_s: float | None = None,
+    ) -> Vector:
+        """Return the action that may be sent. An action within the limits keeps its bits.
+
+        values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
+        spec; only a workspace and limits of joints' speeds need it. late_s: how long ago the observation
+        was made, in seconds. Since then the robot has moved on by the command before this one, or, if there
+        may be several in that time, with now_s: the time of this command in seconds, on any clock.
+        Raises `ArithmeticError` for NaN and infinity.
+        """
+        if not np.isfinite(values).all():
+            raise ArithmeticError(
+                f"the policy's action {values} is not finite; check the checkpoint's training"
+            )
+        limited = np.clip(values, self._low, self._high)
+        for part in self._parts:
+            limited[part.where] = part.limit(limited[part.where], observation, late_s, now_s)
+        return limited
+
+    def halt(self, topics: Collection[str] | None = None) -> None:
+        """Note that the robot was stopped: the next motion begins at rest, where the robot is then.
+
+        topics: only those parts are at rest that are sent there; None for all.
+        """
+        for part in self._parts:
+            if topics is None or part.topic in topics:
+                part.halt()
+
+    def stopped(self, values: Vector) -> Vector:
+        """Return what remains of a command (A,) when the robot stands still: (A,).
+
+        Nothing moves, and the gripper keeps what it holds. This is what `CommandCodec.stop` commands.
+        """
+        still = values.copy()
+        for where in self._motion:
+            still[where] = 0.0
+        return still
+
+
+class _PartLimiter:
+    """Bounds the numbers of one action part after `scale` and `per_second`.
+
+    A part that one value drives through several fields is bounded by the strictest of them.
+    """
+
+    def __init__(
+        self,
+        sink: ActionSink,
+        contract: RobotContract,
+        spec: PolicySpec,
+        period_s: float,
+        lasts_s: float,
+    ):
+        """period_s, lasts_s: as for `SafetyLimits`, which sets `limits` and `joints`, too."""
+        self.limits: Mapping[str, float] = {}
+        self.joints: Mapping[str, JointLimit] = {}
+        self.where, self.topic = spec.action_slices[sink.name], sink.topic
+        size = self.where.stop - self.where.start
+        self._period_s, self._tick_s = period_s, spec.control_dt_s
+        self._kinds = [LIMIT_KINDS[name] for name in sink.limits]
+        self._is_position = sink.type in JOINT_TYPES
+        # One value for several fields has all fields, else each value has one of its own.
+        self._fields = [sink.fields] if size == 1 else [(field,) for field in sink.fields]
+        self._leading = [max(fields, key=lambda field: abs(field.scale)) for fields in self._fields]
+        per_second = self._tick_s if sink.per_second else 1.0
+        self._gain = np.array([field.scale for field in self._leading]) / per_second
+        each = [slice(i, i + 1) for i in range(size)]
+        self._groups = [slice(0, size)] if len(self._kinds) == 1 and not self._is_position else each
+        self._filter = MotionFilter(self._groups, self._period_s)
+        self._measured = [contract.measurement_of(field.path) for field in self._leading]
+        self._last: Numbers | None = None
+        box = contract.workspace
+        here = box is not None and box.action == sink.name
+        self._box = _Box(box, contract, self._leading, lasts_s) if box and here else None
+        self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
+
+    def halt(self) -> None:
+        """Note that the robot stands still, wherever it is now."""
+        self._filter.halt()
+        self._last = None
+
+    def limit(
+        self,
+        values: Vector,
+        observation: Observation | None,
+        late_s: float,
+        now_s: float | None,
+    ) -> Vector:
+        """Return the values (n,) that may be commanded; see `SafetyLimits.apply`."""
+        low, high = self._range()
+        wanted = np.clip(values.astype(np.float64), low, high)
+        if self._kinds:
+            start = self._start(observation) if self._is_position else np.zeros(len(wanted))
+            scale = self._gain / (self._period_s if self._is_position else 1.0)
+            speed = wanted * scale - start / self._period_s
+            allowed = self._filter.apply(speed, self._bounds())
+            if self._box is not None:
+                # While a smooth part changes, its old velocity counts for half of the time.
+                ramp_s = self._ramp_s / 2 if late_s else 0.0
+                before = self._filter.speed
+                way = self._box.way(before, late_s, now_s) + _to_sides(before, ramp_s)
+                allowed = self._box.keep_inside(allowed, observation, way)
+                self._box.commanded(allowed, now_s)
+            self._filter.commanded(allowed)
+            moved = (allowed + start / self._period_s) / scale
+            wanted = np.where(allowed == speed, wanted, moved)
+            # For rounding: no speed that was cut may grow.
+            if self._is_position:
+                low, high = np.minimum(low, wanted), np.maximum(high, wanted)
+            else:
+                most = np.where(allowed == speed, np.inf, np.abs(wanted))
+                low, high = np.maximum(low, -most), np.minimum(high, most)
+            self._last = wanted * self._gain
+        return _rounded(wanted, values, low, high)
+
+    def _range(self) -> tuple[Numbers, Numbers]:
+        """Return the lowest and the highest value (n,) that all fields allow."""
+        joints, bounds = self.joints if self._is_position else {}, []
+        for field in (field for fields in self._fields for field in fields):
+            described = joints.get(field.path, NO_LIMIT)
+            low = max(field.minimum, described.lower)
+            high = min(field.maximum, described.upper)
+            bounds.append(sorted((low / field.scale, high / field.scale)))
+        pairs = np.array(bounds).reshape(len(self._fields), -1, 2)  # (values, fields, 2)
+        return pairs[:, :, 0].max(axis=1), pairs[:, :, 1].min(axis=1)
+
+    def _bounds(self) -> list[MotionBounds]:
+        """Return the bounds of each group."""
+        limits = self.limits
+        kinds = self._kinds * len(self._groups) if len(self._kinds) == 1 else self._kinds
+        bounds = []
+        for kind, group in zip(kinds, self._groups, strict=True):
+            speed = limits[kind.speed] / (self._tick_s if kind.per_tick else 1.0)
+            if self._is_position:
+                fields = self._fields[group.start]
+                speed = min(speed, *(self.joints.get(f.path, NO_LIMIT).velocity for f in fields))
+            bounds.append(MotionBounds(speed, limits[kind.acceleration], limits[kind.jerk]))
+        return bounds
+
+    def _start(self, observation: Observation | None) -> Numbers:
+        """Return where the joints are (n,): as commanded last, or as measured after standing still."""
+        if self._last is None:
+            assert observation is not None, "a limit of a joint's speed needs its position"
+            self._last = np.array(
+                [_read(observation, *source) for source in self._measured if source is not None]
+            )
+        return self._last
+
+
+class _Box:
+    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`."""
+
+    def __init__(
+        self, box: Workspace, contract: RobotContract, fields: list[Field], lasts_s: float
+    ):
+        self._lasts_s = lasts_s
+        axes = ["xyz".index(field.path[-1]) for field in fields]
+        self._low, self._high = np.array(box.minimum)[axes], np.array(box.maximum)[axes]
+        source = contract.vector(box.position)
+        assert source is not None, "contracts are checked when they are read"
+        paths = [field.path for field in source.fields]
+        wanted = [f"pose.position.{'xyz'[axis]}" for axis in axes]
+        self._measured = [(source, paths.index(path)) for path in wanted]
+        self._sent: deque[tuple[float, Numbers]] = deque()
+
+    def commanded(self, velocity: Numbers, now_s: float | None) -> None:
+        """Note the velocity (3,) that is in force from now on. now_s: None if nobody will ask."""
+        if now_s is not None:
+            self._sent.append((now_s, velocity))
+
+    def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
+        """Return how far the point has gone towards low and high sides since it was observed, (2, 3).
+
+        before: (3,), the velocity that was commanded last, which alone counts without `now_s`.
+        """
+        if now_s is None:
+            return _to_sides(before, late_s)
+        seen_s = now_s - late_s
+        while self._sent and not seen_s - self._lasts_s <= self._sent[0][0] <= now_s:
+            self._sent.popleft()
+        ends = [*(begun_s for begun_s, _ in self._sent), now_s][1:]
+        way = np.zeros((2, len(before)))
+        for (begun_s, velocity), end_s in zip(self._sent, ends, strict=True):
+            last_s = min(end_s, begun_s + self._lasts_s)
+            way += _to_sides(velocity, max(0.0, last_s - max(begun_s, seen_s)))
+        return way
+
+    def keep_inside(
+        self, velocity: Numbers, observation: Observation | None, way: Numbers
+    ) -> Numbers:
+        """Return the velocity (3,) that does not leave the box while it lasts.
+
+        Outside of the box it may only lead back. way: (2, 3), how far the point goes from where it was
+        observed before the velocity is in force, towards low and high sides. What leads to one side makes
+        no room at the opposite one, since something may hold the point back, or start it late.
+        """
+        assert observation is not None, "a workspace needs the gripper's position"
+        position = np.array([_read(observation, *source) for source in self._measured])
+        low, high = self._low - (position + way[0]), self._high - (position + way[1])
+        low, high = np.minimum(0.0, low / self._lasts_s), np.maximum(0.0, high / self._lasts_s)
+        return np.clip(velocity, low, high)
+
+
+def _to_sides(velocity: Numbers, duration_s: float) -> Numbers:
+    """Return how far a velocity (n,) leads in a time, (2, n): what leads down, and what leads up."""
+    return np.stack([np.minimum(velocity, 0.0), np.maximum(velocity, 0.0)]) * duration_s
+
+
+def _read(observation: Observation, source: VectorSource, index: int) -> float:
+    """Return a number of an observation as it was in the message."""
+    return float(observation[source.name][index]) / source.fields[index].scale
+
+
+def _rounded(wanted: Numbers, values: Vector, low: Numbers, high: Numbers) -> Vector:
+    """Return float32 numbers that rounding does not carry over a bound.
+
+    Where `wanted` is the value itself, its bits stay.
+    """
+    result = wanted.astype(np.float32)
+    result = np.where(result > high, np.nextafter(result, np.float32(-np.inf)), result)
+    result = np.where(result < low, np.nextafter(result, np.float32(np.inf)), result)
+    return np.where(wanted == values, values, result)
 
 
 @dataclass(frozen=True)
@@ -51,13 +368,19 @@ class MotionBounds:
 
 
 class MotionFilter:
-    """Bounds the speeds (n,) of one part of the action. It remembers what was commanded before."""
+    """Bounds the speeds (n,) of one part of the action, which is commanded once in each tick.
+
+    The speed is bounded always. Acceleration and jerk are bounded from tick to tick, as differences of
+    the commanded speeds, by planning ahead: the acceleration is never so high that the bound of the jerk
+    would not let it end before the wanted speed is reached. Nothing therefore overshoots while the wanted
+    speed stays the same, and the bound of the speed holds without a jump. `speed` is what was commanded last.
+    """
 
     def __init__(self, groups: Sequence[slice], period_s: float):
         """groups: slices of the n numbers whose length is bounded together."""
         self._groups, self._period_s = tuple(groups), period_s
         size = max(group.stop for group in self._groups)
-        self._speed, self._acceleration = np.zeros(size), np.zeros(size)
+        self.speed, self._acceleration = np.zeros(size), np.zeros(size)
 
     def apply(self, wanted: Numbers, bounds: Sequence[MotionBounds]) -> Numbers:
         """Return the speeds (n,) that may be commanded. What is within the bounds keeps its bits.
@@ -70,27 +393,20 @@ class MotionFilter:
             allowed[group] = self._step(group, target, most)
         return allowed
 
-    @property
-    def speed(self) -> Numbers:
-        """The speeds (n,) that were commanded last."""
-        return self._speed
-
     def commanded(self, speed: Numbers) -> None:
         """Note the speeds (n,) that were commanded in this tick."""
-        self._acceleration = (speed - self._speed) / self._period_s
-        self._speed = speed.copy()
+        self._acceleration = (speed - self.speed) / self._period_s
+        self.speed = speed.copy()
 
     def halt(self) -> None:
         """Note that the robot stands still."""
-        self._speed, self._acceleration = (
-            np.zeros_like(self._speed),
-            np.zeros_like(self._acceleration),
-        )
+        self.speed = np.zeros_like(self.speed)
+        self._acceleration = np.zeros_like(self._acceleration)
 
     def _step(self, group: slice, target: Numbers, most: MotionBounds) -> Numbers:
         if math.isinf(most.acceleration) and math.isinf(most.jerk):
             return target
-        before, gap = self._speed[group], target - self._speed[group]
+        before, gap = self.speed[group], target - self.speed[group]
         distance = float(np.linalg.norm(gap))
         wanted = gap / self._period_s
         most_acceleration = min(most.acceleration, self._that_ends_in_time(distance, most.jerk))
@@ -126,27 +442,53 @@ def shorten(vector: Numbers, most: float) -> Numbers:
     return vector * (most / length * (1 - 4 * EPSILON))
 
 
-# Reads the limits of joints from a robot's description in URDF.
+class RobotDescription:
+    """Listens to the URDF of the robot, and hands the limits of its joints to all of `limits`.
 
-LONGEST = 2_000_000
-"""Characters of a description that is read. Those of the largest robots have some 300,000."""
+    A description that cannot be used is an error in the log, and the limits before it stay in force.
+    One that is published has to come before the robot moves, since its limits would come too late.
+    """
 
-Attributes = Mapping[str, str]
+    def __init__(self, node: Node, *limits: SafetyLimits):
+        self._node, self._limits = node, limits
+        self._waits = True
+        self._expected_s: float | None = None
+        self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
 
-LONGEST_TAG = 100_000
-"""Characters of one element's attributes, at most."""
+    @property
+    def problem(self) -> str:
+        """Why the robot must not move yet, or an empty text."""
+        if not self._waits or not self._node.count_publishers(TOPIC):
+            return ""
+        now_s = time.monotonic()
+        if self._expected_s is None:
+            self._expected_s = now_s
+        if now_s - self._expected_s < FIRST_S:
+            return (
+                f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
+            )
+        self._waits = False
+        self._node.get_logger().warning(
+            f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
+            "those of the contract alone; publish it as robot_state_publisher does, reliable and "
+            "transient local"
+        )
+        return ""
 
-CHUNK = 10_000
-"""Characters that are parsed at once. Other threads, such as that of the emergency stop, wait meanwhile."""
+    def _on_description(self, message: String) -> None:
+        self._waits = False
+        try:
+            joints = read_joint_limits(message.data)
+            for limits in self._limits:
+                limits.set_joint_limits(joints)
+        except UserError as error:
+            self._node.get_logger().error(str(error))
+        else:
+            self._node.get_logger().info(f"limits of the joints are those of {TOPIC}")
 
-
-@dataclass(frozen=True)
-class JointLimit:
-    """The range of a joint in rad or m, and its largest speed in rad/s or m/s."""
-
-    lower: float = -math.inf
-    upper: float = math.inf
-    velocity: float = math.inf
+    def close(self) -> None:
+        """Destroy the subscription."""
+        self._node.destroy_subscription(self._subscription)
 
 
 def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
@@ -259,376 +601,3 @@ def _number(limit: Attributes, key: str, default: float, name: str | None) -> fl
             f"robot_description has {key}={text!r} for joint '{name}'; give a number in the URDF"
         )
     return number
-
-
-# Limits one part of the action, in the units of the messages that it is sent as.
-
-Vector = npt.NDArray[np.float32]
-Observation = Mapping[str, npt.NDArray[np.generic]]
-
-_NO_LIMIT = JointLimit()
-
-
-class PartLimiter:
-    """Bounds the numbers of one action part after `scale` and `per_second`.
-
-    A part that one value drives through several fields is bounded by the strictest of them.
-    """
-
-    def __init__(
-        self,
-        sink: ActionSink,
-        contract: RobotContract,
-        spec: PolicySpec,
-        period_s: float,
-        lasts_s: float,
-    ):
-        """period_s, lasts_s: as for `SafetyLimits`."""
-        self.where, self.topic = spec.action_slices[sink.name], sink.topic
-        size = self.where.stop - self.where.start
-        self._period_s, self._tick_s = period_s, spec.control_dt_s
-        self._kinds = [LIMIT_KINDS[name] for name in sink.limits]
-        self._is_position = sink.type in JOINT_TYPES
-        # One value for several fields has all fields, else each value has one of its own.
-        self._fields = [sink.fields] if size == 1 else [(field,) for field in sink.fields]
-        self._leading = [max(fields, key=lambda field: abs(field.scale)) for fields in self._fields]
-        per_second = self._tick_s if sink.per_second else 1.0
-        self._gain = np.array([field.scale for field in self._leading]) / per_second
-        each = [slice(i, i + 1) for i in range(size)]
-        self._groups = [slice(0, size)] if len(self._kinds) == 1 and not self._is_position else each
-        self._filter = MotionFilter(self._groups, self._period_s)
-        self._measured = [contract.measurement_of(field.path) for field in self._leading]
-        self._last: Numbers | None = None
-        box = contract.workspace
-        here = box is not None and box.action == sink.name
-        self._box = _Box(box, contract, self._leading, lasts_s) if box and here else None
-        self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
-
-    def halt(self) -> None:
-        """Note that the robot stands still, wherever it is now."""
-        self._filter.halt()
-        self._last = None
-
-    def limit(
-        self,
-        values: Vector,
-        limits: Mapping[str, float],
-        joints: Mapping[str, JointLimit],
-        observation: Observation | None,
-        late_s: float,
-        now_s: float | None = None,
-    ) -> Vector:
-        """Return the values (n,) that may be commanded. Those within the limits keep their bits.
-
-        limits: the values of all limit parameters. joints: the limits of the robot's description.
-        late_s, now_s: as for `SafetyLimits.apply`.
-        """
-        low, high = self._range(joints)
-        wanted = np.clip(values.astype(np.float64), low, high)
-        if self._kinds:
-            start = self._start(observation) if self._is_position else np.zeros(len(wanted))
-            scale = self._gain / (self._period_s if self._is_position else 1.0)
-            speed = wanted * scale - start / self._period_s
-            allowed = self._filter.apply(speed, self._bounds(limits, joints))
-            if self._box is not None:
-                # While a smooth part changes, its old velocity counts for half of the time.
-                ramp_s = self._ramp_s / 2 if late_s else 0.0
-                before = self._filter.speed
-                way = self._box.way(before, late_s, now_s) + _to_sides(before, ramp_s)
-                allowed = self._box.keep_inside(allowed, observation, way)
-                self._box.commanded(allowed, now_s)
-            self._filter.commanded(allowed)
-            moved = (allowed + start / self._period_s) / scale
-            wanted = np.where(allowed == speed, wanted, moved)
-            low, high = self._reachable(wanted, allowed == speed, low, high)
-            self._last = wanted * self._gain
-        return _rounded(wanted, values, low, high)
-
-    def _reachable(
-        self, moved: Numbers, kept: npt.NDArray[np.bool_], low: Numbers, high: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """Return the bounds for rounding: no speed that was cut may grow."""
-        if self._is_position:
-            return np.minimum(low, moved), np.maximum(high, moved)
-        most = np.where(kept, np.inf, np.abs(moved))
-        return np.maximum(low, -most), np.minimum(high, most)
-
-    def _range(self, joints: Mapping[str, JointLimit]) -> tuple[Numbers, Numbers]:
-        """Return the lowest and the highest value (n,) that all fields allow."""
-        bounds = [
-            sorted((low / field.scale, high / field.scale))
-            for fields in self._fields
-            for field in fields
-            for low, high in [_field_range(field, joints if self._is_position else {})]
-        ]
-        pairs = np.array(bounds).reshape(len(self._fields), -1, 2)  # (values, fields, 2)
-        return pairs[:, :, 0].max(axis=1), pairs[:, :, 1].min(axis=1)
-
-    def _bounds(
-        self, limits: Mapping[str, float], joints: Mapping[str, JointLimit]
-    ) -> list[MotionBounds]:
-        """Return the bounds of each group."""
-        kinds = self._kinds * len(self._groups) if len(self._kinds) == 1 else self._kinds
-        bounds = []
-        for kind, group in zip(kinds, self._groups, strict=True):
-            speed = limits[kind.speed] / (self._tick_s if kind.per_tick else 1.0)
-            if self._is_position:
-                fields = self._fields[group.start]
-                speed = min(speed, *(joints.get(f.path, _NO_LIMIT).velocity for f in fields))
-            bounds.append(MotionBounds(speed, limits[kind.acceleration], limits[kind.jerk]))
-        return bounds
-
-    def _start(self, observation: Observation | None) -> Numbers:
-        """Return where the joints are (n,): as commanded last, or as measured after standing still."""
-        if self._last is None:
-            assert observation is not None, "a limit of a joint's speed needs its position"
-            self._last = np.array(
-                [_read(observation, *source) for source in self._measured if source is not None]
-            )
-        return self._last
-
-
-class _Box:
-    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`."""
-
-    def __init__(
-        self, box: Workspace, contract: RobotContract, fields: list[Field], lasts_s: float
-    ):
-        self._lasts_s = lasts_s
-        axes = ["xyz".index(field.path[-1]) for field in fields]
-        self._low, self._high = np.array(box.minimum)[axes], np.array(box.maximum)[axes]
-        source = next(vector for vector in contract.vectors if vector.name == box.position)
-        paths = [field.path for field in source.fields]
-        wanted = [f"pose.position.{'xyz'[axis]}" for axis in axes]
-        self._measured = [(source, paths.index(path)) for path in wanted]
-        self._sent: deque[tuple[float, Numbers]] = deque()
-
-    def commanded(self, velocity: Numbers, now_s: float | None) -> None:
-        """Note the velocity (3,) that is in force from now on. now_s: None if nobody will ask."""
-        if now_s is not None:
-            self._sent.append((now_s, velocity))
-
-    def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
-        """Return how far the point has gone towards low and high sides since it was observed, (2, 3).
-
-        before: (3,), the velocity that was commanded last, which alone counts without `now_s`.
-        """
-        if now_s is None:
-            return _to_sides(before, late_s)
-        seen_s = now_s - late_s
-        while self._sent and not seen_s - self._lasts_s <= self._sent[0][0] <= now_s:
-            self._sent.popleft()
-        ends = [*(begun_s for begun_s, _ in self._sent), now_s][1:]
-        way = np.zeros((2, len(before)))
-        for (begun_s, velocity), end_s in zip(self._sent, ends, strict=True):
-            last_s = min(end_s, begun_s + self._lasts_s)
-            way += _to_sides(velocity, max(0.0, last_s - max(begun_s, seen_s)))
-        return way
-
-    def keep_inside(
-        self, velocity: Numbers, observation: Observation | None, way: Numbers
-    ) -> Numbers:
-        """Return the velocity (3,) that does not leave the box while it lasts.
-
-        Outside of the box it may only lead back. way: (2, 3), how far the point goes from where it was
-        observed before the velocity is in force, towards low and high sides. What leads to one side makes
-        no room at the opposite one, since something may hold the point back, or start it late.
-        """
-        assert observation is not None, "a workspace needs the gripper's position"
-        position = np.array([_read(observation, *source) for source in self._measured])
-        low, high = self._low - (position + way[0]), self._high - (position + way[1])
-        low, high = np.minimum(0.0, low / self._lasts_s), np.maximum(0.0, high / self._lasts_s)
-        return np.clip(velocity, low, high)
-
-
-def _to_sides(velocity: Numbers, duration_s: float) -> Numbers:
-    """Return how far a velocity (n,) leads in a time, (2, n): what leads down, and what leads up."""
-    return np.stack([np.minimum(velocity, 0.0), np.maximum(velocity, 0.0)]) * duration_s
-
-
-def _read(observation: Observation, source: VectorSource, index: int) -> float:
-    """Return a number of an observation as it was in the message."""
-    return float(observation[source.name][index]) / source.fields[index].scale
-
-
-def _field_range(field: Field, joints: Mapping[str, JointLimit]) -> tuple[float, float]:
-    described = joints.get(field.path, _NO_LIMIT)
-    return max(field.minimum, described.lower), min(field.maximum, described.upper)
-
-
-def _rounded(wanted: Numbers, values: Vector, low: Numbers, high: Numbers) -> Vector:
-    """Return float32 numbers that rounding does not carry over a bound.
-
-    Where `wanted` is the value itself, its bits stay.
-    """
-    result = wanted.astype(np.float32)
-    result = np.where(result > high, np.nextafter(result, np.float32(-np.inf)), result)
-    result = np.where(result < low, np.nextafter(result, np.float32(np.inf)), result)
-    return np.where(wanted == values, values, result)
-
-
-class SafetyLimits:
-    """Reduces an action to the bounds of the spec, then what is sent to the limits of the robot.
-
-    Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are
-    bounded from tick to tick, except where one of the former demands more, and except for a stop,
-    which is immediate.
-    """
-
-    def __init__(
-        self,
-        contract: RobotContract,
-        spec: PolicySpec,
-        limits: Mapping[str, float],
-        *,
-        period_s: float | None = None,
-        lasts_s: float | None = None,
-    ):
-        """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
-
-        period_s: the time between two commands, in seconds; None for a tick of the spec. lasts_s: how
-        long a command may be in force at most, in seconds, which a workspace heeds; None for a tick.
-        """
-        lasts_s = spec.control_dt_s if lasts_s is None else lasts_s
-        period_s = spec.control_dt_s if period_s is None else period_s
-        self._contract = contract
-        self._low, self._high = spec.action_limits
-        self._parts = [
-            PartLimiter(sink, contract, spec, period_s, lasts_s)
-            for sink in contract.actions
-            if sink.limits or sink.type in JOINT_TYPES
-        ]
-        self._motion = [spec.action_slices[name] for name in contract.motion_parts]
-        self._joints: Mapping[str, JointLimit] = {}
-        self.set_limits(limits)
-
-    def set_limits(self, limits: Mapping[str, float]) -> None:
-        """Take other limits from the next call of `apply` on. Raises `UserError` unless above 0."""
-        require_above_0({name: limits[name] for name in LIMITS})
-        self._limits = {name: float(limits[name]) for name in LIMITS}
-
-    def set_joint_limits(self, joints: Mapping[str, JointLimit]) -> None:
-        """Take the limits of a robot's description, in addition to those of the contract.
-
-        Raises `UserError`, and changes nothing, if a joint of the contract is not in the description,
-        or if both leave no position for it.
-        """
-        for sink in self._contract.actions:
-            for field in sink.fields if sink.type in JOINT_TYPES else ():
-                if field.path not in joints:
-                    raise UserError(
-                        f"joint '{field.path}' of {self._contract.path} is not in robot_description; "
-                        "its limits are not applied: mend the name in one of them"
-                    )
-                limit = joints[field.path]
-                if max(field.minimum, limit.lower) >= min(field.maximum, limit.upper):
-                    raise UserError(
-                        f"joint '{field.path}' may be {field.minimum:g} to {field.maximum:g} in "
-                        f"{self._contract.path}, but {limit.lower:g} to {limit.upper:g} in "
-                        "robot_description; mend one of them"
-                    )
-        self._joints = dict(joints)
-
-    def apply(
-        self,
-        values: Vector,
-        observation: Observation | None = None,
-        *,
-        late_s: float = 0.0,
-        now_s: float | None = None,
-    ) -> Vector:
-        """Return the action that may be sent. An action within the limits keeps its bits.
-
-        values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
-        spec; only a workspace and limits of joints' speeds need it. late_s: how long ago the observation
-        was made, in seconds. Since then the robot has moved on by the command before this one, or, if there
-        may be several in that time, with now_s: the time of this command in seconds, on any clock.
-        Raises `ArithmeticError` for NaN and infinity.
-        """
-        if not np.isfinite(values).all():
-            raise ArithmeticError(
-                f"the policy's action {values} is not finite; check the checkpoint's training"
-            )
-        limited = np.clip(values, self._low, self._high)
-        limits, joints = self._limits, self._joints
-        for part in self._parts:
-            wanted = limited[part.where]
-            limited[part.where] = part.limit(wanted, limits, joints, observation, late_s, now_s)
-        return limited
-
-    def halt(self, topics: Collection[str] | None = None) -> None:
-        """Note that the robot was stopped: the next motion begins at rest, where the robot is then.
-
-        topics: only those parts are at rest that are sent there; None for all.
-        """
-        for part in self._parts:
-            if topics is None or part.topic in topics:
-                part.halt()
-
-    def stopped(self, values: Vector) -> Vector:
-        """Return what remains of a command (A,) when the robot stands still: (A,).
-
-        Nothing moves, and the gripper keeps what it holds. This is what `CommandCodec.stop` commands.
-        """
-        still = values.copy()
-        for where in self._motion:
-            still[where] = 0.0
-        return still
-
-
-# Takes the limits of joints from `robot_description`, where the robot publishes it.
-
-TOPIC = "robot_description"
-"""Where robot_state_publisher publishes the URDF."""
-
-FIRST_S = 5.0
-"""How long the robot waits for a description that somebody publishes, in seconds."""
-
-
-class RobotDescription:
-    """Listens to the URDF of the robot, and hands the limits of its joints to all of `limits`.
-
-    A description that cannot be used is an error in the log, and the limits before it stay in force.
-    One that is published has to come before the robot moves, since its limits would come too late.
-    """
-
-    def __init__(self, node: Node, *limits: SafetyLimits):
-        self._node, self._limits = node, limits
-        self._waits = True
-        self._expected_s: float | None = None
-        self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
-
-    @property
-    def problem(self) -> str:
-        """Why the robot must not move yet, or an empty text."""
-        if not self._waits or not self._node.count_publishers(TOPIC):
-            return ""
-        now_s = time.monotonic()
-        if self._expected_s is None:
-            self._expected_s = now_s
-        if now_s - self._expected_s < FIRST_S:
-            return (
-                f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
-            )
-        self._waits = False
-        self._node.get_logger().warning(
-            f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
-            "those of the contract alone; publish it as robot_state_publisher does, reliable and "
-            "transient local"
-        )
-        return ""
-
-    def _on_description(self, message: String) -> None:
-        self._waits = False
-        try:
-            joints = read_joint_limits(message.data)
-            for limits in self._limits:
-                limits.set_joint_limits(joints)
-        except UserError as error:
-            self._node.get_logger().error(str(error))
-        else:
-            self._node.get_logger().info(f"limits of the joints are those of {TOPIC}")
-
-    def close(self) -> None:
-        """Destroy the subscription."""
-        self._node.destroy_subscription(self._subscription)

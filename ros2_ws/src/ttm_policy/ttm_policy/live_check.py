@@ -1,15 +1,17 @@
-"""Checks a contract on the live graph. `ttm contract check` runs this module as a program."""
+"""Checks a contract on the live graph. `ttm contract check` runs this module as a program.
+
+It listens for a while, and says of each topic what there is, what is wrong, and how to mend it.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +24,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
-from ttm.policy.errors import MalformedObservation, ObservationError, UserError, printable
+from ttm.policy.errors import ObservationError, UserError, printable
 from ttm.policy.files import read_checkpoint_spec
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm_policy.contract import JOINT_TYPES, ImageSource, RobotContract, VectorSource, load_contract
@@ -37,302 +39,14 @@ from ttm_policy.messages import (
     read_vector,
     stamp_to_ns,
 )
-from ttm_policy.programs import COMMAND, LATCHED, run_for_ttm
-
-# What was found about the entries of a contract, and its table.
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the live graph says about one topic of a contract."""
-
-    topic: str
-    seen: str
-    """What there is, such as a rate; may be empty."""
-    problems: tuple[str, ...] = ()
-    """What is wrong, each with its remedy."""
-
-
-def report(findings: Sequence[Finding], file: str) -> str:
-    """Return a line for each finding and problem, and a summary."""
-    width = max(len(finding.topic) for finding in findings)
-    lines = []
-    for finding in findings:
-        mark = "WRONG" if finding.problems else "ok"
-        lines.append(f"{mark:5}  {finding.topic:{width}}  {finding.seen}".rstrip())
-        lines += [f"{'':7}{problem}" for problem in finding.problems]
-    wrong = sum(bool(finding.problems) for finding in findings)
-    summary = (
-        f"{wrong} of {len(findings)} topics do not fit {file}; mend the robot or the contract"
-        if wrong
-        else f"all {len(findings)} topics fit {file}"
-    )
-    return "\n".join([*lines, summary])
-
-
-# Names, types and endpoints on the live graph, in words.
-
-
-def full_type(kind: str) -> str:
-    """Return a contract's type as the graph names it: `std_msgs/Bool` is `std_msgs/msg/Bool`."""
-    return kind.replace("/", "/msg/")
-
-
-def wrong_types(infos: Collection[Any], kind: str, what: str) -> list[str]:
-    """Return a problem if endpoints of a topic have another type. what: `published` or `taken`."""
-    others = sorted({info.topic_type for info in infos} - {full_type(kind)})
-    if not others:
-        return []
-    names = ", ".join(other.replace("/msg/", "/") for other in others)
-    hint = ""
-    if {kind, *names.split(", ")} == {"geometry_msgs/TwistStamped", "geometry_msgs/Twist"}:
-        fields = "twist.linear.x, …" if kind.endswith("/Twist") else "linear.x, …"
-        hint = f", with fields such as {fields}"
-    return [f"it is {what} as {names}, not as {kind}; write that type in the contract{hint}"]
-
-
-def nobody(node: Node, kind: str, verb: str, others: Collection[str]) -> str:
-    """Return the problem that a topic has no endpoint, with topics that could be meant.
-
-    verb: `publishes` or `listens to`. others: topics that have such an endpoint.
-    """
-    known = sorted(
-        name
-        for name, types in node.get_topic_names_and_types()
-        if full_type(kind) in types and name in others
-    )
-    hint = f"; {kind} is there as: {', '.join(known)}" if known else "; start the driver"
-    return f"nobody {verb} it{hint}"
-
-
-def names_of(infos: Collection[Any]) -> str:
-    """Return the nodes of endpoints, in the order of the alphabet."""
-    return ", ".join(sorted({info.node_name for info in infos}))
-
-
-# Looks for the listeners of a command topic on the live graph.
+from ttm_policy.programs import run_for_ttm
+from ttm_policy.qos import COMMAND, LATCHED
 
 OURS = "policy_node"
 """The node that sends the commands, and hears them in order to notice other senders."""
-
-
-def command_finding(node: Node, topic: str, kind: str) -> Finding:
-    """Return whether somebody listens to a command, and nobody else sends it."""
-    resolved = node.resolve_topic_name(topic)
-    listeners = _others(node.get_subscriptions_info_by_topic(resolved))
-    senders = _others(node.get_publishers_info_by_topic(resolved))
-    problems = wrong_types(listeners, kind, "taken")
-    if not listeners:
-        taken = [
-            name
-            for name, _ in node.get_topic_names_and_types()
-            if _others(node.get_subscriptions_info_by_topic(name))
-        ]
-        problems.append(nobody(node, kind, "listens to", taken))
-    for info in listeners:
-        reason = _mismatch(info.qos_profile)
-        if reason and info.topic_type == full_type(kind):
-            problems.append(
-                f"{info.node_name} would not receive it ({reason}); let it listen with the default "
-                "quality of service"
-            )
-    if senders:
-        problems.append(
-            f"{names_of(senders)} sends it, too; end that node before the policy starts"
-        )
-    heard = f"heard by {names_of(listeners)}" if listeners else "no listener"
-    return Finding(topic, f"{kind}, {heard}", tuple(problems))
-
-
-def _others(infos: Collection[Any]) -> list[Any]:
-    return [info for info in infos if info.node_name != OURS]
-
-
-def _mismatch(listener: QoSProfile) -> str:
-    """Return why a listener would not receive our commands, or an empty string.
-
-    Deadlines are left out: the graph tells an endless one in another way than a profile has it.
-    """
-    asked = QoSProfile(depth=1, reliability=listener.reliability, durability=listener.durability)
-    verdict, reason = qos_check_compatible(COMMAND, asked)
-    if verdict != QoSCompatibility.ERROR:
-        return ""
-    return reason.strip().rstrip(";").removeprefix("ERROR: ").lower()
-
-
-# Looks for the emergency stop on the live graph.
-
-TYPE = "std_msgs/Bool"
-
-
-def e_stop_finding(node: Node) -> Finding:
-    """Return who sends the emergency stop. A robot may do without: its button may cut the power."""
-    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(TOPIC))
-    if not infos:
-        return Finding(TOPIC, "nobody publishes it: no button stops the policy")
-    problems = []
-    if others := sorted({info.topic_type for info in infos} - {full_type(TYPE)}):
-        problems.append(
-            f"it is published as {', '.join(others).replace('/msg/', '/')}, which no node of this "
-            f"package hears; send {TYPE}, true while the button is pressed"
-        )
-    return Finding(TOPIC, f"sent by {names_of(infos)}", tuple(problems))
-
-
-# Listens to one observation of a contract for a while, and judges what came.
-
+E_STOP_TYPE = "std_msgs/Bool"
 SLOWER = 0.9
 """The share of the policy's rate that an input must reach."""
-
-
-class LiveInput:
-    """Messages of one observation, as they arrive."""
-
-    def __init__(self, node: Node, source: ImageSource | VectorSource):
-        self.source, self._node = source, node
-        self._arrivals_s: list[float] = []
-        self._stamps_ns: list[int] = []
-        self._ages_s: list[float] = []
-        self._newest: Any = None
-        self._joints = JointStates.of(source)
-        # Best effort hears every publisher; the depth keeps a burst from looking like a loss.
-        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
-        node.create_subscription(MESSAGE_TYPES[source.type], source.topic, self._add, qos)
-
-    def _add(self, message: Any) -> None:
-        own_ns = stamp_ns = stamp_to_ns(message.header.stamp)
-        self._newest = message
-        if isinstance(self.source, VectorSource) and isinstance(message, JointState):
-            self._joints.add(message)
-            # As in the node, the slowest of the joints that the source needs says how old it is.
-            stamp_ns = self._joints.oldest_ns(self.source)
-            before_ns = self._stamps_ns[-1] if self._stamps_ns else 0
-            if stamp_ns == before_ns != own_ns:
-                return  # other joints
-        self._arrivals_s.append(time.monotonic())
-        self._stamps_ns.append(stamp_ns)
-        now_ns = self._node.get_clock().now().nanoseconds
-        if now_ns:  # simulated time is 0 until the first /clock
-            self._ages_s.append((now_ns - stamp_ns) * 1e-9)
-
-    def finding(
-        self, end_s: float, *, max_age_s: float, rate_hz: float, camera: CameraSpec | None
-    ) -> Finding:
-        """Return what is wrong with the input.
-
-        end_s: the steady time at which listening ended. rate_hz: the policy's rate, 0 if it is not
-        known. camera: what the policy was trained with, or None to accept any size.
-        """
-        problems = self._endpoints()
-        if self._newest is None:
-            return Finding(self.source.topic, "no message", tuple(problems or ["no message came"]))
-        if not self._stamps_ns:
-            return Finding(self.source.topic, "", tuple(problems + self._contents(camera)))
-        problems += self._timing(end_s, max_age_s, rate_hz)
-        problems += self._stamps(max_age_s) + self._contents(camera)
-        age = f", {self._ages_s[-1]:.2f} s old" if self._ages_s else ""
-        seen = f"{self.rate_hz:.1f} Hz{age}"
-        return Finding(self.source.topic, f"{seen}{self._size()}", tuple(problems))
-
-    @property
-    def rate_hz(self) -> float:
-        """The mean rate of the messages; 0 for fewer than two."""
-        span_s = self._arrivals_s[-1] - self._arrivals_s[0] if self._arrivals_s else 0.0
-        return (len(self._arrivals_s) - 1) / span_s if span_s > 0 else 0.0
-
-    @property
-    def stamp_ns(self) -> int | None:
-        """The stamp of the newest message, or None if there is none."""
-        return self._stamps_ns[-1] if self._stamps_ns else None
-
-    def _size(self) -> str:
-        image = self._newest
-        if not hasattr(image, "width"):
-            return ""
-        return f", {image.width}x{image.height} {printable(image.encoding, 50)}"
-
-    def _endpoints(self) -> list[str]:
-        topic = self._node.resolve_topic_name(self.source.topic)
-        infos = self._node.get_publishers_info_by_topic(topic)
-        if not infos:
-            published = [
-                name
-                for name, _ in self._node.get_topic_names_and_types()
-                if self._node.count_publishers(name)
-            ]
-            return [nobody(self._node, self.source.type, "publishes", published)]
-        problems = wrong_types(infos, self.source.type, "published")
-        if not problems and len(infos) > self.source.publishers:
-            problems.append(
-                f"it has {len(infos)} publishers ({names_of(infos)}), and the contract accepts "
-                f"{self.source.publishers}; end the others, or set publishers"
-            )
-        return problems
-
-    def _timing(self, end_s: float, max_age_s: float, rate_hz: float) -> list[str]:
-        times = [*self._arrivals_s, end_s]
-        silence_s = max(b - a for a, b in pairwise(times))
-        if silence_s > max_age_s:
-            return [
-                f"it was silent for {silence_s:.2f} s, and the policy holds after {max_age_s:g} s; "
-                "raise the driver's rate, or max_age_s"
-            ]
-        repeats = isinstance(self.source, ImageSource) and self.source.repeat
-        if self.rate_hz < SLOWER * rate_hz and not repeats:
-            return [
-                f"it is slower than the {rate_hz:g} Hz of the policy, which waits for it; raise the "
-                "driver's rate" + (", or set repeat: true" if self._is_image else "")
-            ]
-        return []
-
-    @property
-    def _is_image(self) -> bool:
-        return isinstance(self.source, ImageSource)
-
-    def _stamps(self, max_age_s: float) -> list[str]:
-        if not all(self._stamps_ns):
-            return ["its stamps are 0; let the driver set header.stamp to the time of capture"]
-        if len(self._stamps_ns) > 1 and len(set(self._stamps_ns)) == 1:
-            return ["its stamp never changes; let the driver set it to the time of capture"]
-        if not self._ages_s:
-            return ["nobody publishes /clock; start the simulator, or leave --use-sim-time out"]
-        age_s = max(self._ages_s, key=abs)
-        if abs(age_s) > max_age_s:
-            side = "old" if age_s > 0 else "ahead of the clock"
-            return [
-                f"its stamps are {abs(age_s):.3g} s {side}, and the policy accepts {max_age_s:g} s; "
-                "synchronise the computers' clocks, or use --use-sim-time with a simulator"
-            ]
-        return []
-
-    def _contents(self, camera: CameraSpec | None) -> list[str]:
-        try:
-            require_frame_id(self._newest, self.source)
-            if isinstance(self.source, ImageSource):
-                self._require_frame(self.source, camera)
-            else:
-                self._require_values(self.source)
-        except ObservationError as error:
-            return [str(error)]
-        return []
-
-    def _require_values(self, source: VectorSource) -> None:
-        """Raise `ObservationError` if the newest values cannot be used."""
-        joints = source.type == "sensor_msgs/JointState"
-        values = read_vector(self._joints.merged() if joints else self._newest, source)
-        require_plausible(values, source)
-        for value, field in zip(values, source.fields, strict=True):
-            if not math.isfinite(value):
-                raise MalformedObservation(f"'{field.path}' is {value}; check the sensor")
-
-    def _require_frame(self, source: ImageSource, camera: CameraSpec | None) -> None:
-        """Raise `ObservationError` if the newest frame cannot be used."""
-        any_size = ImageSource(source.name, source.topic, source.type, resize=True)
-        expected = camera or CameraSpec(source.name, 8, 8)
-        frame = image_to_frame(self._newest, source if camera else any_size, expected)
-        require_contrast(frame, source)
-
-
 MOST_WAITING = 500
 """More messages than wait at the end of listening."""
 
@@ -347,6 +61,19 @@ class CheckOptions:
     max_age_s: float = 0.5
     namespace: str = ""
     use_sim_time: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the live graph says about one topic of a contract.
+
+    `seen` is what there is, such as a rate, and may be empty. `problems` are what is wrong, each with its
+    remedy.
+    """
+
+    topic: str
+    seen: str
+    problems: tuple[str, ...] = ()
 
 
 def check_contract(options: CheckOptions) -> list[Finding]:
@@ -366,26 +93,54 @@ def check_contract(options: CheckOptions) -> list[Finding]:
         return _listen(node, contract, spec, options)
 
 
+def report(findings: Sequence[Finding], file: str) -> str:
+    """Return a line for each finding and problem, and a summary."""
+    width = max(len(finding.topic) for finding in findings)
+    lines = []
+    for finding in findings:
+        mark = "WRONG" if finding.problems else "ok"
+        lines.append(f"{mark:5}  {finding.topic:{width}}  {finding.seen}".rstrip())
+        lines += [f"{'':7}{problem}" for problem in finding.problems]
+    wrong = sum(bool(finding.problems) for finding in findings)
+    summary = (
+        f"{wrong} of {len(findings)} topics do not fit {file}; mend the robot or the contract"
+        if wrong
+        else f"all {len(findings)} topics fit {file}"
+    )
+    return "\n".join([*lines, summary])
+
+
+@contextmanager
+def _node(options: CheckOptions) -> Iterator[Node]:
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
+    try:
+        node = Node(
+            "contract_check",
+            namespace=options.namespace,
+            parameter_overrides=[Parameter("use_sim_time", value=options.use_sim_time)],
+        )
+        yield node
+        node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
+
+
 def _listen(
     node: Node, contract: RobotContract, spec: PolicySpec | None, options: CheckOptions
 ) -> list[Finding]:
-    inputs = [LiveInput(node, source) for source in contract.inputs]
+    cameras = {} if spec is None else {camera.name: camera for camera in spec.cameras}
+    rate_hz = spec.rate_hz if spec else contract.rate_hz or 0.0
+    inputs = [
+        LiveInput(node, source, options.max_age_s, rate_hz, cameras.get(source.name))
+        for source in contract.inputs
+    ]
     descriptions: deque[String] = deque(maxlen=1)
-    node.create_subscription(String, "robot_description", descriptions.append, LATCHED)
+    # A lambda, since rclpy looks at the callback's signature, which a method of deque does not have.
+    node.create_subscription(String, "robot_description", lambda m: descriptions.append(m), LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     end_s = _hear(executor, options.seconds)
-    cameras = {} if spec is None else {camera.name: camera for camera in spec.cameras}
-    findings = [
-        live.finding(
-            end_s,
-            max_age_s=options.max_age_s,
-            rate_hz=spec.rate_hz if spec else contract.rate_hz or 0.0,
-            camera=cameras.get(live.source.name),
-        )
-        for live in inputs
-    ]
-    findings += _skew(inputs, contract)
+    findings = [live.finding(end_s) for live in inputs] + _skew(inputs, contract)
     types = {sink.topic: sink.type for sink in contract.actions}
     findings += [command_finding(node, topic, kind) for topic, kind in types.items()]
     return [*findings, e_stop_finding(node), _description(descriptions, contract)]
@@ -404,6 +159,141 @@ def _hear(executor: SingleThreadedExecutor, seconds: float) -> float:
     return end_s
 
 
+class LiveInput:
+    """Listens to one observation of a contract for a while, and judges what came.
+
+    rate_hz: the policy's rate, 0 if it is not known. camera: what the policy was trained with, or None to
+    accept any size.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        source: ImageSource | VectorSource,
+        max_age_s: float,
+        rate_hz: float = 0.0,
+        camera: CameraSpec | None = None,
+    ):
+        self.source, self._node = source, node
+        self._max_age_s, self._rate_hz, self._camera = max_age_s, rate_hz, camera
+        self._arrivals_s: list[float] = []
+        self._stamps_ns: list[int] = []
+        self._ages_s: list[float] = []
+        self._newest: Any = None
+        self._joints = JointStates.of(source)
+        # Best effort hears every publisher; the depth keeps a burst from looking like a loss.
+        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+        node.create_subscription(MESSAGE_TYPES[source.type], source.topic, self._add, qos)
+
+    @property
+    def stamp_ns(self) -> int | None:
+        """The stamp of the newest message, or None if there is none."""
+        return self._stamps_ns[-1] if self._stamps_ns else None
+
+    def _add(self, message: Any) -> None:
+        own_ns = stamp_ns = stamp_to_ns(message.header.stamp)
+        self._newest = message
+        if isinstance(self.source, VectorSource) and isinstance(message, JointState):
+            self._joints.add(message)
+            # As in the node, the slowest of the joints that the source needs says how old it is.
+            stamp_ns = self._joints.oldest_ns(self.source)
+            before_ns = self._stamps_ns[-1] if self._stamps_ns else 0
+            if stamp_ns == before_ns != own_ns:
+                return  # other joints
+        self._arrivals_s.append(time.monotonic())
+        self._stamps_ns.append(stamp_ns)
+        now_ns = self._node.get_clock().now().nanoseconds
+        if now_ns:  # simulated time is 0 until the first /clock
+            self._ages_s.append((now_ns - stamp_ns) * 1e-9)
+
+    def finding(self, end_s: float) -> Finding:
+        """Return what is wrong with the input. end_s: the steady time at which listening ended."""
+        problems = self._endpoints()
+        if self._newest is None:
+            return Finding(self.source.topic, "no message", tuple(problems or ["no message came"]))
+        if not self._stamps_ns:
+            return Finding(self.source.topic, "", (*problems, *self._contents()))
+        span_s = self._arrivals_s[-1] - self._arrivals_s[0]
+        rate_hz = (len(self._arrivals_s) - 1) / span_s if span_s > 0 else 0.0
+        problems += [*self._timing(end_s, rate_hz), *self._stamps(), *self._contents()]
+        seen = f"{rate_hz:.1f} Hz"
+        if self._ages_s:
+            seen += f", {self._ages_s[-1]:.2f} s old"
+        image = self._newest
+        if hasattr(image, "width"):
+            seen += f", {image.width}x{image.height} {printable(image.encoding, 50)}"
+        return Finding(self.source.topic, seen, tuple(problems))
+
+    def _endpoints(self) -> list[str]:
+        node, source = self._node, self.source
+        infos = node.get_publishers_info_by_topic(node.resolve_topic_name(source.topic))
+        if not infos:
+            names = [name for name, _ in node.get_topic_names_and_types()]
+            published = [name for name in names if node.count_publishers(name)]
+            return [_nobody(node, source.type, "publishes", published)]
+        problems = _wrong_types(infos, source.type, "published")
+        if not problems and len(infos) > source.publishers:
+            problems.append(
+                f"it has {len(infos)} publishers ({_names(infos)}), and the contract accepts "
+                f"{source.publishers}; end the others, or set publishers"
+            )
+        return problems
+
+    def _timing(self, end_s: float, rate_hz: float) -> list[str]:
+        silence_s = max(b - a for a, b in pairwise([*self._arrivals_s, end_s]))
+        if silence_s > self._max_age_s:
+            return [
+                f"it was silent for {silence_s:.2f} s, and the policy holds after {self._max_age_s:g} s; "
+                "raise the driver's rate, or max_age_s"
+            ]
+        source = self.source
+        repeats = isinstance(source, ImageSource) and source.repeat
+        if rate_hz < SLOWER * self._rate_hz and not repeats:
+            hint = ", or set repeat: true" if isinstance(source, ImageSource) else ""
+            return [
+                f"it is slower than the {self._rate_hz:g} Hz of the policy, which waits for it; raise the "
+                f"driver's rate{hint}"
+            ]
+        return []
+
+    def _stamps(self) -> list[str]:
+        if not all(self._stamps_ns):
+            return ["its stamps are 0; let the driver set header.stamp to the time of capture"]
+        if len(self._stamps_ns) > 1 and len(set(self._stamps_ns)) == 1:
+            return ["its stamp never changes; let the driver set it to the time of capture"]
+        if not self._ages_s:
+            return ["nobody publishes /clock; start the simulator, or leave --use-sim-time out"]
+        age_s = max(self._ages_s, key=abs)
+        if abs(age_s) > self._max_age_s:
+            side = "old" if age_s > 0 else "ahead of the clock"
+            return [
+                f"its stamps are {abs(age_s):.3g} s {side}, and the policy accepts {self._max_age_s:g} s; "
+                "synchronise the computers' clocks, or use --use-sim-time with a simulator"
+            ]
+        return []
+
+    def _contents(self) -> list[str]:
+        """Return why the newest message cannot be used."""
+        source = self.source
+        try:
+            require_frame_id(self._newest, source)
+            if isinstance(source, ImageSource):
+                lenient = source if self._camera else replace(source, resize=True)
+                expected = self._camera or CameraSpec(source.name, 8, 8)
+                require_contrast(image_to_frame(self._newest, lenient, expected), source)
+                return []
+            joints = source.type == "sensor_msgs/JointState"
+            values = read_vector(self._joints.merged() if joints else self._newest, source)
+            require_plausible(values, source)
+        except ObservationError as error:
+            return [str(error)]
+        return [
+            f"'{field.path}' is {value}; check the sensor"
+            for value, field in zip(values, source.fields, strict=True)
+            if not math.isfinite(value)
+        ][:1]
+
+
 def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     """Return whether the inputs were captured together, if the contract asks for it and all came."""
     stamps = [(live.stamp_ns, live.source.topic) for live in inputs if live.stamp_ns]
@@ -417,6 +307,60 @@ def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     )
     problems = (problem,) if skew_s > contract.max_skew_s else ()
     return [Finding("max_skew_s", f"{skew_s:.3f} s", problems)]
+
+
+def command_finding(node: Node, topic: str, kind: str) -> Finding:
+    """Return whether somebody listens to a command, and nobody else sends it."""
+    resolved = node.resolve_topic_name(topic)
+    listeners = _others(node.get_subscriptions_info_by_topic(resolved))
+    senders = _others(node.get_publishers_info_by_topic(resolved))
+    problems = _wrong_types(listeners, kind, "taken")
+    if not listeners:
+        names = [name for name, _ in node.get_topic_names_and_types()]
+        taken = [name for name in names if _others(node.get_subscriptions_info_by_topic(name))]
+        problems.append(_nobody(node, kind, "listens to", taken))
+    for info in listeners:
+        reason = _mismatch(info.qos_profile)
+        if reason and info.topic_type == _full_type(kind):
+            problems.append(
+                f"{info.node_name} would not receive it ({reason}); let it listen with the default "
+                "quality of service"
+            )
+    if senders:
+        problems.append(f"{_names(senders)} sends it, too; end that node before the policy starts")
+    heard = f"heard by {_names(listeners)}" if listeners else "no listener"
+    return Finding(topic, f"{kind}, {heard}", tuple(problems))
+
+
+def _others(infos: Collection[Any]) -> list[Any]:
+    return [info for info in infos if info.node_name != OURS]
+
+
+def _mismatch(listener: QoSProfile) -> str:
+    """Return why a listener would not receive our commands, or an empty string.
+
+    Deadlines are left out: the graph has an endless one in another form than a profile.
+    """
+    asked = QoSProfile(depth=1, reliability=listener.reliability, durability=listener.durability)
+    verdict, reason = qos_check_compatible(COMMAND, asked)
+    if verdict != QoSCompatibility.ERROR:
+        return ""
+    return reason.strip().rstrip(";").removeprefix("ERROR: ").lower()
+
+
+def e_stop_finding(node: Node) -> Finding:
+    """Return who sends the emergency stop. A robot may do without: its button may cut the power."""
+    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(TOPIC))
+    if not infos:
+        return Finding(TOPIC, "nobody publishes it: no button stops the policy")
+    problems: tuple[str, ...] = ()
+    if others := sorted({info.topic_type for info in infos} - {_full_type(E_STOP_TYPE)}):
+        names = ", ".join(others).replace("/msg/", "/")
+        problems = (
+            f"it is published as {names}, which no node of this package hears; send {E_STOP_TYPE}, true "
+            "while the button is pressed",
+        )
+    return Finding(TOPIC, f"sent by {_names(infos)}", problems)
 
 
 def _description(descriptions: Sequence[String], contract: RobotContract) -> Finding:
@@ -433,19 +377,47 @@ def _description(descriptions: Sequence[String], contract: RobotContract) -> Fin
     return Finding("robot_description", f"{len(known)} joints", (problem,) if missing else ())
 
 
-@contextmanager
-def _node(options: CheckOptions) -> Iterator[Node]:
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
-    try:
-        node = Node(
-            "contract_check",
-            namespace=options.namespace,
-            parameter_overrides=[Parameter("use_sim_time", value=options.use_sim_time)],
-        )
-        yield node
-        node.destroy_node()
-    finally:
-        rclpy.try_shutdown()
+def _full_type(kind: str) -> str:
+    """Return a contract's type as the graph names it: `std_msgs/Bool` is `std_msgs/msg/Bool`."""
+    return kind.replace("/", "/msg/")
+
+
+def _wrong_types(infos: Collection[Any], kind: str, what: str) -> list[str]:
+    """Return a problem if endpoints of a topic have another type. what: `published` or `taken`."""
+    others = sorted({info.topic_type for info in infos} - {_full_type(kind)})
+    if not others:
+        return []
+    names = ", ".join(other.replace("/msg/", "/") for other in others)
+    hint = ""
+    if {kind, *names.split(", ")} == {"geometry_msgs/TwistStamped", "geometry_msgs/Twist"}:
+        fields = "twist.linear.x, …" if kind.endswith("/Twist") else "linear.x, …"
+        hint = f", with fields such as {fields}"
+    return [f"it is {what} as {names}, not as {kind}; write that type in the contract{hint}"]
+
+
+def _nobody(node: Node, kind: str, verb: str, others: Collection[str]) -> str:
+    """Return the problem that a topic has no endpoint, with topics that could be meant.
+
+    verb: `publishes` or `listens to`. others: topics that have such an endpoint.
+    """
+    known = sorted(
+        name
+        for name, types in node.get_topic_names_and_types()
+        if _full_type(kind) in types and name in others
+    )
+    hint = f"; {kind} is there as: {', '.join(known)}" if known else "; start the driver"
+    return f"nobody {verb} it{hint}"
+
+
+def _names(infos: Collection[Any]) -> str:
+    """Return the nodes of endpoints, in the order of the alphabet."""
+    return ", ".join(sorted({info.node_name for info in infos}))
+
+
+def _run(options: CheckOptions) -> int:
+    findings = check_contract(options)
+    print(report(findings, options.contract))
+    return int(any(finding.problems for finding in findings))
 
 
 def main(arguments: str) -> int:
@@ -453,14 +425,7 @@ def main(arguments: str) -> int:
 
     Returns the exit code: 0 if all topics fit, 1 if not, 2 for a mistake in the file.
     """
-    options = CheckOptions(**json.loads(arguments))
-
-    def run() -> int:
-        findings = check_contract(options)
-        print(report(findings, options.contract))
-        return int(any(finding.problems for finding in findings))
-
-    return run_for_ttm(run)
+    return run_for_ttm(CheckOptions, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.control_loop import ControlLoop, MemoryReport, Vector
 from ttm_policy.guards import REARM
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import LATCHED
+from ttm_policy.qos import LATCHED
 
 
 class MemoryTopic:

@@ -1,4 +1,4 @@
-"""Converts camera frames and state vectors to ROS messages and back.
+"""Converts observations and actions to ROS messages and back, by a contract.
 
 Numbers are transferred exactly. A float32 is stored in a message's float64, scaled if the contract
 says so, and rounded to float32 when it is read. The two float64 operations have a relative error
@@ -42,6 +42,8 @@ from ttm_policy.contract import (
 
 Frame = npt.NDArray[np.uint8]
 Vector = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.float64]
+Source = ImageSource | VectorSource
 
 MESSAGE_TYPES: Mapping[str, Any] = {
     "sensor_msgs/Image": Image,
@@ -99,24 +101,20 @@ def image_to_frame(
     Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
     contract allows to resize them.
     """
-    if isinstance(message, CompressedImage):
-        frame = _decode(message, source, camera)
-    else:
-        frame = _unpack(message, source, camera)
-    return resize_frame(frame, camera.height, camera.width)
+    read = _decode if isinstance(message, CompressedImage) else _unpack
+    return resize_frame(read(message, source, camera), camera.height, camera.width)
 
 
 def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
+    frames = f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames"
     if size[0] * size[1] > MAX_PIXELS:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames, and at most "
-            f"{MAX_PIXELS} pixels are taken; lower the driver's resolution"
+            f"{frames}, and at most {MAX_PIXELS} pixels are taken; lower the driver's resolution"
         )
     if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
-            f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames; "
-            f"the policy was trained with {camera.width}x{camera.height}: "
-            "set `resize: true` in the contract, or the camera's size"
+            f"{frames}; the policy was trained with {camera.width}x{camera.height}: set `resize: true` "
+            "in the contract, or the camera's size"
         )
 
 
@@ -126,8 +124,7 @@ def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
     if depth is None:
         raise MalformedObservation(
             f"camera '{source.name}' ({source.topic}) has encoding "
-            f"'{printable(message.encoding, 50)}'; "
-            f"publish one of {', '.join(_DEPTH)}"
+            f"'{printable(message.encoding, 50)}'; publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
     if (
@@ -164,22 +161,17 @@ def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | Co
 
     frame: (H, W, 3) uint8 RGB.
     """
+    message: Image | CompressedImage
     if source.type == "sensor_msgs/CompressedImage":
         buffer = io.BytesIO()
         PillowImage.fromarray(frame).save(buffer, format="PNG", compress_level=1)
-        compressed = CompressedImage(format="png", data=array("B", buffer.getvalue()))
-        compressed.header.stamp, compressed.header.frame_id = stamp, source.name
-        return compressed
-    height, width, _ = frame.shape
-    image = Image(
-        height=height,
-        width=width,
-        encoding="rgb8",
-        step=3 * width,
-        data=array("B", frame.tobytes()),
-    )
-    image.header.stamp, image.header.frame_id = stamp, source.name
-    return image
+        message = CompressedImage(format="png", data=array("B", buffer.getvalue()))
+    else:
+        height, width, _ = frame.shape
+        message = Image(height=height, width=width, encoding="rgb8", step=3 * width)
+        message.data = array("B", frame.tobytes())
+    message.header.stamp, message.header.frame_id = stamp, source.name
+    return message
 
 
 def read_vector(message: Any, source: VectorSource) -> Vector:
@@ -231,14 +223,62 @@ def _is_number(message: Any, path: str) -> bool:
         return False
 
 
-# Converts actions to the command messages of a contract and back, and makes stop commands.
-#
-# Parts of the action that share a topic share one message: arm translation and rotation are one twist
-# for MoveIt Servo.
+def _name_frame(message: Any, source: Source) -> None:
+    message.header.frame_id = source.frame_id or message.header.frame_id
+
+
+def input_types(contract: RobotContract) -> dict[str, Any]:
+    """Return the message class of each input topic."""
+    return {source.topic: MESSAGE_TYPES[source.type] for source in contract.inputs}
+
+
+def observation_messages(
+    contract: RobotContract,
+    values: Mapping[str, npt.NDArray[Any]],
+    stamp: Time,
+    *,
+    complete: Callable[[Any, Source], None] = _name_frame,
+) -> dict[str, Any]:
+    """Return the message of each topic, all with one stamp.
+
+    values: for each input of the contract, (H, W, 3) uint8 or (K,) float32. Inputs of one topic share
+    its message. complete: fills in what the contract says nothing about; by default the frame that the
+    contract asks for.
+    """
+    messages: dict[str, Any] = {}
+    for source in contract.inputs:
+        if isinstance(source, ImageSource):
+            message = frame_to_image(np.asarray(values[source.name]), source, stamp)
+            complete(message, source)
+        else:
+            message = messages.get(source.topic) or MESSAGE_TYPES[source.type]()
+            complete(message, source)
+            message.header.stamp = stamp
+            write_vector(message, source, values[source.name])
+        messages[source.topic] = message
+    return messages
+
+
+def rotation_between(before: npt.ArrayLike, after: npt.ArrayLike) -> Numbers:
+    """Return the rotation vector (3,) in rad that turns one orientation to the other the shorter way.
+
+    Both are unit quaternions (4,), x y z w. The vector is in the fixed frame in which they are.
+    """
+    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    back, scalar = -first[:3], first[3]
+    turned = second[3] * back + scalar * second[:3] + np.cross(second[:3], back)
+    cosine = second[3] * scalar - second[:3] @ back
+    turned = np.copysign(1.0, cosine) * turned
+    sine = float(np.linalg.norm(turned))
+    return np.zeros(3) if sine == 0.0 else turned / sine * 2 * np.arctan2(sine, abs(cosine))
 
 
 class CommandCodec:
-    """Converts actions (A,) float32 to one message for each topic, and back."""
+    """Converts actions (A,) float32 to one message for each topic, and back.
+
+    Parts of the action that share a topic share one message: arm translation and rotation are one twist
+    for MoveIt Servo.
+    """
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
         self.contract, self.spec = contract, spec
@@ -314,18 +354,18 @@ class CommandCodec:
         self, message: JointTrajectory, sink: ActionSink, positions: list[float]
     ) -> None:
         if not message.points:
-            nanoseconds = round(self.spec.control_dt_s * 1e9)
-            reach = Duration(sec=nanoseconds // 1_000_000_000, nanosec=nanoseconds % 1_000_000_000)
+            seconds, nanoseconds = divmod(round(self.spec.control_dt_s * 1e9), 1_000_000_000)
+            reach = Duration(sec=seconds, nanosec=nanoseconds)
             message.points.append(JointTrajectoryPoint(time_from_start=reach))
         message.joint_names.extend(field.path for field in sink.fields)
         message.points[0].positions.extend(positions)
 
     def _read(self, message: Any, sink: ActionSink, topic: str) -> Vector:
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
-        size = self.spec.action_slices[sink.name].stop - self.spec.action_slices[sink.name].start
+        where = self.spec.action_slices[sink.name]
         numbers = [
             _number(message, field.path, topic) / field.scale * period_s
-            for field in sink.fields[:size]
+            for field in sink.fields[: where.stop - where.start]
         ]
         with np.errstate(over="ignore"):  # it is infinite then
             part = np.array(numbers, dtype=np.float32)
@@ -362,81 +402,17 @@ def _number(message: Any, path: str, topic: str) -> float:
     return float(reduce(getattr, path.split("."), message))
 
 
-# Rotations between two orientations.
-
-Numbers = npt.NDArray[np.float64]
-
-
-def rotation_between(before: npt.ArrayLike, after: npt.ArrayLike) -> Numbers:
-    """Return the rotation vector (3,) in rad that turns one orientation to the other the shorter way.
-
-    Both are unit quaternions (4,), x y z w. The vector is in the fixed frame in which they are.
-    """
-    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    back, scalar = -first[:3], first[3]
-    turned = second[3] * back + scalar * second[:3] + np.cross(second[:3], back)
-    cosine = second[3] * scalar - second[:3] @ back
-    turned = np.copysign(1.0, cosine) * turned
-    sine = float(np.linalg.norm(turned))
-    return np.zeros(3) if sine == 0.0 else turned / sine * 2 * np.arctan2(sine, abs(cosine))
-
-
-# The messages of one observation, as the topics of a contract carry them.
-
-Source = ImageSource | VectorSource
-
-
-def _name_frame(message: Any, source: Source) -> None:
-    message.header.frame_id = source.frame_id or message.header.frame_id
-
-
-def input_types(contract: RobotContract) -> dict[str, Any]:
-    """Return the message class of each input topic."""
-    return {source.topic: MESSAGE_TYPES[source.type] for source in contract.inputs}
-
-
-def observation_messages(
-    contract: RobotContract,
-    values: Mapping[str, npt.NDArray[Any]],
-    stamp: Time,
-    *,
-    complete: Callable[[Any, Source], None] = _name_frame,
-) -> dict[str, Any]:
-    """Return the message of each topic, all with one stamp.
-
-    values: for each input of the contract, (H, W, 3) uint8 or (K,) float32. Inputs of one topic share
-    its message. complete: fills in what the contract says nothing about; by default the frame that the
-    contract asks for.
-    """
-    messages: dict[str, Any] = {}
-    for source in contract.inputs:
-        if isinstance(source, ImageSource):
-            message = frame_to_image(np.asarray(values[source.name]), source, stamp)
-            complete(message, source)
-        else:
-            message = messages.get(source.topic) or MESSAGE_TYPES[source.type]()
-            complete(message, source)
-            message.header.stamp = stamp
-            write_vector(message, source, values[source.name])
-        messages[source.topic] = message
-    return messages
-
-
-# The answer of the services `~/reset_memory` and `~/erase_memory`, as JSON in its message.
-#
-# A simulator that begins an episode can thereby check that the memory was reset under its
-# instruction, and not under an older one because the instruction had not arrived yet. This module is
-# light: a simulator need not load torch.
-
-
 @dataclass(frozen=True)
 class ResetReply:
-    """The state of the policy right after a reset."""
+    """The answer of the services `~/reset_memory` and `~/erase_memory`, as JSON in its message.
+
+    A simulator that begins an episode can thereby check that the memory was reset under its instruction,
+    the one in force, and not under an older one because the instruction had not arrived yet. `tick` counts
+    the ticks since the reset.
+    """
 
     instruction: str
-    """The instruction in force."""
     tick: int = 0
-    """Ticks since the reset."""
 
     def to_json(self) -> str:
         """Return the text of the service's answer."""

@@ -32,14 +32,9 @@ from ttm.policy.errors import UserError
 from ttm_policy.bond import Bond, form_bond
 from ttm_policy.diagnostics import DiagnosticsTopic, plain_status
 from ttm_policy.inference import Instructions, Worker, load_policy
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import (
-    StopSignals,
-    declare_parameters,
-    end_process,
-    read_parameters,
-    tell_namesakes,
-)
+from ttm_policy.programs import StopSignals, end_process, warn_of_duplicates
 from ttm_policy.session import PolicySession
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
@@ -71,7 +66,7 @@ class PolicyNode(LifecycleNode):
         # On the steady clock, since simulated time may stand still.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(DIAGNOSTICS_PERIOD_S, self._publish_diagnostics, clock=steady)
-        tell_namesakes(self)
+        warn_of_duplicates(self)
 
     def _on_parameters(self) -> None:
         if self._session is not None:

@@ -21,22 +21,13 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 
 from ttm.policy.errors import UserError
 from ttm_policy.bond import Bond, form_bond
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import RecorderParameters
-from ttm_policy.programs import (
-    StopSignals,
-    declare_parameters,
-    read_parameters,
-    run_with_ros,
-    tell_namesakes,
-)
-from ttm_policy.recording.recorder import HELP, KeyCalls, Keys, Recorder
+from ttm_policy.programs import StopSignals, run_with_ros, warn_of_duplicates
+from ttm_policy.recording.recorder import HELP, Keys, Recorder
 from ttm_policy.teleop.devices import raw_terminal, read_key
 
-SUCCESS, FAILURE, ERROR = (
-    TransitionCallbackReturn.SUCCESS,
-    TransitionCallbackReturn.FAILURE,
-    TransitionCallbackReturn.ERROR,
-)
+SUCCESS = TransitionCallbackReturn.SUCCESS
 
 
 class RecorderNode(LifecycleNode):
@@ -53,7 +44,7 @@ class RecorderNode(LifecycleNode):
         self.create_timer(
             1.0, self._publish_diagnostics, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
-        tell_namesakes(self)
+        warn_of_duplicates(self)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read contract and spec, and subscribe to all topics."""
@@ -62,11 +53,11 @@ class RecorderNode(LifecycleNode):
         except UserError as error:
             self._problem = " ".join(str(error).split())
             self.get_logger().error(self._problem)
-            return FAILURE
+            return TransitionCallbackReturn.FAILURE
         except Exception:  # rclpy would drop the traceback
             self._problem = "configure failed; see the log"
             self.get_logger().error(traceback.format_exc())
-            return ERROR
+            return TransitionCallbackReturn.ERROR
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -84,19 +75,11 @@ class RecorderNode(LifecycleNode):
         return SUCCESS
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop the topics."""
+        """Drop the topics. A shutdown, in any state, and a failed transition do the same."""
         self.close()
         return SUCCESS
 
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Drop the topics. This is called in any state."""
-        self.close()
-        return SUCCESS
-
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """After a failed transition, become unconfigured."""
-        self.close()
-        return SUCCESS
+    on_shutdown = on_error = on_cleanup
 
     def close(self) -> None:
         """Save an episode that was stopped, discard one in hand, and drop the topics."""
@@ -120,28 +103,21 @@ class RecorderNode(LifecycleNode):
         self._diagnostics.publish(message)
 
 
-def _start(node: RecorderNode) -> bool:
-    """Configure and activate the node, and return whether both succeeded."""
-    return all(
-        transition() == SUCCESS for transition in (node.trigger_configure, node.trigger_activate)
-    )
-
-
 def _spin(node: RecorderNode, signals: StopSignals) -> int:
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    if node.get_parameter("autostart").value and not _start(node):
+    transitions = (node.trigger_configure, node.trigger_activate)
+    if node.get_parameter("autostart").value and any(each() != SUCCESS for each in transitions):
         return 2
+    keys, takes_keys = Keys(), node.get_parameter("keys").value
     with ExitStack() as stack:
-        keys = Keys()
-        takes_keys = node.get_parameter("keys").value
         if takes_keys:
             stack.enter_context(raw_terminal())
             print(HELP, flush=True)
         while not signals.requested and not keys.quit:
             executor.spin_once(timeout_sec=0.1)
             while takes_keys and (key := read_key()) is not None:
-                keys.handle(key, KeyCalls(node.recorder) if node.recorder else None)
+                keys.handle(key, node.recorder)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -19,17 +18,49 @@ from ttm.datasets.tools.play import capture_times_s
 from ttm.policy.errors import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import StopSignals
+from ttm_policy.programs import StopSignals, run_for_ttm
 from ttm_policy.simulator.actors import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
 from ttm_policy.simulator.robot import RobotTopics
-
-# The stamps of a recorded episode as those of ROS messages. It uses no ROS.
 
 FIRST_S = 2.0
 """Episodes whose times begin earlier are shifted to this one: ROS takes 0 for a clock that is not there."""
 
 LATEST_S = 2**31
 """The seconds of a stamp are an int32."""
+
+LEAD_S = 1.0
+"""So long before the first tick the clock begins, so that listeners can find the topics."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What `ttm data play --topics` asks for."""
+
+    episode: str
+    demo: str | None = None
+    contract: str = ""
+    lockstep: bool = False
+
+
+def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
+    """Play an episode, and print what came of it. ROS is initialised.
+
+    Raises `UserError` if contract and episode do not fit together, `PolicyIsSilent` if no policy answers
+    in lockstep, and `Interrupted` after a signal.
+    """
+    episode = EpisodeReader.open(options.episode, options.demo)
+    parameters = SimParameters(contract=options.contract, lockstep=options.lockstep)
+    node = ReplayNode(episode, parameters)
+    try:
+        node.say(
+            f"{Path(options.episode).name}: {episode.num_samples} ticks: {episode.instruction}"
+        )
+        if options.lockstep:
+            node.say(str(play_in_lockstep(node, signals)))
+        else:
+            play_freely(node, signals)
+    finally:
+        node.destroy_node()
 
 
 def stamps_ns(episode: EpisodeReader) -> npt.NDArray[np.int64]:
@@ -43,20 +74,13 @@ def stamps_ns(episode: EpisodeReader) -> npt.NDArray[np.int64]:
         times_s = times_s - times_s[0] + FIRST_S
     seconds, fractions = np.divmod(times_s, 1.0)
     stamps = seconds.astype(np.int64) * 1_000_000_000 + np.round(fractions * 1e9).astype(np.int64)
-    problems = [f"tick {n + 1} is not later than the one before" for n in _backward(stamps)]
+    backward = np.flatnonzero(np.diff(stamps) <= 0)  # the ticks whose next one is not later
+    problems = [f"tick {n + 1} is not later than the one before" for n in backward]
     if times_s[-1] >= LATEST_S:
         problems.append("its times end after the year 2038")
     if problems:
         raise UserError(f"{episode.path}: {problems[0]}; mend its timestamps; a film needs none")
     return stamps
-
-
-def _backward(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """Return the ticks whose next one is not later."""
-    return np.flatnonzero(np.diff(stamps) <= 0)
-
-
-# The node that plays an episode: it has the topics of the robot that was recorded.
 
 
 class ReplayNode(RobotTopics):
@@ -80,12 +104,6 @@ class ReplayNode(RobotTopics):
         """Publish the next tick; see `RobotTopics`."""
         super().publish_observation(observation, executed, time_ns)
         self._tick += 1
-
-
-# Plays an episode on the topics of its robot, waiting for a policy or not.
-
-LEAD_S = 1.0
-"""So long before the first tick the clock begins, so that listeners can find the topics."""
 
 
 @dataclass(frozen=True)
@@ -156,50 +174,22 @@ class _Clock:
             time.sleep(min(CLOCK_PERIOD_S, (time_ns - now_ns) * 1e-9))
 
 
-@dataclass(frozen=True)
-class ReplayOptions:
-    """What `ttm data play --topics` asks for."""
-
-    episode: str
-    demo: str | None = None
-    contract: str = ""
-    lockstep: bool = False
-
-
-def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
-    """Play an episode, and print what came of it. ROS is initialised.
-
-    Raises `UserError` if contract and episode do not fit together, `PolicyIsSilent` if no policy answers
-    in lockstep, and `Interrupted` after a signal.
-    """
-    episode = EpisodeReader.open(options.episode, options.demo)
-    parameters = SimParameters(contract=options.contract, lockstep=options.lockstep)
-    node = ReplayNode(episode, parameters)
-    try:
-        node.say(
-            f"{Path(options.episode).name}: {episode.num_samples} ticks: {episode.instruction}"
-        )
-        if options.lockstep:
-            node.say(str(play_in_lockstep(node, signals)))
-        else:
-            play_freely(node, signals)
-    finally:
-        node.destroy_node()
-
-
-def main(arguments: str) -> int:
-    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
+def _run(options: ReplayOptions) -> int:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        replay_episode(ReplayOptions(**json.loads(arguments)), StopSignals())
+        replay_episode(options, StopSignals())
         return 0
-    except (UserError, PolicyIsSilent) as error:
-        print(f"ttm: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except PolicyIsSilent as error:
+        raise UserError(str(error)) from error
     except Interrupted:  # `ttm`, which gets Ctrl-C too, says so
         return 130
     finally:
         rclpy.try_shutdown()
+
+
+def main(arguments: str) -> int:
+    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
+    return run_for_ttm(ReplayOptions, _run, arguments)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ from ttm_policy.inputs import Inputs, read_instruction
 from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
 from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import COMMAND, listen
+from ttm_policy.qos import COMMAND, listen
 
 WAITING_AFTER_S = 2.0
 """The time after its activation when a policy says what it still waits for."""

@@ -14,8 +14,9 @@ from contextlib import ExitStack
 
 from rclpy.executors import SingleThreadedExecutor
 
+from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.programs import StopSignals, read_parameters, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop.devices import make_source, raw_terminal
 from ttm_policy.teleop.gamepad import JoyPublisher

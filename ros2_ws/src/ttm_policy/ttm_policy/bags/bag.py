@@ -1,4 +1,4 @@
-"""One bag: the topics that a contract names, and when each of their messages was made."""
+"""One bag: the topics that a contract names, when each of their messages was made, and facts beside them."""
 
 from __future__ import annotations
 
@@ -34,37 +34,40 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import RobotContract
 from ttm_policy.inputs import DRIVER_TOPIC
 from ttm_policy.messages import MESSAGE_TYPES
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.matching import header_ns
 
-# What a bag says of its episode beside its messages, in the custom data of its `metadata.yaml`.
-#
-# Bags that were recorded say nothing. Other programs, such as `ros2 bag`, take no notice of it.
-
 Split = Literal["train", "valid"]
+Storage = Literal["sqlite3", "mcap"]
+Stamps = npt.NDArray[np.int64]
 
 SPEC, EPISODE = "ttm_spec", "ttm_episode"
-"""The names in the custom data: the `PolicySpec`, and the JSON of `BagFacts`."""
+"""The names in the custom data of `metadata.yaml`: the `PolicySpec`, and the JSON of `BagFacts`."""
+INSTRUCTION_TOPIC = "instruction"
+HEADER_SIZE = 4
+"""Bytes of a serialised message before its fields, which are little-endian."""
+_EVER = QosTime(9223372036, 854775807)  # what rosbag2 writes for a time without end
 
 
 @dataclass(frozen=True)
 class BagFacts:
-    """Facts about the episode in a bag."""
+    """What a bag says of its episode beside its messages, in the custom data of its `metadata.yaml`.
+
+    Bags that were recorded say nothing. Other programs, such as `ros2 bag`, take no notice of it. Ticks begin
+    at `first_tick_ns` and follow at the control rate. The stamps are `late_ns` later than the capture times,
+    since ROS takes 0 for a missing clock. `split` is the mask that names the episode.
+    """
 
     rate_hz: float
-    """The control rate."""
     first_tick_ns: int
-    """When the first tick begins. Others follow at the rate."""
     late_ns: int = 0
-    """How much later the stamps are than the capture times, since ROS takes 0 for a missing clock."""
     task: str = ""
     success: bool | None = None
     seed: int | None = None
     split: Split | None = None
-    """The mask that names the episode."""
 
     def __post_init__(self) -> None:
-        """Raise `UserError` or `TypeError` for values that tell no tick, and for another mask."""
+        """Raise `UserError` or `TypeError` for values that make no tick, and for another mask."""
         if not 0 < self.rate_hz < math.inf:
             raise UserError(f"rate_hz is {self.rate_hz}; give a number above 0")
         require_valid_fields(self, {"first_tick_ns": 0, "late_ns": 0})
@@ -72,59 +75,27 @@ class BagFacts:
             require_choice("split", self.split, get_args(Split))
 
 
-def custom_data(facts: BagFacts, spec: PolicySpec | None) -> dict[str, str]:
-    """Return facts and spec as the custom data of a bag."""
-    data = {EPISODE: json.dumps(asdict(facts), ensure_ascii=False)}
-    return data if spec is None else data | {SPEC: spec.to_json()}
-
-
-def read_custom_data(
-    custom: Mapping[str, str] | None, path: Path
-) -> tuple[BagFacts | None, PolicySpec | None]:
-    """Return the facts and the spec that the custom data of a bag hold; None for what they lack.
-
-    Raises `UserError` with the bag's path if they are damaged.
-    """
-    custom = custom or {}
-    try:
-        facts = BagFacts(**json.loads(custom[EPISODE])) if EPISODE in custom else None
-        spec = PolicySpec.from_json(custom[SPEC]) if SPEC in custom else None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"{path}: {EPISODE} or {SPEC} in the custom_data of metadata.yaml is damaged ({error}); "
-            "copy the bag again, or delete both to do without"
-        ) from error
-    return facts, spec
-
-
-Stamps = npt.NDArray[np.int64]
-
-
 class BagFile:
     """An opened bag, whose messages are read in the order of recording.
 
-    Parameters
-    ----------
-    path
-        The bag's folder, with `metadata.yaml`.
-    types
-        Topic of the contract -> the message types that it may have.
-    extra
-        Topic -> message type of what is read as well from bags that `write_bags` has written.
+    `facts` and `spec` are what the bag says of its episode, None where it does not.
     """
 
     def __init__(
         self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
     ) -> None:
+        """path: the bag's folder, with `metadata.yaml`.
+
+        types: topic of the contract -> the message types that it may have. extra: topic -> message type of
+        what is read as well from bags that `write_bags` has written.
+        """
         self.path = path
         if path.is_dir():
             require_no_way_out(path, or_else="")
         with _damage_told(path):
             self._reader = Reader(path)
             self._reader.open()
-        custom = self._reader.storage.metadata.custom
-        self.facts, self.spec = read_custom_data(custom, path)
-        """What the bag says of its episode, and the spec; None where it does not."""
+        self.facts, self.spec = self._custom_data()
         found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
         self._names = {topic: _find(topic, found, path) for topic in types}
         if self.facts is not None:
@@ -155,8 +126,16 @@ class BagFile:
         count = dict.fromkeys(self._names, -1)
         for topic, _, data in self._raw():
             count[topic] += 1
-            if count[topic] in wanted[topic]:
-                yield topic, count[topic], self._message(topic, count[topic], data)
+            if count[topic] not in wanted[topic]:
+                continue
+            try:
+                message = deserialize_message(bytes(data), MESSAGE_TYPES[self.types[topic]])
+            except RuntimeError as error:  # RMWError of rclpy
+                raise UserError(
+                    f"{self.path}: message {count[topic]} of topic '{topic}' is damaged ({error}); "
+                    "copy the bag again, or leave it out"
+                ) from error
+            yield topic, count[topic], message
 
     def texts(self, topic: str) -> set[str]:
         """Return the different texts of a `std_msgs/String` topic, in any namespace; none without it."""
@@ -175,14 +154,18 @@ class BagFile:
         """Close the bag's files."""
         self._reader.close()
 
-    def _message(self, topic: str, number: int, data: Any) -> Any:
+    def _custom_data(self) -> tuple[BagFacts | None, PolicySpec | None]:
+        """Return the facts and the spec that the bag holds. Raises `UserError` if they are damaged."""
+        custom = self._reader.storage.metadata.custom or {}
         try:
-            return deserialize_message(bytes(data), MESSAGE_TYPES[self.types[topic]])
-        except RuntimeError as error:  # RMWError of rclpy
+            facts = BagFacts(**json.loads(custom[EPISODE])) if EPISODE in custom else None
+            spec = PolicySpec.from_json(custom[SPEC]) if SPEC in custom else None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"{self.path}: message {number} of topic '{topic}' is damaged ({error}); "
-                "copy the bag again, or leave it out"
+                f"{self.path}: {EPISODE} or {SPEC} in the custom_data of metadata.yaml is damaged "
+                f"({error}); copy the bag again, or delete both to do without"
             ) from error
+        return facts, spec
 
     def _raw(self) -> Iterator[tuple[str, int, Any]]:
         topics = {name: topic for topic, name in self._names.items()}
@@ -220,17 +203,20 @@ def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
     return matches[0]
 
 
-# The topics of a bag that is written, each with its type and QoS.
-
-Storage = Literal["sqlite3", "mcap"]
-
-INSTRUCTION_TOPIC = "instruction"
-
-HEADER_SIZE = 4
-"""Bytes of a serialised message before its fields, which are little-endian."""
-
-_STRING = "std_msgs/String"
-_EVER = QosTime(9223372036, 854775807)  # what rosbag2 writes for a time without end
+@contextmanager
+def new_bag(
+    path: Path, storage: Storage, facts: BagFacts, spec: PolicySpec | None
+) -> Iterator[Writer]:
+    """Open a new bag for writing, with facts and spec. Raises `OSError` if it cannot be written."""
+    writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()])
+    writer.set_custom_data(EPISODE, json.dumps(asdict(facts), ensure_ascii=False))
+    if spec is not None:
+        writer.set_custom_data(SPEC, spec.to_json())
+    try:
+        with writer:
+            yield writer
+    except sqlite3.Error as error:  # such as that of a full disk
+        raise OSError(str(error)) from error
 
 
 class BagTopics:
@@ -244,8 +230,7 @@ class BagTopics:
         self._writer = writer
         self._store = get_typestore(Stores.LATEST)
         self._kinds = {
-            INSTRUCTION_TOPIC: (_STRING, LATCHED),
-            DRIVER_TOPIC: (_STRING, LATCHED),
+            **dict.fromkeys((INSTRUCTION_TOPIC, DRIVER_TOPIC), ("std_msgs/String", LATCHED)),
             **{source.topic: (source.type, LATCHED) for source in contract.inputs},
             **{sink.topic: (sink.type, COMMAND) for sink in contract.actions},
         }
@@ -254,18 +239,11 @@ class BagTopics:
     def write(self, messages: Mapping[str, Any], time_ns: int) -> None:
         """Write one message each of some topics, as recorded at a time."""
         for topic, message in messages.items():
-            connection = self._connection(topic)
-            data = self._trimmed(serialize_message(message), connection.msgtype)
-            self._writer.write(connection, time_ns, data)
-
-    def _trimmed(self, data: bytes, kind: str) -> bytes:
-        """Return a serialised message without what may follow it.
-
-        The middleware leaves room for alignment at the end, which strict readers take for damage.
-        """
-        layout = self._store.get_msgdef(kind)
-        end = layout.deserialize_cdr_le(data[HEADER_SIZE:], 0, layout.cls, self._store)[1]
-        return data[: HEADER_SIZE + end]
+            connection, data = self._connection(topic), serialize_message(message)
+            # The middleware leaves room for alignment at the end, which strict readers take for damage.
+            layout = self._store.get_msgdef(connection.msgtype)
+            end = layout.deserialize_cdr_le(data[HEADER_SIZE:], 0, layout.cls, self._store)[1]
+            self._writer.write(connection, time_ns, data[: HEADER_SIZE + end])
 
     def _connection(self, topic: str) -> Connection:
         if topic not in self._connections:
@@ -277,19 +255,6 @@ class BagTopics:
                 offered_qos_profiles=[_offered(profile)],
             )
         return self._connections[topic]
-
-
-@contextmanager
-def new_bag(path: Path, storage: Storage, custom_data: Mapping[str, str]) -> Iterator[Writer]:
-    """Open a new bag for writing. Raises `OSError` if it cannot be written."""
-    writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()])
-    for name, text in custom_data.items():
-        writer.set_custom_data(name, text)
-    try:
-        with writer:
-            yield writer
-    except sqlite3.Error as error:  # such as that of a full disk
-        raise OSError(str(error)) from error
 
 
 def _offered(profile: QoSProfile) -> Qos:

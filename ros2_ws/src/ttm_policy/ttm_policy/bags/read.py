@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,117 +22,15 @@ from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.inputs import DRIVER_TOPIC
 from ttm_policy.messages import check_fields
 from ttm_policy.programs import run_for_ttm
-from ttm_policy.recording.matching import (
+from ttm_policy.recording.matching import Tick, TickMatcher, Topics
+from ttm_policy.recording.sink import EpisodeRows
+from ttm_policy.recording.values import (
     JointTopics,
-    Tick,
-    TickMatcher,
     TickValues,
     message_image_size,
+    require_rate,
+    spec_of_contract,
 )
-from ttm_policy.recording.sink import EpisodeRows
-from ttm_policy.recording.topics import require_rate, spec_of_contract
-
-# The spec of a bag: from its contract, its first images, and what a spec file says.
-
-
-def spec_of_bag(
-    bag: BagFile, contract: RobotContract, rate_hz: float, spec_file: str | None
-) -> PolicySpec:
-    """Return the spec of the episodes that bags of a contract become, at the control rate.
-
-    Without a spec file, it is that of the bag if it carries one. Otherwise,
-    cameras have the size of their first image. What a spec file says of robot and cameras must be what
-    the contract says, and images are taken as they are. Parts of the action are those of the spec file, or
-    else one for each entry of the contract, with a value for each field; a `std_msgs/Bool` is binary.
-    """
-    if spec_file is None and bag.spec is not None:
-        require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
-        return bag.spec
-    given = SpecFile() if spec_file is None else read_spec_file(Path(spec_file))
-    require_rate(given.rate_hz, rate_hz, str(spec_file))
-    _require_fit(given, contract, spec_file)
-    first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
-    for source in contract.images:
-        if source.topic not in first:
-            raise UserError(
-                f"{bag.path}: topic '{source.topic}' has no message; record it with the others"
-            )
-    sizes = {source.name: message_image_size(first[source.topic]) for source in contract.images}
-    return spec_of_contract(contract, given, rate_hz, sizes)
-
-
-def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str | None) -> None:
-    """Raise `UserError` if a spec file says of robot or cameras what a bag is not converted to."""
-    if given.robot not in (None, contract.robot):
-        raise UserError(
-            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'; "
-            "give the same name in both"
-        )
-    names = [source.name for source in contract.images]
-    if given.cameras is not None and set(given.cameras) != set(names):
-        raise UserError(
-            f"{spec_file} has the cameras {', '.join(given.cameras) or 'none'}, but the contract "
-            f"{', '.join(names) or 'none'}; give the same in both"
-        )
-    for name, stored in (given.cameras or {}).items():
-        if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
-            raise UserError(
-                f"{spec_file}: camera {name} is {stored.orientation or 'upright'} and {stored.colours}, but "
-                "images of bags are taken as their messages say; turn them in the camera's driver, or "
-                "give this spec to ttm train"
-            )
-
-
-# The ticks of a bag: the numbers of the messages that belong to each.
-
-
-def find_ticks(
-    stamps: Mapping[str, Stamps],
-    observed: Collection[str],
-    commands: Collection[str],
-    moving: Collection[str],
-    rate_hz: float,
-    path: Path,
-    *,
-    measured: bool = False,
-    first_tick_ns: int | None = None,
-) -> list[Tick[int]]:
-    """Match messages to ticks; return the numbers of the messages of each tick.
-
-    stamps: topic -> stamps in ns, in the order of recording. moving: the commands that move the
-    robot by velocity. measured: whether actions are measured, and need no command; the last tick then only
-    measures the one before. first_tick_ns: when the first tick begins; None for when every
-    topic was seen. Raises `UserError` if a topic has no message, or there is no whole tick.
-    """
-    matcher = TickMatcher[int](observed, commands, moving, rate_hz, measured=measured)
-    for topic, values in stamps.items():
-        for number, stamp_ns in enumerate(values.tolist()):
-            matcher.add(topic, stamp_ns, number)
-    for topic in matcher.unseen:
-        raise UserError(f"{path}: topic '{topic}' has no message; record it with the others")
-    if first_tick_ns is not None:
-        matcher.begin_at(first_tick_ns)
-    if not measured and not any(len(stamps[topic]) for topic in commands):
-        raise UserError(f"{path} has no command of the contract; nothing can be learned from it")
-    try:
-        ticks = list(matcher.finish())
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    if not ticks:
-        what = (
-            "there is no whole observation after" if measured else "the last command is older than"
-        )
-        raise UserError(f"{path}: {what} the first whole observation")
-    return ticks
-
-
-def users_of(ticks: Sequence[Tick[int]]) -> dict[tuple[str, int], list[int]]:
-    """Return (topic, number of the message) -> the ticks that it belongs to."""
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for place, tick in enumerate(ticks):
-        for topic, number in {*tick.observation.items(), *tick.command.items()}:
-            found[topic, number].append(place)
-    return found
 
 
 @dataclass(frozen=True)
@@ -156,9 +53,9 @@ def convert_bags(options: BagOptions) -> int:
     """
     contract = load_contract(options.contract)
     check_fields(contract)
-    bags, out = find_bags(Path(options.source)), Path(options.out)
+    bags, out = _find_bags(Path(options.source)), Path(options.out)
     with closing(_open(bags[0], contract)) as first:
-        spec = spec_of_bag(first, contract, _rate_hz(first, options, contract), options.spec)
+        spec = _spec(first, contract, options)
     contract.check(spec, whose="the spec of the bags")
 
     def write(folder: Path) -> None:
@@ -173,7 +70,7 @@ def convert_bags(options: BagOptions) -> int:
     return len(bags)
 
 
-def find_bags(path: Path) -> list[Path]:
+def _find_bags(path: Path) -> list[Path]:
     """Return the bags that a folder is or holds: folders with `metadata.yaml`."""
     found = [path] if (path / "metadata.yaml").is_file() else []
     found = found or [file.parent for file in path.rglob("metadata.yaml")]
@@ -190,14 +87,60 @@ def _open(path: Path, contract: RobotContract) -> BagFile:
     return BagFile(path, types, extra={DRIVER_TOPIC: "std_msgs/String"})
 
 
-def _rate_hz(bag: BagFile, options: BagOptions, contract: RobotContract) -> float:
-    said = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
-    rate_hz = said if options.rate_hz is None else options.rate_hz
+# What a bag's episode is like: its spec, its rate and its instruction.
+
+
+def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicySpec:
+    """Return the spec of the episodes that bags of a contract become.
+
+    Without a spec file, it is that of the bag if it carries one. Otherwise, cameras have the size of their
+    first image. What a spec file says of robot and cameras must be what the contract says, and images are
+    taken as they are.
+    """
+    rate_hz = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
+    rate_hz = rate_hz if options.rate_hz is None else options.rate_hz
     if rate_hz is None:
         raise UserError(
             f"neither {bag.path} nor {contract.path} says the control rate; give it by --rate-hz"
         )
-    return rate_hz
+    if options.spec is None and bag.spec is not None:
+        require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
+        return bag.spec
+    given = SpecFile()
+    if options.spec is not None:
+        given = read_spec_file(Path(options.spec))
+        require_rate(given.rate_hz, rate_hz, options.spec)
+        _require_fit(given, contract, options.spec)
+    first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
+    for source in contract.images:
+        if source.topic not in first:
+            raise UserError(
+                f"{bag.path}: topic '{source.topic}' has no message; record it with the others"
+            )
+    sizes = {source.name: message_image_size(first[source.topic]) for source in contract.images}
+    return spec_of_contract(contract, given, rate_hz, sizes)
+
+
+def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str) -> None:
+    """Raise `UserError` if a spec file says of robot or cameras what a bag is not converted to."""
+    if given.robot not in (None, contract.robot):
+        raise UserError(
+            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'; "
+            "give the same name in both"
+        )
+    names = [source.name for source in contract.images]
+    if given.cameras is not None and set(given.cameras) != set(names):
+        raise UserError(
+            f"{spec_file} has the cameras {', '.join(given.cameras) or 'none'}, but the contract "
+            f"{', '.join(names) or 'none'}; give the same in both"
+        )
+    for name, stored in (given.cameras or {}).items():
+        if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
+            raise UserError(
+                f"{spec_file}: camera {name} is {stored.orientation or 'upright'} and {stored.colours}, but "
+                "images of bags are taken as their messages say; turn them in the camera's driver, or "
+                "give this spec to ttm train"
+            )
 
 
 def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:
@@ -219,41 +162,26 @@ def _instruction(bag: BagFile, options: BagOptions) -> str:
         return options.instruction
     texts = bag.texts(INSTRUCTION_TOPIC) - {""}
     if len(texts) > 1 or not (texts or bag.facts):
-        told = "several instructions" if texts else f"no topic '{INSTRUCTION_TOPIC}' with a text"
-        raise UserError(f"{bag.path} has {told}; give --instruction, which holds for all bags")
+        found = "several instructions" if texts else f"no topic '{INSTRUCTION_TOPIC}' with a text"
+        raise UserError(f"{bag.path} has {found}; give --instruction, which holds for all bags")
     return texts.pop() if texts else ""
 
 
 def _write_episode(
     bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
 ) -> None:
-    commanded = {sink.topic for sink in contract.actions}
-    sinks = {topic: kind for topic, kind in bag.types.items() if topic in commanded}
-    facts = bag.facts
-    stamped = "geometry_msgs/Twist" not in sinks.values()
-    values = TickValues(contract, spec, cmd_vel_stamped=stamped)
-    stamps = bag.stamps()
-    observed = {source.topic for source in contract.inputs}
-    measured = values.measured.is_needed
-    ticks = find_ticks(
-        stamps,
-        observed,
-        bag.types.keys() & {*sinks, DRIVER_TOPIC},
-        values.moving,
-        spec.rate_hz,
-        bag.path,
-        measured=measured,
-        first_tick_ns=None if facts is None else facts.first_tick_ns,
-    )
+    plain = any(bag.types.get(s.topic) == "geometry_msgs/Twist" for s in contract.actions)
+    values = TickValues(contract, spec, cmd_vel_stamped=not plain)
+    topics = replace(values.topics, commands=values.topics.commands & bag.types.keys())
+    stamps, facts = bag.stamps(), bag.facts
+    ticks = _ticks(bag, stamps, topics, spec.rate_hz)
     if facts is not None and facts.late_ns:
         ticks = [tick.earlier(facts.late_ns) for tick in ticks]
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
-        joints = JointTopics(contract)
-        everything = {topic: set(range(len(stamps[topic]))) for topic in joints.topics}
-        for tick in _with_messages(bag, ticks, joints, everything):
+        for tick in _with_messages(bag, ticks, stamps, JointTopics(contract)):
             rows.add(tick)
-        rows.end(len(ticks) - measured)
+        rows.end(len(ticks) - topics.measured)
         if facts is None:
             writer.finish(instruction=instruction, split=None)
         else:
@@ -266,16 +194,51 @@ def _write_episode(
             )
 
 
+def _ticks(
+    bag: BagFile, stamps: Mapping[str, Stamps], topics: Topics, rate_hz: float
+) -> list[Tick[int]]:
+    """Match messages to ticks; return the numbers of the messages of each tick.
+
+    stamps: topic -> stamps in ns, in the order of recording. Raises `UserError` if a topic has no message,
+    or there is no whole tick.
+    """
+    matcher = TickMatcher[int](topics, rate_hz)
+    for topic, values in stamps.items():
+        for number, stamp_ns in enumerate(values.tolist()):
+            matcher.add(topic, stamp_ns, number)
+    for topic in matcher.unseen:
+        raise UserError(f"{bag.path}: topic '{topic}' has no message; record it with the others")
+    if bag.facts is not None:
+        matcher.begin_at(bag.facts.first_tick_ns)
+    if not topics.measured and not any(len(stamps[topic]) for topic in topics.commands):
+        raise UserError(
+            f"{bag.path} has no command of the contract; nothing can be learned from it"
+        )
+    try:
+        ticks = list(matcher.finish())
+    except UserError as error:
+        raise UserError(f"{bag.path}: {error}") from error
+    if not ticks:
+        what = "there is no whole observation after"
+        what = what if topics.measured else "the last command is older than"
+        raise UserError(f"{bag.path}: {what} the first whole observation")
+    return ticks
+
+
 def _with_messages(
-    bag: BagFile, ticks: Sequence[Tick[int]], joints: JointTopics, needed: Mapping[str, set[int]]
+    bag: BagFile, ticks: Sequence[Tick[int]], stamps: Mapping[str, Stamps], joints: JointTopics
 ) -> Iterator[Tick[Any]]:
     """Yield the ticks in order, with messages in place of their numbers.
 
-    Only messages of ticks that wait for others are in memory. needed: messages that are read besides.
+    Only messages of ticks that wait for others are in memory. All messages of joints are read.
     """
-    users = users_of(ticks)
+    users: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for place, tick in enumerate(ticks):
+        for used in {*tick.observation.items(), *tick.command.items()}:
+            users[used].append(place)
     missing = Counter(place for using in users.values() for place in using)
-    wanted = {topic: set(needed.get(topic, ())) for topic in bag.types}
+    wanted = {topic: set[int]() for topic in bag.types}
+    wanted |= {topic: set(range(len(stamps[topic]))) for topic in joints.topics}
     for topic, number in users:
         wanted[topic].add(number)
     found: dict[int, dict[tuple[str, int], Any]] = defaultdict(dict)
@@ -286,28 +249,23 @@ def _with_messages(
             found[place][topic, number] = whole
             missing[place] -= 1
         while done < len(ticks) and not missing[done]:
-            yield _filled(ticks[done], found.pop(done))
+            tick, messages = ticks[done], found.pop(done)
+            yield Tick(
+                {topic: messages[topic, number] for topic, number in tick.observation.items()},
+                tick.stamps_ns,
+                {topic: messages[topic, number] for topic, number in tick.command.items()},
+            )
             done += 1
 
 
-def _filled(tick: Tick[int], messages: Mapping[tuple[str, int], Any]) -> Tick[Any]:
-    """Return the tick with `messages`, (topic, number) -> message, in place of numbers."""
-    return Tick(
-        {topic: messages[topic, number] for topic, number in tick.observation.items()},
-        tick.stamps_ns,
-        {topic: messages[topic, number] for topic, number in tick.command.items()},
-    )
+def _run(options: BagOptions) -> int:
+    print(f"{options.out}: {convert_bags(options)} episodes, rosbag2 to ttm")
+    return 0
 
 
 def main(arguments: str) -> int:
     """Convert what the JSON object of `BagOptions` says; print the result; return the exit code."""
-    options = BagOptions(**json.loads(arguments))
-
-    def run() -> int:
-        print(f"{options.out}: {convert_bags(options)} episodes, rosbag2 to ttm")
-        return 0
-
-    return run_for_ttm(run)
+    return run_for_ttm(BagOptions, _run, arguments)
 
 
 if __name__ == "__main__":

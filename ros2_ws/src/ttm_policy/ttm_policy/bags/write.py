@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,60 +20,174 @@ from ttm.datasets.console import track
 from ttm.datasets.dataset import open_dataset
 from ttm.datasets.formats.hdf5 import fits_spec, recording_of, source_of
 from ttm.datasets.formats.recording import Recording, require_fit
-from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.tools.convert import require_apart, write_whole
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-from ttm_policy.bags.bag import (
-    INSTRUCTION_TOPIC,
-    BagFacts,
-    BagTopics,
-    Split,
-    Storage,
-    custom_data,
-    new_bag,
-)
-from ttm_policy.contract import EXECUTED_ACTION, ImageSource, RobotContract, load_contract
+from ttm_policy.bags.bag import INSTRUCTION_TOPIC, BagFacts, BagTopics, Split, Storage, new_bag
+from ttm_policy.contract import EXECUTED_ACTION, RobotContract, load_contract
 from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY
 from ttm_policy.messages import CommandCodec, check_fields, ns_to_stamp, observation_messages
 from ttm_policy.programs import run_for_ttm
 from ttm_policy.replay import FIRST_S, stamps_ns
 
-# The messages of an episode's ticks, and which of its values they do not hold.
-
 Vector = npt.NDArray[np.float32]
+Stamps = npt.NDArray[np.int64]
 
 
-@dataclass
-class Changes:
-    """How many values of each action part do not return from their messages, and by how much."""
+@dataclass(frozen=True)
+class WriteOptions:
+    """What `ttm data bags --to` asks for."""
 
-    counts: dict[str, int] = field(default_factory=dict)
-    largest: dict[str, float] = field(default_factory=dict)
+    source: str
+    out: str
+    contract: str
+    to: Storage
+    overwrite: bool = False
+
+
+def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
+    """Write a bag for each episode into the folder `out`; return how many, and what they do not hold.
+
+    Raises `UserError` if the contract does not fit the episodes, or if they are damaged.
+    """
+    contract = load_contract(options.contract)
+    check_fields(contract)
+    out = Path(options.out)
+    episodes = open_dataset(options.source)
+    source = source_of(episodes, options.source)
+    spec = source.spec
+    contract.check(spec, whose="the data set")
+    require_apart(options.source, out)
+    losses = Losses()
+    stored_spec = spec if fits_spec(source) else None
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        for number, episode in enumerate(track(episodes, "converting")):
+            recording = require_fit(recording_of(episode), spec)
+            stamps = tick_stamps(stamps_ns(episode), episode.spec.rate_hz)
+            losses.note(recording, contract, stamps)
+            facts = _facts(recording, stamps, spec)
+            messages = TickMessages(recording, contract, spec, losses)
+            path = folder / f"bag_{number:05d}"
+            with new_bag(path, options.to, facts, stored_spec) as writer:
+                _write_ticks(BagTopics(writer, contract), messages, recording, stamps)
+
+    write_whole(out, write, contents=("bag_*",), overwrite=options.overwrite)
+    return len(episodes), [*source.notes, *losses.notes(contract)]
+
+
+def _write_ticks(
+    topics: BagTopics, messages: TickMessages, recording: Recording, stamps: TickStamps
+) -> None:
+    if recording.instruction:
+        text = {INSTRUCTION_TOPIC: String(data=recording.instruction)}
+        topics.write(text, int(stamps.observed_ns[0]))
+    interventions = recording.interventions
+    known = () if interventions is None else interventions.tolist()
+    drivers = [PERSON if each else POLICY for each in known]  # nothing if nobody knows
+    for tick, values in enumerate(messages.observations()):
+        seen_ns, done_ns = int(stamps.observed_ns[tick]), int(stamps.commanded_ns[tick])
+        topics.write(messages.observed(values, ns_to_stamp(seen_ns)), seen_ns)
+        topics.write(messages.commanded(tick, ns_to_stamp(done_ns)), done_ns)
+        if drivers and (not tick or drivers[tick] != drivers[tick - 1]):
+            topics.write({DRIVER_TOPIC: String(data=drivers[tick])}, done_ns)
+
+
+def _facts(recording: Recording, stamps: TickStamps, spec: PolicySpec) -> BagFacts:
+    first_s = 0.0 if recording.timestamps is None else float(recording.timestamps[0])
+    is_late = first_s < FIRST_S
+    return BagFacts(
+        rate_hz=spec.rate_hz,
+        first_tick_ns=stamps.first_tick_ns,
+        late_ns=int(stamps.observed_ns[0]) - round(first_s * 1e9) if is_late else 0,
+        task=recording.task,
+        success=recording.success,
+        seed=recording.seed,
+        split=_split(recording),
+    )
+
+
+def _split(recording: Recording) -> Split | None:
+    """Return the one mask that a bag holds."""
+    return next((name for name in get_args(Split) if name in recording.masks), None)
+
+
+class Losses:
+    """What bags do not hold of the episodes that were written."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        """How many values of each action part do not return from their messages,"""
+        self._largest: dict[str, float] = {}
+        """and by how much."""
+        self._members: set[str] = set()
+        self._moved_s = 0.0
+
+    def note(self, recording: Recording, contract: RobotContract, stamps: TickStamps) -> None:
+        """Note what of an episode has no place in a bag."""
+        self._moved_s = max(self._moved_s, stamps.moved_s)
+        executed, actions = recording.executed_actions, recording.actions
+        rewards = recording.rewards
+        there = {
+            "loss_weights": recording.loss_weights is not None,
+            "language_embedding": recording.language_embedding is not None,
+            "rewards": rewards is not None and bool(rewards.any()),
+            "executed_actions, for which the contract has no executed_action": executed is not None
+            and contract.executed is None,
+            "executed_actions of the last tick": executed is not None
+            and contract.executed is not None
+            and not np.array_equal(executed[-1], actions[-1]),
+            **{f"mask/{name}": name != _split(recording) for name in recording.masks},
+        }
+        self._members |= {name for name, is_there in there.items() if is_there}
 
     def compare(self, spec: PolicySpec, action: Vector, back: Vector) -> None:
         """Take an action (A,) and what its messages say."""
         difference = np.abs(action - back)
         for name, where in spec.action_slices.items():
             if number := int(np.count_nonzero(difference[where])):
-                self.counts[name] = self.counts.get(name, 0) + number
-                self.largest[name] = max(
-                    float(difference[where].max()), self.largest.get(name, 0.0)
-                )
+                self._counts[name] += number
+                largest = float(difference[where].max())
+                self._largest[name] = max(largest, self._largest.get(name, 0.0))
+
+    def notes(self, contract: RobotContract) -> list[str]:
+        """Return all of it, each in one sentence."""
+        found = [
+            f"{self._counts[sink.name]} values of '{sink.name}' return changed by up to "
+            f"{self._largest[sink.name]:.3g}, as {sink.type} holds no others"
+            for sink in contract.actions
+            if sink.name in self._counts
+        ]
+        if measured := [sink.name for sink in contract.actions if sink.measured]:
+            found.append(
+                f"{contract.path} takes {', '.join(measured)} from what is measured, and not from the "
+                "commands; episodes of the bags then end earlier"
+            )
+        if self._moved_s:
+            found.append(f"stamps are up to {self._moved_s:.3g} s from the capture times")
+        if self._members:
+            found.append(f"not converted: {', '.join(sorted(self._members))}")
+        return found
 
 
 class TickMessages:
     """Makes the messages of one episode's ticks by a contract, as `policy_node` and a robot send them.
 
-    changes: learns of values that the messages do not hold.
+    losses: learns of values that the messages do not hold.
     """
 
     def __init__(
-        self, recording: Recording, contract: RobotContract, spec: PolicySpec, changes: Changes
+        self, recording: Recording, contract: RobotContract, spec: PolicySpec, losses: Losses
     ) -> None:
-        self._recording, self._spec, self._changes = recording, spec, changes
+        self._recording, self._spec, self._losses = recording, spec, losses
         self._codec = CommandCodec(contract, spec)
-        self._kept = tuple(source for source in contract.images if _keeps_jpegs(source, recording))
+        self._kept = tuple(
+            source
+            for source in contract.images
+            if source.type == "sensor_msgs/CompressedImage"
+            and recording.cameras[source.name].jpegs is not None
+        )
         others = tuple(source for source in contract.images if source not in self._kept)
         self._contract = replace(contract, images=others)
         executed = recording.executed_actions
@@ -115,34 +229,22 @@ class TickMessages:
             messages = self._codec.encode(action, stamp)
         except ArithmeticError as error:
             raise UserError(f"{self._recording.name}, tick {tick}: {error}") from error
-        self._changes.compare(self._spec, action, self._codec.decode(messages))
+        self._losses.compare(self._spec, action, self._codec.decode(messages))
         return messages
-
-
-def _keeps_jpegs(source: ImageSource, recording: Recording) -> bool:
-    return (
-        source.type == "sensor_msgs/CompressedImage"
-        and recording.cameras[source.name].jpegs is not None
-    )
-
-
-# The stamps of an episode's messages in a bag, by which readers find the same ticks again.
-
-Stamps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class TickStamps:
-    """When the messages of T ticks are made, in ns."""
+    """When the messages of T ticks are made, in ns: observations (T,) and commands (T,).
+
+    The first tick begins at the stamp of its observation or later. `moved_s` is how far an observation is at
+    most from when it was captured.
+    """
 
     observed_ns: Stamps
-    """(T,), the stamps of the observations."""
     commanded_ns: Stamps
-    """(T,), those of the commands."""
     first_tick_ns: int
-    """When the first tick begins: at the stamp of its observation or later."""
     moved_s: float
-    """How far an observation is at most from when it was captured."""
 
 
 def tick_stamps(captured_ns: Stamps, rate_hz: float) -> TickStamps:
@@ -167,156 +269,17 @@ def tick_stamps(captured_ns: Stamps, rate_hz: float) -> TickStamps:
     )
 
 
-@dataclass(frozen=True)
-class WriteOptions:
-    """What `ttm data bags --to` asks for."""
-
-    source: str
-    out: str
-    contract: str
-    to: Storage
-    overwrite: bool = False
-
-
-@dataclass
-class Losses:
-    """What bags do not hold of the episodes that were written."""
-
-    values: Changes = field(default_factory=Changes)
-    members: set[str] = field(default_factory=set)
-    """What has no place in a bag."""
-    moved_s: float = 0.0
-    """How far a stamp is at most from when its observation was captured."""
-
-    def notes(self, contract: RobotContract) -> list[str]:
-        """Return all of it, each in one sentence."""
-        found = []
-        for sink in contract.actions:
-            if sink.name in self.values.counts:
-                found.append(
-                    f"{self.values.counts[sink.name]} values of '{sink.name}' return changed by up to "
-                    f"{self.values.largest[sink.name]:.3g}, as {sink.type} holds no others"
-                )
-        if measured := [sink.name for sink in contract.actions if sink.measured]:
-            found.append(
-                f"{contract.path} takes {', '.join(measured)} from what is measured, and not from the "
-                "commands; episodes of the bags then end earlier"
-            )
-        if self.moved_s:
-            found.append(f"stamps are up to {self.moved_s:.3g} s from the capture times")
-        if self.members:
-            found.append(f"not converted: {', '.join(sorted(self.members))}")
-        return found
-
-
-def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
-    """Write a bag for each episode into the folder `out`; return how many, and what they do not hold.
-
-    Raises `UserError` if the contract does not fit the episodes, or if they are damaged.
-    """
-    contract = load_contract(options.contract)
-    check_fields(contract)
-    out = Path(options.out)
-    episodes = open_dataset(options.source)
-    source = source_of(episodes, options.source)
-    contract.check(source.spec, whose="the data set")
-    require_apart(options.source, out)
-    with_spec, losses = fits_spec(source), Losses()
-
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        for number, episode in enumerate(track(episodes, "converting")):
-            recording = require_fit(recording_of(episode), source.spec)
-            stamps = _stamps(episode, losses)
-            _note_members(recording, contract, losses)
-            messages = TickMessages(recording, contract, source.spec, losses.values)
-            custom = custom_data(
-                _facts(recording, stamps, source.spec), source.spec if with_spec else None
-            )
-            with new_bag(folder / f"bag_{number:05d}", options.to, custom) as writer:
-                _write_ticks(BagTopics(writer, contract), messages, recording, stamps)
-
-    write_whole(out, write, contents=("bag_*",), overwrite=options.overwrite)
-    return len(episodes), [*source.notes, *losses.notes(contract)]
-
-
-def _stamps(episode: EpisodeReader, losses: Losses) -> TickStamps:
-    captured_ns = stamps_ns(episode)
-    stamps = tick_stamps(captured_ns, episode.spec.rate_hz)
-    losses.moved_s = max(losses.moved_s, stamps.moved_s)
-    return stamps
-
-
-def _write_ticks(
-    topics: BagTopics, messages: TickMessages, recording: Recording, stamps: TickStamps
-) -> None:
-    if recording.instruction:
-        text = {INSTRUCTION_TOPIC: String(data=recording.instruction)}
-        topics.write(text, int(stamps.observed_ns[0]))
-    drivers = _drivers(recording.interventions)
-    for tick, values in enumerate(messages.observations()):
-        seen_ns, done_ns = int(stamps.observed_ns[tick]), int(stamps.commanded_ns[tick])
-        topics.write(messages.observed(values, ns_to_stamp(seen_ns)), seen_ns)
-        topics.write(messages.commanded(tick, ns_to_stamp(done_ns)), done_ns)
-        if drivers and (not tick or drivers[tick] != drivers[tick - 1]):
-            topics.write({DRIVER_TOPIC: String(data=drivers[tick])}, done_ns)
-
-
-def _drivers(interventions: Any) -> Sequence[str]:
-    """Return who drives at each tick, (T,), as `policy_node` tells it; nothing if nobody knows."""
-    known = () if interventions is None else interventions.tolist()
-    return [PERSON if each else POLICY for each in known]
-
-
-def _facts(recording: Recording, stamps: TickStamps, spec: PolicySpec) -> BagFacts:
-    first_s = 0.0 if recording.timestamps is None else float(recording.timestamps[0])
-    is_late = first_s < FIRST_S
-    return BagFacts(
-        rate_hz=spec.rate_hz,
-        first_tick_ns=stamps.first_tick_ns,
-        late_ns=int(stamps.observed_ns[0]) - round(first_s * 1e9) if is_late else 0,
-        task=recording.task,
-        success=recording.success,
-        seed=recording.seed,
-        split=_split(recording),
-    )
-
-
-def _split(recording: Recording) -> Split | None:
-    """Return the one mask that a bag tells."""
-    return next((name for name in get_args(Split) if name in recording.masks), None)
-
-
-def _note_members(recording: Recording, contract: RobotContract, losses: Losses) -> None:
-    """Note what of an episode has no place in a bag."""
-    executed, actions = recording.executed_actions, recording.actions
-    rewards = recording.rewards
-    there = {
-        "loss_weights": recording.loss_weights is not None,
-        "language_embedding": recording.language_embedding is not None,
-        "rewards": rewards is not None and bool(rewards.any()),
-        "executed_actions, for which the contract has no executed_action": executed is not None
-        and contract.executed is None,
-        "executed_actions of the last tick": executed is not None
-        and contract.executed is not None
-        and not np.array_equal(executed[-1], actions[-1]),
-        **{f"mask/{name}": name != _split(recording) for name in recording.masks},
-    }
-    losses.members |= {name for name, is_there in there.items() if is_there}
+def _run(options: WriteOptions) -> int:
+    count, notes = write_bags(options)
+    print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
+    for note in notes:
+        print(f"note: {note}")
+    return 0
 
 
 def main(arguments: str) -> int:
     """Write what the JSON object of `WriteOptions` says; print the result; return the exit code."""
-    options = WriteOptions(**json.loads(arguments))
-
-    def run() -> int:
-        count, notes = write_bags(options)
-        print(f"{options.out}: {count} episodes, ttm to rosbag2 ({options.to})")
-        for note in notes:
-            print(f"note: {note}")
-        return 0
-
-    return run_for_ttm(run)
+    return run_for_ttm(WriteOptions, _run, arguments)
 
 
 if __name__ == "__main__":

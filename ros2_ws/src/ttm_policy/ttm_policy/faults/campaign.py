@@ -26,8 +26,9 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import load_contract
 from ttm_policy.faults.robot import FAULTS, FailingRobot, Fault, made_up_observation
+from ttm_policy.node_parameters import given_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.programs import StopSignals, given_parameters, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros
 
 BEGINS_S = (1.0, 3.0)
 """When a fault begins in its period, at the earliest and at the latest."""

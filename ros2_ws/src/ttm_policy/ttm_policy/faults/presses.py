@@ -36,8 +36,10 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.control_loop import LoopState
 from ttm_policy.faults.robot import FailingRobot, made_up_observation
+from ttm_policy.node_parameters import given_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.programs import LATCHED, given_parameters, run_with_ros
+from ttm_policy.programs import run_with_ros
+from ttm_policy.qos import LATCHED
 
 PAUSE_S = (0.02, 0.15)
 """The time before a press, at least and at most."""

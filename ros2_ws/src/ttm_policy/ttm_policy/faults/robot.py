@@ -26,7 +26,7 @@ from std_srvs.srv import Trigger
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, MOTION_TYPES, ImageSource, RobotContract
 from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 
 # Nodes that are spun by a thread of their own.
 

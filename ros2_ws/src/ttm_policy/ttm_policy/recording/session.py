@@ -2,7 +2,7 @@
 
 =========  =================================================================================
 ready      waits for `start`; keeps the last `preroll_s` of messages
-waiting    waits for `scene_begun`, if a simulated scene begins anew for the episode
+waiting    waits for `scene_begun`, if a simulated scene begins again for the episode
 countdown  waits until the first tick
 recording  matches messages to ticks, and hands these to the writing thread
 saving     waits for messages that are still under way, and then for the writing thread
@@ -14,7 +14,7 @@ It uses no ROS, so that tests can set the time.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,31 +22,33 @@ from typing import Any, Protocol
 
 from ttm.datasets.tools.edit import delete_episodes
 from ttm.policy.errors import UserError
-from ttm_policy.recording.matching import Tick, TickMatcher, Track
-
-# How evenly the messages of an episode came: what is told of it, and what is refused.
+from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.matching import Tick, TickMatcher, Topics, Track
 
 OLD_TICKS = 2
 """A message that was made longer than this many ticks before its tick is old."""
+LONGEST_SILENCE_S = 10.0
+"""While no observation comes, the commands of so much time are kept for the next episode."""
+MOST_KEPT = 10_000
+"""So many messages of a topic are kept for the next episode, however close their stamps are."""
+SET_BACK_NS = 500_000_000
+"""A message that was made so long before the newest one of its topic is of a clock that was set back,"""
+CERTAIN_S = 0.3
+"""unless newer ones follow within this time: a new subscription may receive older messages once more."""
 
 
 class Cadence:
-    """Counts, by topic, the ticks for which no new message had come, and the messages that were lost.
+    """How evenly the messages of an episode came.
 
-    Parameters
-    ----------
-    observed
-        The topics of the observation.
-    rate_hz
-        The control rate.
+    It counts, by topic, the ticks for which no new message had come, the messages that were `lost`
+    (published and never arrived, by gaps in the publishers' numbers) and those that were `late` (arrived
+    after their tick had been written).
     """
 
     def __init__(self, observed: Collection[str], rate_hz: float) -> None:
         self.observed, self.rate_hz = observed, rate_hz
         self.lost: Counter[str] = Counter()
-        """Messages that were published and never arrived, by gaps in the publishers' numbers."""
         self.late: Counter[str] = Counter()
-        """Messages that arrived after their tick had been written."""
         self._ticks: list[tuple[int, list[str], list[str]]] = []
         self._stamps_ns: dict[str, int] = {}
 
@@ -81,27 +83,23 @@ class Cadence:
         return Counter(topic for _, _, old in self._ticks for topic in old)
 
     @property
-    def worst(self) -> tuple[str, int]:
+    def _worst(self) -> tuple[str, int]:
         """The topic with the most ticks without a new message, and how many."""
         bad = self.repeated + self.old
         topic = max(sorted(self.observed), key=lambda each: bad[each])
         return topic, bad[topic]
 
     @property
-    def fresh(self) -> float:
+    def _fresh(self) -> float:
         """The portion of the ticks that had a new message of the topic that has the fewest."""
-        return 1 - self.worst[1] / self.ticks if self.ticks else 1.0
-
-    @property
-    def measured_hz(self) -> float:
-        """Ticks a second by the capture times; 0 for fewer than two ticks."""
-        span_ns = self._ticks[-1][0] - self._ticks[0][0] if self._ticks else 0
-        return 0.0 if span_ns <= 0 else (self.ticks - 1) * 1e9 / span_ns
+        return 1 - self._worst[1] / self.ticks if self.ticks else 1.0
 
     def describe(self) -> str:
         """Return the counts in a line."""
-        parts = [f"{self.ticks} ticks, {self.measured_hz:.2f} Hz of {self.rate_hz:g}"]
-        parts.append(f"{self.fresh:.0%} with new messages of all inputs")
+        span_ns = self._ticks[-1][0] - self._ticks[0][0] if self._ticks else 0
+        measured_hz = 0.0 if span_ns <= 0 else (self.ticks - 1) * 1e9 / span_ns
+        parts = [f"{self.ticks} ticks, {measured_hz:.2f} Hz of {self.rate_hz:g}"]
+        parts.append(f"{self._fresh:.0%} with new messages of all inputs")
         for what in ("repeated", "old", "lost", "late"):
             if counts := getattr(self, what):
                 listed = ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()))
@@ -113,24 +111,13 @@ class Cadence:
 
         least_fresh: the smallest portion of ticks with new messages.
         """
-        if self.fresh >= least_fresh:
+        if self._fresh >= least_fresh:
             return ""
-        worst, bad = self.worst
+        worst, bad = self._worst
         return (
             f"'{worst}' had no new message in {bad} of {self.ticks} ticks, and {least_fresh:.0%} of the "
             "ticks must have one; mend its driver, or lower min_fresh"
         )
-
-
-LONGEST_SILENCE_S = 10.0
-"""While no observation comes, the commands of so much time are kept for the next episode."""
-
-SET_BACK_NS = 500_000_000
-"""A message that was made so long before the newest one of its topic tells of a clock that was set back,"""
-CERTAIN_S = 0.3
-"""unless newer ones follow within this time: a new subscription may receive older messages once more."""
-MOST_KEPT = 10_000
-"""So many messages of a topic are kept for the next episode, however close their stamps are."""
 
 
 class State(Enum):
@@ -150,92 +137,58 @@ IN_HAND = (State.WAITING, State.COUNTDOWN, State.RECORDING)
 class Sink(Protocol):
     """Where ticks go; see `ttm_policy.recording.sink.EpisodeSink`."""
 
+    def begin(self, newest: Mapping[str, Any]) -> int: ...
     def put(self, tick: Tick[Any]) -> None: ...
     def finish(self, num_ticks: int, instruction: str, success: bool | None) -> None: ...
     def discard(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Topics:
-    """The topics of a contract."""
-
-    observed: frozenset[str]
-    commands: frozenset[str]
-    moving: frozenset[str]
-    measured: bool = False
-    """Whether parts of the action are measured, so that an episode needs no command."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The rate, and how long is waited; see `RecorderParameters`."""
-
-    rate_hz: float
-    countdown_s: float = 0.0
-    preroll_s: float = 0.0
-    max_delay_s: float = 0.3
-    min_fresh: float = 0.9
-
-
-@dataclass(frozen=True)
 class _Ending:
-    """An episode that was stopped."""
+    """An episode that was stopped when the newest stamp was `stop_ns`.
+
+    Messages that were made before may come until `until_s`.
+    """
 
     success: bool | None
     until_s: float
-    """Until then, messages that were made before the stop may come."""
     stop_ns: int
-    """The newest stamp at the stop."""
 
 
 class RecordingSession:
     """Starts, stops, discards and takes back episodes.
 
-    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors.
-
-    Parameters
-    ----------
-    topics, timing
-        What is recorded, and when.
-    sink
-        Where ticks go.
-    begin
-        Makes the sink ready for an episode, and returns its number, by which `failed` knows it. It raises
-        `UserError` if there cannot be one now.
+    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors. What others
+    read of it: `problem`, why the last episode was not kept, empty if it was; `report`, its cadence;
+    `saved`, the episodes of this session without those that were taken back; `newest_ns`, the newest stamp
+    of each observed topic; and `clock_change`, by how much the clock of the stamps was set, in words, for
+    whoever logs it and then empties this.
     """
 
-    def __init__(
-        self, topics: Topics, timing: Timing, sink: Sink, begin: Callable[[], int]
-    ) -> None:
-        self.topics, self.timing = topics, timing
+    def __init__(self, topics: Topics, parameters: RecorderParameters, sink: Sink) -> None:
+        """parameters: with the control rate that is used."""
+        self.topics, self._parameters = topics, parameters
         self.state = State.READY
-        self.instruction = ""
-        self.problem = ""
-        """Why the last episode was not kept; empty if it was."""
-        self.report = ""
-        """The cadence of the last episode."""
+        self.instruction = self.problem = self.report = self.clock_change = ""
         self.saved: list[Path] = []
-        """The episodes of this session, without those that were taken back."""
-        self.clock_change = ""
-        """By how much the clock of the stamps was set, in words, for who tells it and then empties this."""
-        self._sink, self._begin = sink, begin
+        self.newest_ns: dict[str, int] = {}
+        self._sink = sink
         self._begins_s = 0.0
         self._ending: _Ending | None = None
         self._matcher: TickMatcher[Any] | None = None
-        self._cadence = Cadence(topics.observed, timing.rate_hz)
+        self._cadence = Cadence(topics.observed, parameters.rate_hz)
         self._number: int | None = None
+        """Which one the episode in hand is, as the sink counts."""
+        self._newest_ns = 0
         self._recent: dict[str, Track[Any]] = defaultdict(Track)
-        self._in_force: dict[str, Any] = {}
-        """The command of each topic that was received last."""
+        self._last: dict[str, Any] = {}
+        """The message of each topic that was received last; commands among them are in force."""
         self._set_back_ns: dict[str, int] = {}
         """Topic -> by how much its clock seems to be set back."""
         self._since: list[tuple[str, int, Any]] = []
         """What was received since it seems so,"""
         self._certain_s: float | None = None
         """and when that is certain."""
-        self._newest_ns = 0
-        self.newest_ns: dict[str, int] = {}
-        """The newest stamp of each observed topic."""
 
     @property
     def num_ticks(self) -> int:
@@ -262,6 +215,7 @@ class RecordingSession:
 
     def message(self, topic: str, stamp_ns: int, message: Any) -> None:
         """Take a message of any topic."""
+        self._last[topic] = message
         self._look_at_clock(topic, stamp_ns, message)
         if topic in self.topics.observed:
             self.newest_ns[topic] = max(stamp_ns, self.newest_ns.get(topic, 0))
@@ -271,7 +225,8 @@ class RecordingSession:
             return
         if not self._matcher.add(topic, stamp_ns, message):
             self._cadence.late[topic] += 1
-        until_ns = max(self.newest_ns.values(), default=0) - round(self.timing.max_delay_s * 1e9)
+        late_ns = round(self._parameters.max_delay_s * 1e9)
+        until_ns = max(self.newest_ns.values(), default=0) - late_ns
         self._give(lambda matcher: matcher.ticks(until_ns))
 
     def clock_changed(self, by_s: float) -> None:
@@ -289,15 +244,13 @@ class RecordingSession:
             )
         self._recent.clear()
         self.newest_ns, self._newest_ns = {}, 0
-        for topic, message in self._in_force.items():
-            self._recent[topic].add(0, message)
+        for topic in self.topics.commands & self._last.keys():
+            self._recent[topic].add(0, self._last[topic])
         for topic, stamp_ns, message in since:
             self.message(topic, stamp_ns, message)
 
     def _look_at_clock(self, topic: str, stamp_ns: int, message: Any) -> None:
         """Note whether the clock of a topic seems to be set back; `update` says when that is certain."""
-        if topic in self.topics.commands:
-            self._in_force[topic] = message
         track = self._recent[topic]
         behind_ns = track.newest_ns - stamp_ns if track.total else 0
         if behind_ns > SET_BACK_NS:
@@ -348,7 +301,7 @@ class RecordingSession:
     def scene_begun(self, now_s: float) -> None:
         """Begin the countdown of an episode that waits for it."""
         if self.state is State.WAITING:
-            self.state, self._begins_s = State.COUNTDOWN, now_s + self.timing.countdown_s
+            self.state, self._begins_s = State.COUNTDOWN, now_s + self._parameters.countdown_s
             self.update(now_s)
 
     def scene_missing(self, problem: str) -> None:
@@ -359,12 +312,12 @@ class RecordingSession:
     def stop(self, success: bool | None, now_s: float) -> str:
         """End the episode, and keep it if it is whole and its cadence good; return what happens, in words.
 
-        success: whether the robot did what it was told; None if nobody judged it.
+        success: whether the robot did what it should; None if nobody judged it.
         """
         if self.state is not State.RECORDING:
             raise UserError(f"it is {self.state.value}, not recording; there is nothing to stop")
         self.state = State.SAVING
-        self._ending = _Ending(success, now_s + self.timing.max_delay_s, self._newest_ns)
+        self._ending = _Ending(success, now_s + self._parameters.max_delay_s, self._newest_ns)
         return f"saving: {self.instruction}"
 
     def discard(self) -> str:
@@ -413,22 +366,15 @@ class RecordingSession:
 
     def _record(self) -> None:
         newest_ns = max(self.newest_ns.values(), default=None)
-        preroll_ns = round(self.timing.preroll_s * 1e9)
+        preroll_ns = round(self._parameters.preroll_s * 1e9)
         try:
-            self._number = self._begin()
+            self._number = self._sink.begin(self._last)
         except UserError as error:
             self.state, self.problem = State.READY, str(error)
             return
-        topics = self.topics
-        self._matcher = TickMatcher(
-            topics.observed,
-            topics.commands,
-            topics.moving,
-            self.timing.rate_hz,
-            None if newest_ns is None else newest_ns + 1 - preroll_ns,
-            measured=topics.measured,
-        )
-        self._cadence = Cadence(topics.observed, self.timing.rate_hz)
+        start_ns = None if newest_ns is None else newest_ns + 1 - preroll_ns
+        self._matcher = TickMatcher(self.topics, self._parameters.rate_hz, start_ns)
+        self._cadence = Cadence(self.topics.observed, self._parameters.rate_hz)
         for topic, track in self._recent.items():
             for stamp_ns, message in track.messages:
                 self._matcher.add(topic, stamp_ns, message)
@@ -441,15 +387,14 @@ class RecordingSession:
         del track.messages[:-MOST_KEPT]
         silent_ns = track.messages[-1][0] - round(LONGEST_SILENCE_S * 1e9)
         seen_ns = max(self.newest_ns.values(), default=silent_ns)
-        track.newest(max(seen_ns, silent_ns) - round(self.timing.preroll_s * 1e9))
+        track.newest(max(seen_ns, silent_ns) - round(self._parameters.preroll_s * 1e9))
 
     def _give(self, ticks: Callable[[TickMatcher[Any]], Any]) -> None:
         """Hand over ticks of the matcher. What is wrong with them ends the episode."""
         assert self._matcher is not None
         try:
             for tick in ticks(self._matcher):
-                begin_ns = self._matcher.begin_ns(self._cadence.ticks)
-                self._cadence.count(tick, begin_ns)
+                self._cadence.count(tick, self._matcher.begin_ns(self._cadence.ticks))
                 self._sink.put(tick)
         except UserError as error:
             self._drop(str(error))
@@ -466,7 +411,7 @@ class RecordingSession:
         if not count:
             what = "whole observation after another" if self.topics.measured else "command"
             self._drop(f"no {what} came while it was recorded; nothing can be learned from it")
-        elif refusal := self._cadence.refusal(self.timing.min_fresh):
+        elif refusal := self._cadence.refusal(self._parameters.min_fresh):
             self._drop(f"the episode is refused: {refusal}")
         else:
             self._matcher = None

@@ -5,47 +5,55 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rclpy.serialization import deserialize_message
 
 from ttm.datasets.layout import next_episode_path
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
-from ttm_policy.messages import MESSAGE_TYPES
-from ttm_policy.recording.matching import Tick, TickValues
+from ttm_policy.recording.matching import Tick
+from ttm_policy.recording.values import GivenSpec, TickValues, unpacked
 
-# Writes the ticks of an episode, each when it is known what the robot did in it.
+FLUSH_S = 1.0
+"""What was recorded is handed over to the operating system so often, which notices a full disk."""
+MOST_WAITING = 200
+"""So many ticks may wait to be written; then the machine is too slow for the episode."""
+LEAST_FREE_BYTES = 64 * 2**20
+"""With less free space than this, no episode is begun."""
 
 Row = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32], float, bool | None]
 
 
 class EpisodeRows:
-    """Appends ticks to an `EpisodeWriter`, one behind: the next one tells what was done and measured.
+    """Appends ticks to an `EpisodeWriter`, one behind: what was done in it is known at the next one.
 
     What was executed is the newest report at that tick, as it is for `policy_node`. If the robot is late with
-    it, the report of the tick before stands in both: in the episode, and in what a policy is told.
+    it, the report of the tick before stands in both: in the episode, and in what a policy sees. `skipped`
+    counts the ticks at the start that lacked some of the joints.
     """
 
     def __init__(self, writer: EpisodeWriter, values: TickValues) -> None:
-        self._writer, self._values = writer, values
+        self.writer, self._values = writer, values
         self._waiting: Row | None = None
         self.skipped = 0
-        """Ticks at the start that lacked some of the joints."""
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The message type of each topic."""
-        return self._values.live_types
 
     def add(self, tick: Tick[Any]) -> None:
-        """Take the next tick. Raises `UserError` for values that contract or spec do not allow."""
+        """Take the next tick. Raises `UserError` for values that contract or spec do not allow.
+
+        Its messages may be serialised.
+        """
+        types = self._values.types
+        observed, commands = (
+            {topic: unpacked(topic, message, types[topic]) for topic, message in part.items()}
+            for part in (tick.observation, tick.command)
+        )
+        tick = replace(tick, observation=observed, command=commands)
         observation = self._values.observation(tick)
         if observation is None and self._waiting is None:
             self.skipped += 1
@@ -62,8 +70,8 @@ class EpisodeRows:
         """
         if not self._values.measured.is_needed:
             self._write(None, {})
-        self._writer.end_at(max(num_ticks - self.skipped, 0))
-        return self._writer.num_samples
+        self.writer.end_at(max(num_ticks - self.skipped, 0))
+        return self.writer.num_samples
 
     def _write(
         self, executed: npt.NDArray[np.float32] | None, after: dict[str, npt.NDArray[Any]]
@@ -73,23 +81,13 @@ class EpisodeRows:
             observation, action, timestamp_s, intervention = self._waiting
             if self._values.measured.is_needed:
                 action = self._values.measured.action(action, observation, after)
-            self._writer.append(
+            self.writer.append(
                 observation,
                 action,
                 timestamp_s=timestamp_s,
                 executed_action=executed,
                 intervention=intervention,
             )
-
-
-FLUSH_S = 1.0
-"""What was recorded is handed over to the operating system so often, which notices a full disk."""
-
-MOST_WAITING = 200
-"""So many ticks may wait to be written; then the machine is too slow for the episode."""
-
-LEAST_FREE_BYTES = 64 * 2**20
-"""With less free space than this, no episode is begun."""
 
 
 @dataclass(frozen=True)
@@ -102,37 +100,38 @@ class Written:
 
 @dataclass(frozen=True)
 class Failed:
-    """An episode that could not be recorded, and of which nothing is left."""
+    """An episode that could not be recorded, and of which nothing is left.
+
+    `number` says which one, as `EpisodeSink.begin` returned it.
+    """
 
     number: int
-    """Which one, as `EpisodeSink.begin` returned it."""
     reason: str
 
 
 class EpisodeSink:
     """Takes the ticks of one episode after the other. The calls return at once.
 
-    Parameters
-    ----------
-    folder
-        Where the episodes go. Their numbers go on after those that are there.
-    jpeg_quality
-        As in `EpisodeWriter`.
-    on_result
-        Called in the writing thread with each `Written` or `Failed`.
+    The thread puts what became of each episode into `results`.
     """
 
     def __init__(
         self,
         folder: Path,
+        given: GivenSpec,
         *,
-        jpeg_quality: int | None,
-        on_result: Callable[[Written | Failed], None],
+        jpeg_quality: int | None = None,
+        cmd_vel_stamped: bool = True,
     ) -> None:
-        self._folder, self._jpeg_quality, self._on_result = folder, jpeg_quality, on_result
+        """folder: where the episodes go. Their numbers go on after those that are there.
+
+        jpeg_quality: as in `EpisodeWriter`. cmd_vel_stamped: as in `TickValues`.
+        """
+        self._folder, self._given, self._jpeg_quality = folder, given, jpeg_quality
+        self._cmd_vel_stamped = cmd_vel_stamped
+        self.results: Queue[Written | Failed] = Queue()
         self._jobs: Queue[tuple[int, Callable[[], None]] | None] = Queue()
         self._number = 0
-        self._writer: EpisodeWriter | None = None
         self._rows: EpisodeRows | None = None
         self._flushed_s = 0.0
         self._thread = threading.Thread(target=self._work, name="episode writer", daemon=True)
@@ -143,8 +142,17 @@ class EpisodeSink:
         """The number of ticks that are not written yet."""
         return self._jobs.qsize()
 
-    def begin(self, values: TickValues) -> int:
-        """Begin an episode and return its number. Raises `UserError` if the folder cannot take one."""
+    def begin(self, newest: Mapping[str, Any]) -> int:
+        """Begin an episode and return its number.
+
+        newest: the newest message of each topic, by which its cameras have their sizes. Raises `UserError`
+        if one of them is damaged, or the folder cannot take an episode.
+        """
+        values = TickValues(
+            self._given.contract,
+            self._given.complete_from(newest),
+            cmd_vel_stamped=self._cmd_vel_stamped,
+        )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self._folder).free
@@ -196,50 +204,31 @@ class EpisodeSink:
             except Exception as error:  # nobody else would see it in this thread
                 reason = str(error) if isinstance(error, UserError) else repr(error)
                 self._abandon()
-                self._on_result(Failed(number, " ".join(reason.split())))
+                self.results.put(Failed(number, " ".join(reason.split())))
 
     def _begin(self, values: TickValues) -> None:
         self._abandon()
         path = next_episode_path(self._folder)
-        self._writer = EpisodeWriter(path, values.spec, jpeg_quality=self._jpeg_quality)
-        self._rows = EpisodeRows(self._writer, values)
-        self._flushed_s = time.monotonic()
+        writer = EpisodeWriter(path, values.spec, jpeg_quality=self._jpeg_quality)
+        self._rows, self._flushed_s = EpisodeRows(writer, values), time.monotonic()
 
     def _write(self, tick: Tick[Any]) -> None:
-        if self._writer is None or self._rows is None:
+        if self._rows is None:
             return  # a tick before it failed
-        self._rows.add(_unpacked(tick, self._rows.types))
+        self._rows.add(tick)
         if time.monotonic() - self._flushed_s > FLUSH_S:
-            self._writer.flush()
+            self._rows.writer.flush()
             self._flushed_s = time.monotonic()
 
     def _finish(self, num_ticks: int, instruction: str, success: bool | None) -> None:
-        if self._writer is None or self._rows is None:
+        if self._rows is None:
             return
         count = self._rows.end(num_ticks)
-        path = self._writer.finish(instruction=instruction, success=success, split=None)
-        self._writer = self._rows = None
-        self._on_result(Written(path, count))
+        path = self._rows.writer.finish(instruction=instruction, success=success, split=None)
+        self._rows = None
+        self.results.put(Written(path, count))
 
     def _abandon(self) -> None:
-        writer, self._writer, self._rows = self._writer, None, None
-        if writer is not None:
-            writer.abandon()
-
-
-def _unpacked(tick: Tick[Any], types: dict[str, str]) -> Tick[Any]:
-    """Return the tick with messages in place of their serialised bytes."""
-
-    def unpack(topic: str, message: Any) -> Any:
-        if not isinstance(message, bytes):
-            return message
-        try:
-            return deserialize_message(message, MESSAGE_TYPES[types[topic]])
-        except RuntimeError as error:  # RMWError of rclpy
-            raise UserError(f"a message of '{topic}' is damaged ({error})") from error
-
-    return Tick(
-        {topic: unpack(topic, message) for topic, message in tick.observation.items()},
-        tick.stamps_ns,
-        {topic: unpack(topic, message) for topic, message in tick.command.items()},
-    )
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.writer.abandon()

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.description import SpecFile, read_spec_file
 from ttm.policy.errors import UserError
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm_policy.contract import ActionSink, RobotContract
 from ttm_policy.inputs import WARN_EVERY_S
 from ttm_policy.messages import MESSAGE_TYPES
-from ttm_policy.programs import LossCounter, MessageInfo
-from ttm_policy.recording.matching import JointTopics, Stamper, header_ns
+from ttm_policy.qos import LossCounter, MessageInfo
+from ttm_policy.recording.matching import Stamped, Stamper, header_ns
+from ttm_policy.recording.session import RecordingSession
+from ttm_policy.recording.values import JointTopics, TickValues, unpacked
 
 DEPTH = 200
 """So many messages of a topic may wait while another one is handled."""
@@ -42,39 +35,19 @@ class RecordedTopics:
 
     The QoS follows that of the publishers: reliable if all are, and with what was published before if all
     keep it, as a simulator in lockstep does. Commands are subscribed to before there is a publisher.
-
-    Parameters
-    ----------
-    node
-        Makes the subscriptions.
-    types
-        Topic -> message type.
-    observed
-        The topics of the observation. Their stamps tell what time it is in simulation.
-    joints
-        Completes messages with some of the joints.
-    stamper
-        Takes every message.
-    on_loss
-        Called with a topic and the number of its messages that were published and never arrived.
     """
 
     def __init__(
-        self,
-        node: Node,
-        types: Mapping[str, str],
-        observed: frozenset[str],
-        joints: JointTopics,
-        stamper: Stamper,
-        on_loss: Callable[[str, int], None],
+        self, node: Node, values: TickValues, session: RecordingSession, *, simulated: bool
     ) -> None:
-        self._node, self._types, self._observed = node, types, observed
-        self._joints, self._stamper, self._on_loss = joints, stamper, on_loss
+        """session: gets the messages. simulated: whether their stamps are in simulated time."""
+        self._node, self._session = node, session
+        self._types, self._observed = values.types, session.topics.observed
+        self._joints, self._stamper = JointTopics(values.contract), Stamper(simulated=simulated)
         self._losses = LossCounter()
-        self._newest: dict[str, bytes] = {}
         self._qos: dict[str, Qos] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
-        for topic in types.keys() - observed:
+        for topic in self._types.keys() - self._observed:
             self._subscribe(topic, FIRST_QOS)
         self._updated_s = -math.inf
         self.update()
@@ -90,9 +63,9 @@ class RecordedTopics:
             if offered and (qos := _qos_for(offered)) != self._qos.get(topic):
                 self._subscribe(topic, qos)
 
-    def newest(self, topic: str) -> Any:
-        """Return the newest message of a topic that was received. Raises `UserError` if it is damaged."""
-        return _unpacked(topic, self._newest[topic], self._types[topic])
+    def flush(self) -> None:
+        """Pass on the messages that wait for an observation after them."""
+        self._pass_on(self._stamper.flush())
 
     def close(self) -> None:
         """Destroy all subscriptions."""
@@ -118,27 +91,23 @@ class RecordedTopics:
 
     def _take(self, topic: str, data: bytes, stamp_ns: int, info: MessageInfo) -> None:
         published_ns = info["source_timestamp"] or self._node.get_clock().now().nanoseconds
-        lost = self._losses.lost(topic, info, self._node.count_publishers(topic))
-        if lost:
-            self._on_loss(topic, lost)
+        if lost := self._losses.lost(topic, info, self._node.count_publishers(topic)):
+            self._session.lose(topic, lost)
         message: Any = data
-        self._newest[topic] = data
         if topic in self._joints.topics:
             try:
-                message = self._joints.completed(topic, self.newest(topic))
+                message = unpacked(topic, data, self._types[topic])
             except UserError as error:
                 self._node.get_logger().error(str(error), throttle_duration_sec=WARN_EVERY_S)
                 return
+            message = self._joints.completed(topic, message)
         if topic in self._observed and stamp_ns:
-            self._stamper.note(stamp_ns, published_ns)
-        self._stamper.take(topic, stamp_ns, published_ns, message)
+            self._pass_on(self._stamper.note(stamp_ns, published_ns))
+        self._pass_on(self._stamper.take(topic, stamp_ns, published_ns, message))
 
-
-def _unpacked(topic: str, data: bytes, kind: str) -> Any:
-    try:
-        return deserialize_message(data, MESSAGE_TYPES[kind])
-    except RuntimeError as error:  # RMWError of rclpy
-        raise UserError(f"a message of '{topic}' is damaged ({error})") from error
+    def _pass_on(self, messages: Sequence[Stamped]) -> None:
+        for message in messages:
+            self._session.message(*message)
 
 
 def _qos_for(offered: Sequence[QoSProfile]) -> Qos:
@@ -149,93 +118,3 @@ def _qos_for(offered: Sequence[QoSProfile]) -> Qos:
         ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
         DurabilityPolicy.TRANSIENT_LOCAL if kept else DurabilityPolicy.VOLATILE,
     )
-
-
-# The spec of what is recorded: from the contract, and what the user gives besides.
-
-Sizes = Mapping[str, tuple[int, int]]
-"""Camera -> height and width of its images."""
-
-
-@dataclass(frozen=True)
-class GivenSpec:
-    """What is known before the first image came: all, or the parts of a spec file."""
-
-    whole: PolicySpec | None
-    file: SpecFile
-    rate_hz: float
-
-    def complete(self, contract: RobotContract, sizes: Sizes) -> PolicySpec:
-        """Return the spec of episodes with cameras of these sizes. Raises `UserError` if it does not fit."""
-        spec = self.whole or spec_of_contract(contract, self.file, self.rate_hz, sizes)
-        try:
-            contract.check(spec, whose="the spec")
-        except UserError as error:
-            if self.whole or self.file.actions:
-                raise
-            raise UserError(
-                f"{error}. Without the parameter spec, each field of an action is a value of its own: if one "
-                "value goes to several joints, such as two fingers, give a spec, a checkpoint or episodes"
-            ) from error
-        return spec
-
-
-def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> GivenSpec:
-    """Read what the parameter `spec` names: a checkpoint, a YAML file, episodes, or nothing.
-
-    rate_hz: the control rate; 0 takes that of the contract, or else of the source. Raises `UserError` if
-    none is known, or the source has another one.
-    """
-    rate_hz = rate_hz or contract.rate_hz or 0.0
-    whole, file = None, SpecFile()
-    if source == SHIPPED or source.endswith(".safetensors"):
-        whole = read_checkpoint_spec(checkpoint_path(source))
-    elif source.endswith((".yaml", ".yml")):
-        file = read_spec_file(Path(source))
-    elif source:
-        whole = open_dataset(source).spec
-    known = file.rate_hz if whole is None else whole.rate_hz
-    if known is None and not rate_hz:
-        raise UserError(
-            "no control rate is known; set rate_hz, write it into the contract, or give a spec that has one"
-        )
-    require_rate(known, rate_hz or known, source)
-    return GivenSpec(whole, file, rate_hz or known or 0.0)
-
-
-def require_rate(known: float | None, rate_hz: float | None, source: str) -> None:
-    """Raise `UserError` if `source` says another rate, in Hz, than the one that is used; None says none."""
-    if known not in (None, rate_hz):
-        raise UserError(
-            f"{source} says {known:g} Hz, but the rate is {rate_hz:g}; give the same rate"
-        )
-
-
-def spec_of_contract(
-    contract: RobotContract, given: SpecFile, rate_hz: float, sizes: Sizes
-) -> PolicySpec:
-    """Return a spec with the names of a contract.
-
-    Parts of the action are those of the spec file, or else one for each entry of the contract, with a
-    value for each field; a `std_msgs/Bool` is binary.
-    """
-    labels = given.proprioception or {}
-    return PolicySpec(
-        robot=contract.robot,
-        cameras=tuple(CameraSpec(source.name, *sizes[source.name]) for source in contract.images),
-        proprioception=tuple(
-            ProprioceptionSpec(
-                source.name, labels.get(source.name) or tuple(field.path for field in source.fields)
-            )
-            for source in contract.vectors
-        ),
-        actions=given.actions or tuple(_part(sink) for sink in contract.actions),
-        rate_hz=rate_hz,
-    )
-
-
-def _part(sink: ActionSink) -> ActionPart:
-    kind: Literal["continuous", "binary"] = (
-        "binary" if sink.type == "std_msgs/Bool" else "continuous"
-    )
-    return ActionPart(sink.name, len(sink.fields), "unknown", kind)

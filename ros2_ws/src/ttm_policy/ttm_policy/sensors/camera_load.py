@@ -33,14 +33,10 @@ from ttm.policy.errors import UserError
 from ttm_policy.contract import MOTION_TYPES, load_contract
 from ttm_policy.inputs import read_json
 from ttm_policy.messages import input_types, ns_to_stamp, observation_messages
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.programs import (
-    LATCHED,
-    StopSignals,
-    declare_parameters,
-    read_parameters,
-    run_with_ros,
-)
+from ttm_policy.programs import StopSignals, run_with_ros
+from ttm_policy.qos import LATCHED
 
 # Frames that carry a number, which survives their compression as JPEGs.
 

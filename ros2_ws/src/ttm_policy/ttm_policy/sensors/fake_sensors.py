@@ -25,14 +25,10 @@ from std_msgs.msg import Float32MultiArray
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, RobotContract, load_contract
 from ttm_policy.messages import check_fields, input_types, ns_to_stamp, observation_messages
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import NodeParameters, Parameter
-from ttm_policy.programs import (
-    SENSOR,
-    StopSignals,
-    declare_parameters,
-    read_parameters,
-    run_with_ros,
-)
+from ttm_policy.programs import StopSignals, run_with_ros
+from ttm_policy.qos import SENSOR
 
 VALUE = 0.1
 """Every value of proprioception."""

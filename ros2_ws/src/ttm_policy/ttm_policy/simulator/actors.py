@@ -18,7 +18,8 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import require_instruction
 from ttm_policy.messages import ResetReply, read_reset_reply
-from ttm_policy.programs import StopSignals, listen
+from ttm_policy.programs import StopSignals
+from ttm_policy.qos import listen
 from ttm_policy.simulator.robot import RobotTopics
 
 LEAST_WAIT = 0.25

@@ -23,7 +23,8 @@ from ttm.sim.video import EpisodeVideo
 from ttm_policy.contract import ImageSource
 from ttm_policy.inputs import read_json
 from ttm_policy.messages import frame_to_image
-from ttm_policy.programs import COMMAND, LATCHED, StopSignals
+from ttm_policy.programs import StopSignals
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.recorder import SCENE, promise
 from ttm_policy.recording.session import State
 from ttm_policy.simulator.actors import FreeRunningActor, LockstepActor, PolicyIsSilent

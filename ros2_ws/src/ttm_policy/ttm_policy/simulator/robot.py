@@ -48,8 +48,9 @@ from ttm_policy.messages import (
     observation_messages,
     stamp_to_ns,
 )
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
-from ttm_policy.programs import LATCHED, NEWEST, TRANSFORMS, declare_parameters, read_parameters
+from ttm_policy.qos import LATCHED, NEWEST, TRANSFORMS
 
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second

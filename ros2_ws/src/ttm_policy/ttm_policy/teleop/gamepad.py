@@ -15,7 +15,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import Joy
 
-from ttm_policy.programs import SENSOR
+from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.source import Wish
 

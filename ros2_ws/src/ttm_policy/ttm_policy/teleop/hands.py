@@ -47,7 +47,7 @@ from ttm_policy.contract import (
     topic_problem,
 )
 from ttm_policy.messages import rotation_between
-from ttm_policy.programs import SENSOR
+from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import (
     ControlMap,
     Controls,

@@ -23,7 +23,7 @@ from ttm_policy.inputs import DRIVER_TOPIC, POLICY, TOPIC, Inputs, read_json, to
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import DrivingParameters
-from ttm_policy.programs import COMMAND, LATCHED
+from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.source import Cockpit, Vector
 
 

@@ -14,8 +14,9 @@ from rclpy.node import Node
 
 from ttm.policy.errors import ObservationError
 from ttm_policy.inputs import PERIOD_S
+from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import DrivingParameters
-from ttm_policy.programs import declare_parameters, read_parameters, tell_namesakes
+from ttm_policy.programs import warn_of_duplicates
 from ttm_policy.teleop.outputs import PolicyOutput, RobotOutput
 from ttm_policy.teleop.source import Cockpit, Source, Vector
 
@@ -230,7 +231,7 @@ class DrivingNode(Node):
         self._kind = parameters  # not _parameters, which rclpy has itself
         declare_parameters(self, parameters, self._on_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        tell_namesakes(self)
+        warn_of_duplicates(self)
 
     def drive(
         self,

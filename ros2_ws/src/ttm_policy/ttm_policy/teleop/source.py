@@ -19,7 +19,7 @@ from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources, load_contract
 from ttm_policy.messages import check_fields
 from ttm_policy.parameters import DrivingParameters
-from ttm_policy.recording.topics import read_given_spec
+from ttm_policy.recording.values import read_given_spec
 from ttm_policy.teleop.controls import ControlMap, Controls, Goals
 
 Vector = npt.NDArray[np.float32]
@@ -115,7 +115,6 @@ def load_cockpit(parameters: DrivingParameters) -> Cockpit:
     contract = load_contract(parameters.contract)
     check_fields(contract)
     like = parameters.spec or ("" if parameters.contract else SHIPPED)
-    unknown = {source.name: (1, 1) for source in contract.images}
     given = read_given_spec(like, contract, parameters.rate_hz)
-    spec = given.complete(contract, unknown)
+    spec = given.complete_without_images()
     return Cockpit(contract, spec, parameters.limits, Goals(spec.action_size))

@@ -29,8 +29,8 @@ from ttm_policy.guards import REARM, TOPIC
 from ttm_policy.inputs import read_json, read_json_texts
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import COMMAND, LATCHED, SENSOR
-from ttm_policy.recording.matching import message_image_size
+from ttm_policy.qos import COMMAND, LATCHED, SENSOR
+from ttm_policy.recording.values import message_image_size
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.session import TeleopSession
 from ttm_policy.teleop.source import Cockpit, Wish

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rclpy.executors import SingleThreadedExecutor
 
+from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import StopSignals, read_parameters, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.teleop.controls import default_keyboard
 from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
 from ttm_policy.teleop.source import Cockpit, load_cockpit
