@@ -280,7 +280,7 @@ def test_record_takes_over_from_a_policy_of_the_simulator() -> None:
     assert set(nodes) == {"recorder_node", "web_node", "teleop_node", "policy_node", "sim_node"}
     assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
     policy, recorder = _parameters(nodes["policy_node"]), _parameters(nodes["recorder_node"])[0]
-    assert policy[0]["checkpoint"] == recorder["spec"] == str(SHIPPED_CHECKPOINT)
+    assert policy[0]["checkpoint"] == recorder["spec"] == str(SHIPPED_CHECKPOINT.resolve())
     assert policy[0]["use_sim_time"]
     assert policy[1] == {"max_forward_m_s": 0.2}
     assert (recorder["simulator"], recorder["countdown_s"]) == ("sim_node", 0.0)
