@@ -170,10 +170,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "ttm.training.bench.loader:BenchLoaderCommand",
             "Time the batches of a training, with frames from memory and from files.",
         ),
-        "bench opening": (
-            "ttm.training.bench.opening:BenchOpeningCommand",
-            "Open a large data set for the first and the second time, and take batches from its files.",
-        ),
         "study copy": (
             "ttm.training.study.copy:StudyCopyCommand",
             "Train memories to repeat ten digits after T ticks of nothing (the TLB paper's copying task).",
