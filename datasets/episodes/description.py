@@ -29,18 +29,6 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
-# The YAML file by which a user says what the episodes of others hold.
-#
-# robot: franka
-# rate_hz: 20
-# cameras:                      # their names in obs; without this entry: all that can be used
-#   agentview_rgb: {orientation: upside-down, colours: rgb, values: [0, 1]}
-# proprioception:               # name in obs: labels of its values with their units
-#   ee_pos: [x (m), y (m), z (m)]
-# actions:                      # in their order
-#   - {name: arm, size: 6, unit: m}
-#   - {name: gripper, size: 1, kind: binary, low: -1, high: 1}
-
 HEADER = (
     "# What a policy sees and commands in these episodes. Edit it, and give it with --spec.\n"
     "# Cameras: orientation is upright, upside-down or rotated, as they are stored; colours are rgb\n"
@@ -51,7 +39,18 @@ HEADER = (
 
 @dataclass(frozen=True)
 class SpecFile:
-    """What a spec file says. None stands for what it leaves out."""
+    """What a spec file says, a YAML file for the episodes of others. None stands for what it leaves out.
+
+    robot: franka
+    rate_hz: 20
+    cameras:                      # their names in obs; without this entry: all that can be used
+      agentview_rgb: {orientation: upside-down, colours: rgb, values: [0, 1]}
+    proprioception:               # name in obs: labels of its values with their units
+      ee_pos: [x (m), y (m), z (m)]
+    actions:                      # in their order
+      - {name: arm, size: 6, unit: m}
+      - {name: gripper, size: 1, kind: binary, low: -1, high: 1}
+    """
 
     robot: str | None = None
     rate_hz: float | None = None

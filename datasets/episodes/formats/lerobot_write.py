@@ -424,18 +424,16 @@ def _task_table(tasks: list[str]) -> pa.Table:
     return table.replace_schema_metadata({"pandas": json.dumps(described)})
 
 
-# The statistics that LeRobot stores with its data sets, and normalises its policies' inputs with.
-#
-# Quantiles of a whole data set are the means of its episodes' quantiles, weighted by their numbers of
-# frames, as LeRobot aggregates them; its other statistics are exact.
-
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 MOST_SIDE = 64
 """Statistics of images are taken from at most this many rows and columns of pixels."""
 
 
 def of_numbers(values: npt.NDArray[Any]) -> Statistics:
-    """Return the statistics of values (T,) or (T, K) over T, each (1,) or (K,)."""
+    """Return the statistics of values (T,) or (T, K) over T, each (1,) or (K,).
+
+    LeRobot normalises its policies' inputs with them.
+    """
     wide = values.astype(np.float64).reshape(len(values), -1)
     found = {
         "min": wide.min(axis=0),
@@ -495,7 +493,10 @@ def as_lists(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
 
 
 def combined(old: Statistics, new: Statistics) -> Statistics:
-    """Return the statistics of two parts of a data set together."""
+    """Return the statistics of two parts of a data set together.
+
+    Quantiles are means, weighted by the numbers of frames, as LeRobot aggregates them; the others are exact.
+    """
     count = old["count"] + new["count"]
     ours, theirs = old["count"] / count, new["count"] / count
     mean = ours * old["mean"] + theirs * new["mean"]

@@ -70,13 +70,14 @@ class Recording:
         if (values := getattr(self, name)) is not None:
             return np.asarray(values)
         count = len(self.actions)
-        return {
+        missing: dict[str, npt.NDArray[Any]] = {
             "timestamps": np.full(count, np.nan),
             "rewards": np.zeros(count, np.float32),
             "dones": (np.arange(count) == count - 1).astype(np.int64),
             "executed_actions": self.actions,
             "loss_weights": np.ones(count, np.float32),
-        }[name]
+        }
+        return missing[name]
 
     def each_frame(self, camera: str) -> Iterator[Frames]:
         """Yield the T frames of a camera; raise `UserError` if the file holds more or fewer."""
@@ -180,12 +181,9 @@ def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
     return FrameStream(partial(checked, stream.frames), jpegs)
 
 
-# What other formats have no place for: the spec, and facts about episodes, in files beside their data.
-#
-# Other programs take no notice of these files. `SPEC` is the PolicySpec; `EPISODES` has one JSON object a
-# line for each episode.
-
 SPEC, EPISODES = "ttm_spec.json", "ttm_episodes.jsonl"
+"""Files beside the data of other formats, of which other programs take no notice, for what these have no
+place for: the PolicySpec, and facts about the episodes, one JSON object a line."""
 
 Facts = dict[int, dict[str, Any]]
 """Number of the episode -> its facts."""

@@ -186,9 +186,8 @@ class Edited:
 
 
 def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = None) -> int:
-    """Keep the ticks `start` to `stop` - 1 of one episode; return how many there are.
+    """Keep the ticks `start` to `stop` - 1 (None: to the end) of one episode; return how many there are.
 
-    stop: None keeps all to the end. demo: which one, in a file of several.
     Raises `UserError` if nothing would be left, or nothing would be cut off.
     """
     episode = EpisodeReader.open(path, demo)

@@ -72,8 +72,6 @@ class DataPlayCommand:
         return 0
 
 
-# Films: one frame a tick, in a file that is whole or not there.
-
 Frame = npt.NDArray[np.uint8]
 
 SomeFilm = TypeVar("SomeFilm", bound="Film")
@@ -86,22 +84,12 @@ class Film:
     """Writes a film of an episode; a context manager.
 
     An episode that is broken off by an exception leaves no file.
-
-    Parameters
-    ----------
-    path : Path
-        An .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
-        repeats, for pages).
-    rate_hz : float
-        Number of ticks in a second.
-
-    Raises
-    ------
-    UserError
-        If the name of the file ends in anything else.
     """
 
     def __init__(self, path: Path, rate_hz: float):
+        """path: an .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
+        repeats, for pages). Raises `UserError` for other names. rate_hz: the number of ticks in a second.
+        """
         if path.suffix not in WRITERS:
             raise UserError(f"cannot film to {path}; give a path that ends in .mp4 or .webp")
         self._path = path
@@ -196,8 +184,6 @@ EXPORTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Suffix -> the module whose `write` makes such files, and the package of the extra `[look]` it needs."""
 
 
-# What an episode shows tick by tick: frames, capture times, and its named vectors.
-
 BLOCK = 32
 """So many frames of each camera are read at a time."""
 
@@ -272,8 +258,6 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
         )
     return stored
 
-
-# The pictures of an episode's film: what its cameras saw, above charts of action and proprioception.
 
 DPI = 100
 WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
