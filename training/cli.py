@@ -73,7 +73,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "bench respawn": "ttm.training.robot.respawn:BenchRespawnCommand",
         "bench e-stop": "ttm.training.bench.e_stop:BenchEStopCommand",
         "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
-        "bench opening": "ttm.training.bench.opening:BenchOpeningCommand",
         "study copy": "ttm.training.study.copy:StudyCopyCommand",
         "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
         "study listops": "ttm.training.study.listops:StudyListopsCommand",

@@ -1,4 +1,4 @@
-"""Progress bars on stderr, which show nothing if that is no terminal."""
+"""Progress bars on stderr, which show nothing if that is no terminal, and tables with long titles."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ def track(items: Iterable[Item], description: str, *, total: int | None = None) 
     """
     with progress_bar() as progress:
         yield from progress.track(items, total=total, description=description)
-
-
-# Tables on the console, with titles that do not wrap at the width of a narrow table.
 
 
 class TitledTable(Table):

@@ -14,8 +14,8 @@ import numpy as np
 from ttm.datasets.description import Choices
 from ttm.datasets.episode_file import HELD_OUT, damaged
 from ttm.datasets.files import find_files
-from ttm.datasets.index import Opening
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
+from ttm.datasets.opening import Opening
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.spec_inference import Member
 from ttm.policy.errors import UserError
@@ -62,7 +62,7 @@ class EpisodeDataset(Sequence[EpisodeReader]):
 
     def __getitem__(self, index: int | slice) -> EpisodeReader | EpisodeDataset:
         if isinstance(index, slice):
-            return self._subset(self._episodes[index], self.note)
+            return self.subset(self._episodes[index], self.note)
         return self._episodes[index]
 
     @property
@@ -87,7 +87,7 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         """
         keys = self.mask_keys
         if key in keys and (key != "train" or "valid" in keys):
-            return self._subset([each for each in self._episodes if key in each.masks], self.note)
+            return self.subset([each for each in self._episodes if key in each.masks], self.note)
         if key in ("train", "valid"):
             return self._split(key)
         known = ", ".join(keys) or "none"
@@ -104,18 +104,19 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         count, others = len(train), len(self._episodes) - len(train)
         if "valid" in keys:
             note = f"no mask/train: all {count} episodes that no mask holds out are trained on"
-            return self._subset(train, _joined(self.note, note))
-        held_out = set(range(SPLIT_EVERY - 1, count, SPLIT_EVERY)) or (
-            {count - 1} if count > 1 else set()
-        )
+            return self.subset(train, _joined(self.note, note))
+        held_out = set(range(SPLIT_EVERY - 1, count, SPLIT_EVERY))
+        if not held_out and count > 1:
+            held_out = {count - 1}
         chosen = [episode for i, episode in enumerate(train) if (i in held_out) == (key == "valid")]
         missing = "mask/valid" if "train" in keys else "mask/train and mask/valid"
         note = f"no {missing}: {len(held_out)} of {count} episodes (every tenth) are held out"
         if others:
             note += f", and {others} that the masks leave out are not used"
-        return self._subset(chosen, _joined(self.note, note))
+        return self.subset(chosen, _joined(self.note, note))
 
-    def _subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
+    def subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
+        """Return some of the episodes as a data set with another note."""
         return EpisodeDataset(
             episodes, self.spec, source=self.source, note=note, members=self.members
         )
@@ -135,22 +136,20 @@ def open_dataset(
     from all files together. `choices` select from it and change it. `like` is the spec of a
     checkpoint that is to be trained or run on the episodes; see `describe_bare`.
 
-    Data sets of `INDEX_FROM` episodes or more are kept in the index of the user (`index/`), from
-    which they open quickly while their files stay the same.
+    What the files of large data sets say is kept in the cache of the user (see `opening.py`), so that
+    they open quickly while their files stay the same.
 
     Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
     are in a layout that is not read as it is.
     """
     choices = choices or Choices()
     files = find_files(path, allow_external=choices.allow_external)
-    opening = Opening(files, choices, spec, like)
-    episodes = opening.episodes()
+    described, episodes = Opening(path, files, choices, spec, like).open()
     if not episodes:
         raise UserError(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
             "or check the path"
         )
-    described = opening.described
     return EpisodeDataset(
         episodes,
         described.spec,
@@ -171,19 +170,6 @@ def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def spec_difference(ours: PolicySpec, theirs: PolicySpec) -> str | None:
-    """Return the first difference between two specs in words, or None if there is none."""
-    try:
-        ours.require_compatible(theirs, theirs="this one", ours="the first file")
-    except UserError as error:
-        return str(error)
-    return None
-
-
-# Episodes that occur more than once: copies, hard links, or the same file named twice.
-#
-# They are found by what they hold. Names and places of files do not count.
-
 FRAMES = 4
 """So many frames of each camera are compared, evenly spread, where all actions are equal."""
 
@@ -191,8 +177,8 @@ FRAMES = 4
 def same_episodes(episodes: Sequence[EpisodeReader]) -> list[list[int]]:
     """Return the groups of two or more episodes that hold the same, as indices in rising order.
 
-    The same are episodes with the same actions, proprioception and frames. Frames and
-    proprioception are read only where all actions are equal.
+    Names and places of files do not count: they may be copies, hard links, or one file named twice.
+    Frames and proprioception are read only where all actions are equal.
     """
     alike = _groups(range(len(episodes)), lambda index: _digest([episodes[index].actions]))
     found = []
@@ -225,13 +211,7 @@ def held_apart(training: EpisodeDataset, validation: EpisodeDataset) -> EpisodeD
         )
     if repeated:
         notes.append(f"{repeated} episodes are copies of others, and count twice in the training")
-    return EpisodeDataset(
-        kept,
-        training.spec,
-        source=training.source,
-        note="; ".join(filter(None, notes)),
-        members=training.members,
-    )
+    return training.subset(kept, _joined(*notes))
 
 
 def _groups(indices: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
@@ -258,8 +238,6 @@ def _digest(arrays: Iterable[Any]) -> bytes:
         found.update(np.ascontiguousarray(array).tobytes())
     return found.digest()
 
-
-# Statistics of a data set: the spread of each dimension of its actions and proprioception.
 
 LEAST_DEVIATION = 1e-8
 """A dimension of the action whose standard deviation is not above this never moved."""
@@ -322,8 +300,6 @@ def require_motion(actions: VectorStatistics, where: str) -> None:
         )
 
 
-# The sentence embeddings of the instructions of a data set, each computed once.
-
 MOST_EMBEDDED = 1e3
 """Values of an embedding beyond this are refused; the language model's are up to 1."""
 
@@ -337,7 +313,10 @@ def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
     embeddings: dict[str, Floats] = {}
     for episode in episodes:
         if episode.instruction not in embeddings:
-            embeddings[episode.instruction] = _embedding(episode)
+            stored = stored_embedding(episode)
+            if stored is None:
+                stored = embed_instruction(episode.instruction or DEFAULT_INSTRUCTION)
+            embeddings[episode.instruction] = stored
     return np.stack([embeddings[episode.instruction] for episode in episodes])
 
 
@@ -357,10 +336,3 @@ def stored_embedding(episode: EpisodeReader) -> Floats | None:
             "name its model by the attribute language_model, or take it out of the file",
         )
     return stored
-
-
-def _embedding(episode: EpisodeReader) -> Floats:
-    stored = stored_embedding(episode)
-    if stored is not None:
-        return stored
-    return embed_instruction(episode.instruction or DEFAULT_INSTRUCTION)

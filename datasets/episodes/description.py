@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -29,18 +29,6 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
-# The YAML file by which a user says what the episodes of others hold.
-#
-# robot: franka
-# rate_hz: 20
-# cameras:                      # their names in obs; without this entry: all that can be used
-#   agentview_rgb: {orientation: upside-down, colours: rgb, values: [0, 1]}
-# proprioception:               # name in obs: labels of its values with their units
-#   ee_pos: [x (m), y (m), z (m)]
-# actions:                      # in their order
-#   - {name: arm, size: 6, unit: m}
-#   - {name: gripper, size: 1, kind: binary, low: -1, high: 1}
-
 HEADER = (
     "# What a policy sees and commands in these episodes. Edit it, and give it with --spec.\n"
     "# Cameras: orientation is upright, upside-down or rotated, as they are stored; colours are rgb\n"
@@ -51,7 +39,18 @@ HEADER = (
 
 @dataclass(frozen=True)
 class SpecFile:
-    """What a spec file says. None stands for what it leaves out."""
+    """What a spec file says, a YAML file for the episodes of others. None stands for what it leaves out.
+
+    robot: franka
+    rate_hz: 20
+    cameras:                      # their names in obs; without this entry: all that can be used
+      agentview_rgb: {orientation: upside-down, colours: rgb, values: [0, 1]}
+    proprioception:               # name in obs: labels of its values with their units
+      ee_pos: [x (m), y (m), z (m)]
+    actions:                      # in their order
+      - {name: arm, size: 6, unit: m}
+      - {name: gripper, size: 1, kind: binary, low: -1, high: 1}
+    """
 
     robot: str | None = None
     rate_hz: float | None = None
@@ -60,6 +59,9 @@ class SpecFile:
     """Name -> labels, None for those of the data."""
     actions: tuple[ActionPart, ...] | None = None
     path: Path = field(default=Path("spec"))
+
+
+ENTRIES = ("robot", "rate_hz", "cameras", "proprioception", "actions")
 
 
 def read_spec_file(path: Path) -> SpecFile:
@@ -72,19 +74,23 @@ def read_spec_file(path: Path) -> SpecFile:
             f"--spec {path.name}`"
         ) from error
     data = {} if data is None else data  # an empty file, or one of comments
-    known = ("robot", "rate_hz", "cameras", "proprioception", "actions")
-    if not isinstance(data, dict) or not set(data) <= set(known):
+    if not isinstance(data, dict) or not set(data) <= set(ENTRIES):
         keys = map(str, data) if isinstance(data, dict) else [str(data)]
-        unknown = one_line(", ".join(key for key in keys if key not in known))
-        raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(known)}")
+        unknown = one_line(", ".join(key for key in keys if key not in ENTRIES))
+        raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(ENTRIES)}")
+    robot, rate, cameras, vectors, actions = (data.get(key) for key in ENTRIES)
     try:
         return SpecFile(
-            robot=None if data.get("robot") is None else str(data["robot"]),
-            rate_hz=_rate(data.get("rate_hz")),
-            cameras=_cameras(data.get("cameras")),
-            proprioception=_vectors(data.get("proprioception")),
-            actions=_actions(data.get("actions")),
-            path=path,
+            None if robot is None else str(robot),
+            None if rate is None else _rate(rate),
+            None
+            if cameras is None
+            else {str(name): _camera(str(name), each or {}) for name, each in cameras.items()},
+            None
+            if vectors is None
+            else {str(name): _labels(name, labels) for name, labels in vectors.items()},
+            None if actions is None else tuple(_part(dict(entry)) for entry in actions),
+            path,
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
@@ -97,44 +103,36 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
 
     cameras: how the frames of each camera are stored, where that is not the usual way.
     """
+    stored = {camera.name: cameras.get(camera.name, StoredCamera()) for camera in spec.cameras}
+    infinite = (math.inf, -math.inf)
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
         "cameras": {
-            camera.name: _camera_data(cameras.get(camera.name, StoredCamera()))
-            for camera in spec.cameras
+            name: {
+                "orientation": each.orientation or "upright",
+                "colours": each.colours,
+                "values": list(each.values),
+            }
+            for name, each in stored.items()
         },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
-        "actions": [_part_data(part) for part in spec.actions],
+        "actions": [
+            {key: value for key, value in asdict(part).items() if value not in infinite}
+            for part in spec.actions
+        ],
     }
     text = HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, text)
     except OSError as error:
         raise UserError(f"cannot write {path} ({error}); give another file with --spec") from error
 
 
-def _camera_data(stored: StoredCamera) -> dict[str, Any]:
-    data = {"orientation": stored.orientation or "upright", "colours": stored.colours}
-    return data | {"values": list(stored.values)}
-
-
-def _part_data(part: ActionPart) -> dict[str, Any]:
-    return {key: value for key, value in asdict(part).items() if value not in (math.inf, -math.inf)}
-
-
-def _rate(value: Any) -> float | None:
-    if value is None:
-        return None
+def _rate(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise UserError(f"rate_hz is {value}; give ticks per second")
     return float(value)
-
-
-def _cameras(data: Any) -> dict[str, StoredCamera] | None:
-    if data is None:
-        return None
-    return {str(name): _camera(str(name), options or {}) for name, options in data.items()}
 
 
 def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
@@ -145,25 +143,16 @@ def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
         allowed = choices[key]
         if allowed is not None and value not in allowed:
             raise UserError(f"camera {name}: {key} is {value}; take one of {', '.join(allowed)}")
-    low, high = map(float, options.get("values", StoredCamera().values))
+    low, high = map(float, options.get("values", DEFAULT_RANGE))
     if not -math.inf < low < high < math.inf:
         raise UserError(f"camera {name}: values are {low:g} and {high:g}; give black, then white")
-    return StoredCamera(
-        options.get("orientation"), options.get("colours", StoredCamera().colours), (low, high)
-    )
+    return StoredCamera(options.get("orientation"), options.get("colours", "rgb"), (low, high))
 
 
-def _vectors(data: Any) -> dict[str, tuple[str, ...] | None] | None:
-    if data is None:
-        return None
-    for name, labels in data.items():
-        if labels is not None and not isinstance(labels, list):
-            raise UserError(f"proprioception {name} is {labels}; give a list of labels")
-    return {str(name): tuple(map(str, labels)) if labels else None for name, labels in data.items()}
-
-
-def _actions(data: Any) -> tuple[ActionPart, ...] | None:
-    return None if data is None else tuple(_part(dict(entry)) for entry in data)
+def _labels(name: Any, labels: Any) -> tuple[str, ...] | None:
+    if labels is not None and not isinstance(labels, list):
+        raise UserError(f"proprioception {name} is {labels}; give a list of labels")
+    return tuple(map(str, labels)) if labels else None
 
 
 def _part(entry: dict[str, Any]) -> ActionPart:
@@ -171,14 +160,11 @@ def _part(entry: dict[str, Any]) -> ActionPart:
     if type(size) is not int or size < 1:
         raise UserError(f"action {entry.get('name')}: size is {size}; give a whole number above 0")
     limits = {key: float(entry[key]) for key in ("low", "high") if entry.get(key) is not None}
-    unit = str(entry.get("unit", "unknown"))
     unknown = set(entry) - {"name", "size", "unit", "kind", "low", "high"}
     if unknown:
         raise UserError(f"action {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
-    return ActionPart(str(entry["name"]), size, unit, kind, **limits)
+    return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
 
-
-# What the user chooses of a data set, beside what is inferred from it.
 
 NONE = "none"
 """The name that stands for no camera, or no proprioception."""
@@ -207,7 +193,6 @@ class Choices:
 
 
 INFERRED = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
-
 NOT_IN_ALL = "not in every demo"
 """Why a vector is not used that the first demo lacks."""
 
@@ -249,17 +234,25 @@ def describe_bare(
     Raises `UserError` if there is no demo, one is damaged, or a choice does not fit.
     """
     found = survey(demos, allow_external=choices.allow_external)
-    given = _completed(_given(choices), found, like)
+    given = _given(choices)
+    if like is not None:
+        given = _completed(given, found, like)
     members = _chosen(found.members, choices, given, found.other_names)
     used = [member for member in members if member.is_used]
     spec = PolicySpec(
         robot=given.robot or found.robot,
-        cameras=tuple(CameraSpec(m.name, *(m.shape or ())) for m in used if m.kind == "camera"),
+        cameras=_camera_specs(used),
         proprioception=tuple(_vector(m, given) for m in used if m.kind == "vector"),
-        actions=_action_parts(found, given),
+        actions=_given_actions(given, found.actions[0].shape[1])
+        or infer_action_parts(np.concatenate(found.actions)),
         rate_hz=given.rate_hz or inferred_rate_hz(found),
     )
-    cameras = {camera.name: _stored(camera.name, found, given) for camera in spec.cameras}
+    cameras = {}
+    for camera in spec.cameras:
+        stored = (given.cameras or {}).get(camera.name, StoredCamera())
+        if stored.values == DEFAULT_RANGE:
+            stored = replace(stored, values=float_range(camera.name, found))
+        cameras[camera.name] = stored
     members = [_with_orientation(member, cameras, demos[0][0]) for member in members]
     note = INFERRED if choices.spec is None else f"{INFERRED}, or taken from {choices.spec}"
     return Description(spec, tuple(members), cameras, note)
@@ -268,38 +261,36 @@ def describe_bare(
 def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> Description:
     """Return the description of files that carry `spec`. demo: the first one, whose `obs` is listed."""
     given = _given(choices)
-    known = _of_spec(spec)
-    others = [] if demo is None else _others(demo, known, choices)
+    known = [
+        Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}") for c in spec.cameras
+    ]
+    known += [
+        Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception
+    ]
+    others = [] if demo is None else _others(demo, {member.name for member in known}, choices)
     members = _chosen([*known, *others], choices, given, ())
-    used = {member.name: member for member in members if member.is_used}
+    used = [member for member in members if member.is_used]
     vectors = {vector.name: vector for vector in spec.proprioception}
-    return Description(
-        spec=replace(
-            spec,
-            robot=given.robot or spec.robot,
-            cameras=tuple(
-                CameraSpec(m.name, *(m.shape or ())) for m in used.values() if m.kind == "camera"
-            ),
-            proprioception=tuple(
-                _vector(m, given, vectors.get(m.name)) for m in used.values() if m.kind == "vector"
-            ),
-            actions=_fitting(given, spec.action_size) or spec.actions,
-            rate_hz=given.rate_hz or spec.rate_hz,
+    described = replace(
+        spec,
+        robot=given.robot or spec.robot,
+        cameras=_camera_specs(used),
+        proprioception=tuple(
+            _vector(m, given, vectors.get(m.name)) for m in used if m.kind == "vector"
         ),
-        members=tuple(members),
-        cameras=given.cameras or {},
-        note="" if choices.spec is None else f"the files' spec is changed by {choices.spec}",
+        actions=_given_actions(given, spec.action_size) or spec.actions,
+        rate_hz=given.rate_hz or spec.rate_hz,
     )
+    note = "" if choices.spec is None else f"the files' spec is changed by {choices.spec}"
+    return Description(described, tuple(members), given.cameras or {}, note)
 
 
 def _given(choices: Choices) -> SpecFile:
     return SpecFile() if choices.spec is None else read_spec_file(choices.spec)
 
 
-def _completed(given: SpecFile, found: Survey, like: PolicySpec | None) -> SpecFile:
+def _completed(given: SpecFile, found: Survey, like: PolicySpec) -> SpecFile:
     """Return what is given, completed by what fits of a checkpoint's spec."""
-    if like is None:
-        return given
     names = {member.name for member in found.members if member.kind == "vector"}
     vectors = {vector.name: vector.labels for vector in like.proprioception}
     fits = set(vectors) <= names
@@ -314,89 +305,70 @@ def _completed(given: SpecFile, found: Survey, like: PolicySpec | None) -> SpecF
     )
 
 
-def _of_spec(spec: PolicySpec) -> list[Member]:
-    cameras = [
-        Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}") for c in spec.cameras
-    ]
-    return cameras + [
-        Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception
-    ]
-
-
-def _others(demo: Demo, known: Sequence[Member], choices: Choices) -> list[Member]:
+def _others(demo: Demo, names: Collection[str], choices: Choices) -> list[Member]:
     """Return the members of a demo's `obs` that the files' spec does not name."""
-    names = {member.name for member in known}
-    path, name = demo
-    with open_file(path) as file:
-        group = demo_group(file, name, allow_external=choices.allow_external)
-        observations = find_member(group, "obs", allow_external=choices.allow_external)
+    allowed = choices.allow_external
+    with open_file(demo[0]) as file:
+        group = demo_group(file, demo[1], allow_external=allowed)
+        observations = find_member(group, "obs", allow_external=allowed)
         if not isinstance(observations, h5py.Group):
             return []
-        found = members_of(observations, allow_external=choices.allow_external)
-    reason = "not in the files' ttm_spec"
+        found = members_of(observations, allow_external=allowed)
     return [
-        replace(member, reason=member.reason or reason)
+        replace(member, reason=member.reason or "not in the files' ttm_spec")
         for member in found
         if member.name not in names
     ]
 
 
 def _chosen(
-    members: Sequence[Member],
-    choices: Choices,
-    given: SpecFile,
-    other_names: Sequence[str] | set[str],
+    members: Sequence[Member], choices: Choices, given: SpecFile, other_names: Collection[str]
 ) -> list[Member]:
     """Return the members with what the user chose: in the user's order, then those left out.
 
-    other_names: members of other demos, which are told where the first demo lacks them.
+    other_names: members of other demos, which are listed where the first demo lacks them.
     """
     by_name = {member.name: member for member in members}
-    cameras = choices.cameras or (tuple(given.cameras) if given.cameras is not None else None)
-    vectors = choices.proprioception or (
-        tuple(given.proprioception) if given.proprioception is not None else None
-    )
     wanted = {
-        "camera": None if cameras is None else _named(cameras),
-        "vector": None if vectors is None else _named(vectors),
+        "camera": _named(choices.cameras or given.cameras),
+        "vector": _named(choices.proprioception or given.proprioception),
     }
-    _require_known(wanted, by_name)
-    chosen = [
-        replace(by_name[name], reason="") for names in wanted.values() for name in names or ()
-    ]
-    left = [member for member in members if member.name not in {one.name for one in chosen}]
-    kept = [
-        replace(member, reason=member.reason or "not chosen")
-        if wanted.get(member.kind) is not None
-        else member
-        for member in left
-    ]
-    missing = sorted(set(other_names) - set(by_name))
-    return [*chosen, *kept] + [Member(name, "other", reason=NOT_IN_ALL) for name in missing]
-
-
-def _named(names: Sequence[str]) -> list[str]:
-    """Return the names that were chosen, of which `none` stands for no name."""
-    if NONE in names and len(names) > 1:
-        others = ", ".join(name for name in names if name != NONE) or NONE
-        raise UserError(f"'{NONE}' cannot stand beside {others}; give one or the other")
-    return [name for name in names if name != NONE]
-
-
-def _require_known(wanted: Mapping[str, list[str] | None], members: Mapping[str, Member]) -> None:
-    words = {"camera": "camera", "vector": "proprioception"}
+    chosen = []
     for kind, names in wanted.items():
-        have = [member.name for member in members.values() if member.kind == kind]
+        have = ", ".join(member.name for member in members if member.kind == kind) or NONE
+        word = {"camera": "camera", "vector": "proprioception"}[kind]
         for name in names or ():
-            if name not in members:
+            if name not in by_name:
+                raise UserError(f"{word} '{name}' is not in this data; it has: {have}")
+            if by_name[name].kind != kind:
                 raise UserError(
-                    f"{words[kind]} '{name}' is not in this data; it has: {', '.join(have) or NONE}"
+                    f"obs/{name} cannot be {word}: it is {by_name[name].text}; this data has: {have}"
                 )
-            if members[name].kind != kind:
-                raise UserError(
-                    f"obs/{name} cannot be {words[kind]}: it is {members[name].text}; "
-                    f"this data has: {', '.join(have) or NONE}"
-                )
+            chosen.append(replace(by_name[name], reason=""))
+    taken = {member.name for member in chosen}
+    for member in members:
+        if member.name not in taken:
+            chose = wanted.get(member.kind) is not None
+            chosen.append(
+                replace(member, reason=member.reason or "not chosen") if chose else member
+            )
+    missing = sorted(set(other_names) - set(by_name))
+    return chosen + [Member(name, "other", reason=NOT_IN_ALL) for name in missing]
+
+
+def _named(names: Collection[str] | None) -> list[str] | None:
+    """Return the names that were chosen, of which `none` stands for no name; None if none was."""
+    if names is None:
+        return None
+    kept = [name for name in names if name != NONE]
+    if NONE in names and len(names) > 1:
+        others = ", ".join(kept) or NONE
+        raise UserError(f"'{NONE}' cannot stand beside {others}; give one or the other")
+    return kept
+
+
+def _camera_specs(used: Iterable[Member]) -> tuple[CameraSpec, ...]:
+    return tuple(CameraSpec(m.name, *(m.shape or ())) for m in used if m.kind == "camera")
 
 
 def _vector(
@@ -418,12 +390,7 @@ def _vector(
     )
 
 
-def _action_parts(found: Survey, given: SpecFile) -> tuple[ActionPart, ...]:
-    size = found.actions[0].shape[1]
-    return _fitting(given, size) or infer_action_parts(np.concatenate(found.actions))
-
-
-def _fitting(given: SpecFile, size: int) -> tuple[ActionPart, ...] | None:
+def _given_actions(given: SpecFile, size: int) -> tuple[ActionPart, ...] | None:
     """Return the action parts of the spec file, which must have `size` dimensions; None without."""
     if given.actions is None:
         return None
@@ -433,13 +400,6 @@ def _fitting(given: SpecFile, size: int) -> tuple[ActionPart, ...] | None:
             f"{given.path}: the parts of the action have {total} dimensions, but the data {size}"
         )
     return given.actions
-
-
-def _stored(camera: str, found: Survey, given: SpecFile) -> StoredCamera:
-    stored = (given.cameras or {}).get(camera)
-    if stored is not None and stored.values != DEFAULT_RANGE:
-        return stored
-    return replace(stored or StoredCamera(), values=float_range(camera, found))
 
 
 def _with_orientation(member: Member, cameras: Mapping[str, StoredCamera], path: Path) -> Member:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -47,7 +47,7 @@ def open_file(path: Path) -> Iterator[Any]:
     Raises `UserError` if it cannot be opened, or if what is read in the `with` block is damaged.
     Other errors of users that are raised there get the path put in front, if they lack it.
     """
-    with _opened(path) as file, _damage_told(path):
+    with _opened(path) as file, _guarded(path):
         yield file
 
 
@@ -74,7 +74,7 @@ class OpenFiles:
         """
         if self._process != os.getpid():  # after a fork, the lock may belong to nobody
             self.__init__(self._most)  # type: ignore[misc]
-        with self._lock, _damage_told(path):
+        with self._lock, _guarded(path):
             file = self._file(path)
             known = self._members[path]
             if member is not None and member not in known:
@@ -96,8 +96,12 @@ class OpenFiles:
             while len(self._files) >= self._most:
                 self._close_oldest()
             # Without a cache of chunks, of which every dataset would have its own.
-            self._files[path] = _with_little_metadata(_opened(path, rdcc_nbytes=0))
-            self._members[path] = {}
+            file = _opened(path, rdcc_nbytes=0)
+            config = file.id.get_mdc_config()
+            config.set_initial_size = True
+            config.initial_size = config.min_size = config.max_size = METADATA_BYTES
+            file.id.set_mdc_config(config)
+            self._files[path], self._members[path] = file, {}
         return self._files[path]
 
     def _close_oldest(self) -> None:
@@ -118,17 +122,8 @@ def _opened(path: Path, **options: int) -> Any:
         raise damaged(path, *why_unreadable(path, error)) from error
 
 
-def _with_little_metadata(file: Any) -> Any:
-    """Return an open file whose cache of metadata stays below `METADATA_BYTES`."""
-    config = file.id.get_mdc_config()
-    config.set_initial_size = True
-    config.initial_size = config.min_size = config.max_size = METADATA_BYTES
-    file.id.set_mdc_config(config)
-    return file
-
-
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _guarded(path: Path) -> Iterator[None]:
     """Turn what is raised by reading the open file `path` into errors of users that name it."""
     try:
         yield
@@ -175,24 +170,10 @@ def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str
         return {}
     if not isinstance(group, h5py.Group):
         raise UserError("mask is not a group of lists of demos; rename it")
-    for key in group:
-        if key != one_line(key):
-            raise UserError(
-                f"the mask '{one_line(key)}' has a name that cannot be printed; rename it"
-            )
+    require_printable("the mask", group)
     return {
         key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
     }
-
-
-def usable_masks(
-    file: Any, names: Sequence[str], *, allow_external: bool = False
-) -> dict[str, frozenset[str]]:
-    """Return the masks of an open file whose demos are `names`; refuse them as `mask_problems` says."""
-    masks = read_masks(file, allow_external=allow_external)
-    for what, remedy in mask_problems(masks, names):
-        raise UserError(f"{what}; {remedy}")
-    return {key: frozenset(members) for key, members in masks.items()}
 
 
 def mask_problems(
@@ -234,12 +215,17 @@ def demo_names(file: Any, *, allow_external: bool = False) -> list[str]:
     """
     group = data_group(file, allow_external=allow_external)
     names = [] if group is None else sorted(group, key=natural_key)
+    require_printable("the demo", names)
+    return names
+
+
+def require_printable(what: str, names: Iterable[str]) -> None:
+    """Raise `UserError` for a name that a terminal would take for something else, or that is no text."""
     for name in names:
         if name != one_line(name):
             raise UserError(
-                f"the demo '{one_line(name)}' has a name that cannot be printed; rename it"
+                f"{what} '{one_line(name)}' has a name that cannot be printed; rename it"
             )
-    return names
 
 
 def demo_group(file: Any, name: str, *, allow_external: bool = False) -> Any:
@@ -287,12 +273,10 @@ def decoded(value: Any) -> str:
     """
     if value is None:
         return ""
-    data = value if isinstance(value, bytes) else _bytes(str(value))
-    return data.decode("utf-8", "replace")
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")  # as HDF5 had them
-    except UnicodeEncodeError:  # half a pair of UTF-16, as JSON may have it
-        return text.encode("utf-8", "replace")
+    data = value
+    if not isinstance(value, bytes):
+        try:
+            data = str(value).encode("utf-8", "surrogateescape")  # as HDF5 had them
+        except UnicodeEncodeError:  # half a pair of UTF-16, as JSON may have it
+            data = str(value).encode("utf-8", "replace")
+    return bytes(data).decode("utf-8", "replace")

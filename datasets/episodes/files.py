@@ -1,4 +1,4 @@
-"""The HDF5 files that a path means: a file, a folder of files, or a glob."""
+"""The HDF5 files that a path means (a file, a folder or a glob), and the layouts of other projects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +20,6 @@ import h5py
 from ttm.datasets.hdf5 import find_member, no_file, one_line, require_inside
 from ttm.datasets.layout import SUFFIXES, natural_key
 from ttm.policy.errors import UserError
-
-# The known layouts of episodes, each described once: its name, and the command that comes next.
 
 
 @dataclass(frozen=True)
@@ -119,15 +120,6 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 """Key -> layout. The first six are read as they are."""
 
 
-# Recognises the layout of episodes from an open HDF5 file, or from the names of a folder's files.
-#
-# The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
-# robosuite's `collect_human_demonstrations.py`, MimicGen's `datagen_info`, LIBERO's
-# `create_dataset.py`, RoboCasa's `ep_meta`, Isaac Lab's `HDF5DatasetFileHandler`, ACT's
-# `record_sim_episodes.py`, diffusion_policy's `ReplayBuffer`, DROID's `TrajectoryWriter`, ManiSkill's
-# `RecordEpisode`, LeRobot's `meta/info.json`, TensorFlow Datasets' `dataset_info.json`, and rosbag2's
-# `metadata.yaml`.
-
 TRAJECTORY = re.compile(r"traj_\d+")
 """How ManiSkill names an episode."""
 
@@ -135,43 +127,36 @@ TRAJECTORY = re.compile(r"traj_\d+")
 def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
     """Return the layout of an open `h5py.File`, or None if it is none of those that are known.
 
-    Raises `OutsideLink` if an external link is in the way and not allowed.
+    The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
+    robosuite's `collect_human_demonstrations.py`, MimicGen's `datagen_info`, LIBERO's
+    `create_dataset.py`, RoboCasa's `ep_meta`, Isaac Lab's `HDF5DatasetFileHandler`, ACT's
+    `record_sim_episodes.py`, DROID's `TrajectoryWriter` and ManiSkill's `RecordEpisode`. Raises
+    `OutsideLink` if an external link is in the way and not allowed.
     """
-    key = _key_of_file(file, allow_external)
+    key = _key_of_file(partial(find_member, allow_external=allow_external), file)
     return LAYOUTS[key] if key else None
 
 
-def layout_of_path(path: Path) -> Layout | None:
-    """Return the layout of a folder, or of a file that is not HDF5, by names; None if unknown."""
-    key = _key_of_folder(path) if path.is_dir() else _key_of_name(path)
-    return LAYOUTS[key] if key else None
-
-
-def _key_of_file(file: Any, allow_external: bool) -> str | None:
-    action = find_member(file, "action", allow_external=allow_external)
-    if isinstance(action, h5py.Dataset):
-        observations = find_member(file, "observations", allow_external=allow_external)
-        if isinstance(observations, h5py.Group):
-            return "aloha"
-    if isinstance(action, h5py.Group):
-        state = find_member(file, "observation/robot_state", allow_external=allow_external)
-        if isinstance(state, h5py.Group):
-            return "droid"
+def _key_of_file(find: Callable[[Any, str], Any], file: Any) -> str | None:
+    action = find(file, "action")
+    if isinstance(action, h5py.Dataset) and isinstance(find(file, "observations"), h5py.Group):
+        return "aloha"
+    state = "observation/robot_state"
+    if isinstance(action, h5py.Group) and isinstance(find(file, state), h5py.Group):
+        return "droid"
     if any(TRAJECTORY.fullmatch(name) for name in file):
         return "maniskill"
-    data = find_member(file, "data", allow_external=allow_external)
+    data = find(file, "data")
     if not isinstance(data, h5py.Group):
         return None
     if "ttm_spec" in data.attrs:
         return "ours"
-    demo = _first_demo(data, allow_external)
+    name = next(iter(data), None)
+    demo = None if name is None else find(data, name)
+    if not isinstance(demo, h5py.Group):
+        demo = None
     if "problem_info" in data.attrs or "bddl_file_name" in data.attrs:
         return "libero" if demo is not None and "obs" in demo else "robosuite"
-    return _key_of_demo(demo)
-
-
-def _key_of_demo(demo: Any | None) -> str | None:
-    """Return the layout that a robomimic-like file with this first demo has."""
     if demo is None:
         return None
     if "obs" not in demo:
@@ -183,16 +168,23 @@ def _key_of_demo(demo: Any | None) -> str | None:
     return "isaaclab" if "initial_state" in demo else "robomimic"
 
 
-def _first_demo(data: Any, allow_external: bool) -> Any | None:
-    name = next(iter(data), None)
-    demo = None if name is None else find_member(data, name, allow_external=allow_external)
-    return demo if isinstance(demo, h5py.Group) else None
+def layout_of_path(path: Path) -> Layout | None:
+    """Return the layout of a folder, or of a file that is not HDF5, by names; None if unknown.
+
+    The marks are diffusion_policy's `ReplayBuffer`, LeRobot's `meta/info.json`, TensorFlow Datasets'
+    `dataset_info.json`, and rosbag2's `metadata.yaml`.
+    """
+    key = _key_of_folder(path) if path.is_dir() else _key_of_name(path)
+    return LAYOUTS[key] if key else None
 
 
 def _key_of_folder(folder: Path) -> str | None:
     info = folder / "meta" / "info.json"
     if info.is_file():
-        return "lerobot_v3" if _lerobot_version(info).startswith("v3") else "lerobot_v2"
+        version = ""
+        with suppress(OSError, ValueError, AttributeError, RecursionError):
+            version = str(json.loads(info.read_text("utf-8")).get("codebase_version", ""))
+        return "lerobot_v3" if version.startswith("v3") else "lerobot_v2"
     if (folder / "data").is_dir() and (folder / "meta" / "episode_ends").is_dir():
         return "diffusion_policy"
     if (folder / "metadata.yaml").is_file():
@@ -215,13 +207,6 @@ def _key_of_name(path: Path) -> str | None:
     return "lerobot_v2" if path.suffix == ".parquet" else None
 
 
-def _lerobot_version(info: Path) -> str:
-    try:
-        return str(json.loads(info.read_text(encoding="utf-8")).get("codebase_version", ""))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
-
-
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 """What a terminal may take for a command."""
 
@@ -233,23 +218,30 @@ def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
     is no file, if a symbolic link leads out of the folder and this is not allowed, or if the data
     are in a layout that is not HDF5.
     """
-    place = Path(path).expanduser()
+    place = root = Path(path).expanduser()
     _require_printable(place)
-    kind = _kind(place)
-    if kind == "file":
-        return [_known(place)]
-    root = place
-    if kind == "folder":
+    try:
+        is_file, is_folder = place.is_file(), place.is_dir()
+    except OSError:  # such as a name that is too long
+        is_file = is_folder = False
+    if is_file:
+        if place.suffix not in SUFFIXES:
+            _refuse_other_layout(place)
+        return [place]
+    if is_folder:
         found = list(_below(place, allow_external))
     elif glob.has_magic(str(place)):
         found = [Path(item) for item in glob.glob(str(place), recursive=True)]
-        root = _fixed_part(place)
+        fixed = takewhile(lambda part: not glob.has_magic(part), place.parts)
+        root = Path(*fixed)  # the folder in which the glob looks
     else:
-        raise UserError(_no_such_place(path, place))
+        what = no_file(place)
+        what = "does not exist" if what in (None, "not there") else f"is {what}"
+        raise UserError(f"{path} {what}; give an HDF5 file, a folder of them, or a glob in quotes")
     files = [item for item in found if not item.name.startswith(".") and not item.is_dir()]
     if not files:
         _refuse_other_layout(place)
-        what = "folder has no *.hdf5 or *.h5 in it" if kind == "folder" else "glob matches no file"
+        what = "folder has no *.hdf5 or *.h5 in it" if is_folder else "glob matches no file"
         raise UserError(
             f"{path}: this {what}; record episodes there with `ttm collect`, or check the name"
         )
@@ -258,30 +250,10 @@ def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
     return sorted(files, key=natural_key)
 
 
-def _kind(place: Path) -> str:
-    try:
-        return "folder" if place.is_dir() else "file" if place.is_file() else "other"
-    except OSError:  # such as a name that is too long
-        return "other"
-
-
-def _known(file: Path) -> Path:
-    if file.suffix not in SUFFIXES:
-        _refuse_other_layout(file)
-    return file
-
-
 def _refuse_other_layout(place: Path) -> None:
     layout = layout_of_path(place) if os.path.exists(place) else None
     if layout is not None:
         raise UserError(layout.refusal(place))
-
-
-def _no_such_place(path: str | Path, place: Path) -> str:
-    what = no_file(place)
-    if what is None or what == "not there":
-        return f"{path} does not exist; give an HDF5 file, a folder of them, or a glob in quotes"
-    return f"{path} is {what}; give an HDF5 file, a folder of them, or a glob in quotes"
 
 
 def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
@@ -313,16 +285,6 @@ def _refuse_unreadable(error: OSError) -> None:
         f"{error.filename}: the folder cannot be read ({error.strerror}); change its permissions, "
         "or name the files that you may read"
     )
-
-
-def _fixed_part(place: Path) -> Path:
-    """Return the folder in which a glob looks: what stands before the first wildcard."""
-    fixed = []
-    for part in place.parts:
-        if glob.has_magic(part):
-            break
-        fixed.append(part)
-    return Path(*fixed)
 
 
 def _require_printable(place: Path) -> None:

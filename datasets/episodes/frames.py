@@ -1,4 +1,4 @@
-"""Camera frames: JPEG encoding and decoding, and resizing."""
+"""Camera frames: JPEG encoding and decoding, resizing, and the types and orders in which files hold them."""
 
 from __future__ import annotations
 
@@ -154,14 +154,9 @@ def resize_frame(frame: Frames, height: int, width: int) -> Frames:
     return np.asarray(Image.fromarray(frame).resize((width, height), resample))
 
 
-# Frames as files hold them, in several types and orders, and as RGB frames (n, H, W, 3) uint8.
-
 Orientation = Literal["upright", "upside-down", "rotated"]
 Colours = Literal["rgb", "bgr"]
 Shape = tuple[int, int]
-
-IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n")
-"""First bytes of JPEGs and PNGs."""
 
 RANGE_SLACK = 1e-3
 """By so much, in parts of their range, float frames may leave it."""
@@ -206,7 +201,7 @@ def is_encoded(dataset: Any) -> bool:
 
 def begins_an_image(data: Any) -> bool:
     """Return whether bytes (n,) uint8 begin as a JPEG or a PNG."""
-    return np.asarray(data[:8], np.uint8).tobytes().startswith(IMAGE_STARTS)
+    return np.asarray(data[:8], np.uint8).tobytes().startswith((JPEG_START, PNG_START[:6]))
 
 
 def frame_shape(dataset: Any) -> Shape | None:

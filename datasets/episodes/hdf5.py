@@ -1,4 +1,9 @@
-"""How a dataset is stored: whether its values are in the file at all, and can be read."""
+"""HDF5 files, as strangers and full disks leave them.
+
+Reading rows of large chunks, saying why a file does not open, following links within a file alone,
+judging whether values are there and may be read, writing that survives a full disk, and telling
+recordings in progress from those that a killed program has left.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,6 @@ import numpy.typing as npt
 from ttm.datasets.layout import RECORDED
 from ttm.policy.errors import UserError, printable
 from ttm.policy.files import PARTIAL_SUFFIX
-
-# Reading a few rows of a dataset whose chunks hold many: each chunk is unpacked once, not for each read.
 
 KEPT_BYTES = 2**29
 """Unpacked rows of so many bytes are kept by each process; larger chunks are unpacked for each read."""
@@ -64,8 +67,8 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
 
 def _span(dataset: Any, start: int, stop: int) -> tuple[int, int]:
     """Return which rows are unpacked where the rows `start` to `stop` - 1 are read."""
-    is_packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
-    if not is_packed or dataset.dtype.kind == "O" or start >= stop:
+    packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
+    if not packed or dataset.dtype.kind == "O" or start >= stop:
         return start, stop
     rows = dataset.chunks[0]
     return start // rows * rows, min(-(-stop // rows) * rows, len(dataset))
@@ -75,8 +78,6 @@ def _values(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = dataset[start:stop]
     return values
 
-
-# Why a path cannot be opened as an HDF5 file, in words, and what to do about it.
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -150,8 +151,6 @@ def one_line(text: object) -> str:
     """Return an error's text in one line of printable characters, cut off after 200."""
     return printable(text, 200)
 
-
-# Members of HDF5 files and files of folders, found without following links that lead out of them.
 
 MOST_LINKS = 16
 """So many soft links in a row are taken for a loop."""
@@ -295,12 +294,13 @@ def storage_fault(
 
 def outside_fault(dataset: Any) -> tuple[str, str] | None:
     """Return in which other file the values of a dataset lie, with a remedy; None if in none."""
-    outside = _outside(dataset)
-    if not outside:
+    if dataset.external:
+        outside = f"its values lie in another file ({dataset.external[0][0]})"
+    elif dataset.is_virtual:
+        outside = "it is a virtual dataset, made of other ones"
+    else:
         return None
-    return f"{outside}, which is not followed", (
-        f"copy the data into the file (h5repack), or give {ALLOW} if you trust it"
-    )
+    return f"{outside}, which is not followed", f"copy the data into the file (h5repack){TRUSTED}"
 
 
 def _unwritten(dataset: Any, written: int, needed: int) -> tuple[str, str] | None:
@@ -314,29 +314,20 @@ def _unwritten(dataset: Any, written: int, needed: int) -> tuple[str, str] | Non
     )
 
 
-def _outside(dataset: Any) -> str:
-    if dataset.external:
-        return f"its values lie in another file ({dataset.external[0][0]})"
-    return "it is a virtual dataset, made of other ones" if dataset.is_virtual else ""
-
-
 def _missing_filter(dataset: Any) -> str:
+    """Return the filter that is not installed and that the values went through; empty if none.
+
+    Writers may leave out optional filters, which the first chunk tells.
+    """
     properties = dataset.id.get_create_plist()
     for index in range(properties.get_nfilters()):
         code = properties.get_filter(index)[0]
-        if not h5py.h5z.filter_avail(code) and _is_applied(dataset, index):
+        if h5py.h5z.filter_avail(code) or not dataset.id.get_num_chunks():
+            continue
+        if not dataset.id.get_chunk_info(0).filter_mask & (1 << index):
             return FILTERS.get(code, f"filter {code}")
     return ""
 
-
-def _is_applied(dataset: Any, index: int) -> bool:
-    """Return whether the first chunk went through a filter; writers may leave out optional ones."""
-    if not dataset.id.get_num_chunks():
-        return False
-    return not dataset.id.get_chunk_info(0).filter_mask & (1 << index)
-
-
-# Writes of HDF5 files that may fail, such as on a full disk.
 
 HELD_BACK = 2**22
 """Bytes of an episode that HDF5 has not written yet, at most."""
@@ -360,7 +351,7 @@ def new_file(path: Path) -> Iterator[Any]:
     except BaseException as error:
         guard.broken = True
         guard.discard(file)
-        if isinstance(error, RuntimeError) and "write" in str(error):  # as HDF5 tells it at times
+        if isinstance(error, RuntimeError) and "write" in str(error):  # so h5py says it at times
             raise OSError(one_line(error)) from error
         raise
     file.close()
@@ -397,7 +388,7 @@ class WriteGuard:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Raise `UserError` if what is told to HDF5 in the `with` block cannot be written."""
+        """Raise `UserError` if HDF5 cannot write what the `with` block gives it."""
         try:
             yield
         except (OSError, RuntimeError) as error:
@@ -426,9 +417,6 @@ class WriteGuard:
         os.close(descriptor)
         with suppress(OSError, RuntimeError):  # a flush that failed may keep it from closing
             file.close()
-
-
-# How much memory can be allocated, within the limits of the machine and of a container.
 
 
 def available_memory_bytes(
@@ -488,23 +476,19 @@ def _free(group: Path, limit: str, usage: str, prefix: str) -> int | None:
     return most - used + sum(files)
 
 
-# Tells recordings in progress from those that a killed program has left.
+# Recordings in progress, and those that a killed program has left.
 #
 # Whoever writes in a folder holds a shared lock on the folder itself, from before it makes its partial file
 # until this has its final name. The kernel releases the lock with the process, however that ends. Whoever
 # gets the exclusive lock therefore knows that all partial files are left over, and keeps writers waiting
-# while it removes them. No process ids are compared, which are given anew, and no lock files stay behind.
-#
-# On network drives (NFS, SMB), other computers do not see the lock on a folder, but that which HDF5 holds on
-# a
-# file while it writes it, if the drive passes on locks. Whoever removes files therefore tries that one, too.
-# A
-# file system without locks refuses them: then nobody knows, and all files stay.
+# while it removes them. On network drives (NFS, SMB), other computers do not see this lock, but that which
+# HDF5 holds on a file while it writes it; so it is tried, too. Where a file system refuses locks, all files
+# stay.
 
 
 @contextmanager
 def writing_in(folder: Path) -> Iterator[None]:
-    """Let nobody take the partial files in a folder, which must exist, for left over ones.
+    """Let nobody take the partial files in a folder for left over ones.
 
     Raises `OSError` if the folder cannot be opened.
     """
@@ -542,17 +526,15 @@ def remove_leftovers(folder: Path) -> list[Path]:
 def _alone(folder: Path) -> Iterator[bool]:
     """Yield whether nobody else writes in the folder, and let nobody begin meanwhile."""
     with _opened(folder) as descriptor:
-        yield _gets_lock(descriptor) and all(map(_is_unused, _partial_files(folder)))
+        alone = _gets_lock(descriptor)
+        for path in _partial_files(folder) if alone else ():
+            with path.open("rb+") as file:  # NFS gives the exclusive lock for writing only
+                alone = alone and _gets_lock(file.fileno())
+        yield alone
 
 
 def _partial_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f".*{PARTIAL_SUFFIX}") if path.is_file())
-
-
-def _is_unused(path: Path) -> bool:
-    """Return whether no HDF5 writes a file, also on another computer."""
-    with path.open("rb+") as file:  # NFS gives the exclusive lock for writing only
-        return _gets_lock(file.fileno())
 
 
 def _gets_lock(descriptor: int) -> bool:

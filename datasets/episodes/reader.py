@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from ttm.datasets.description import Choices, describe_bare
 from ttm.datasets.episode_file import (
@@ -20,10 +22,11 @@ from ttm.datasets.episode_file import (
     demo_group,
     demo_names,
     instruction_of,
+    mask_problems,
     open_file,
     plain_text,
+    read_masks,
     read_stored_spec,
-    usable_masks,
 )
 from ttm.datasets.frames import Frames, StoredCamera, read_frames
 from ttm.datasets.hdf5 import one_line
@@ -41,14 +44,37 @@ MOST_EMBEDDING = 2**16
 """Values of an instruction's embedding."""
 
 
-class VectorStore(Protocol):
-    """A place where the vectors of episodes are kept beside their files."""
+def stamp_of(path: Path) -> str:
+    """Return the size, modification time and change time of a file. Raises `OSError` if it is gone."""
+    found = path.stat()
+    return f"{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
 
-    def vectors(self, episode: EpisodeReader) -> Mapping[str, Array] | None:
-        """Return the vectors by their names in the file, without optional ones that it lacks.
 
-        None if they must be read from the file.
+@dataclass(frozen=True)
+class KeptVectors:
+    """The place in the cache of an episode's vectors: bytes in the format of safetensors (`opening.py`)."""
+
+    path: Path
+    start: int
+    size: int
+    stamp: str
+    """That of the episode's file when they were read."""
+
+    def blob(self) -> bytes:
+        """Return the bytes. Raises `OSError` if the cache is gone."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.size)
+
+    def arrays(self, file: Path) -> Mapping[str, Array] | None:
+        """Return the vectors of an episode in `file` by their names there, without those that it lacks.
+
+        None if the file has changed, or the cache is gone or damaged.
         """
+        try:
+            return load(self.blob()) if stamp_of(file) == self.stamp else None
+        except (OSError, SafetensorError):
+            return None
 
 
 @dataclass(frozen=True)
@@ -61,7 +87,7 @@ class EpisodeReader:
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
     `stored` says how the frames of a camera lie in the file, as pairs of its name and that. `kept`
-    is where its vectors are kept, None if nowhere.
+    is where its vectors are kept beside the file, None if nowhere.
     """
 
     path: Path
@@ -74,7 +100,7 @@ class EpisodeReader:
     seed: int | None
     masks: frozenset[str]
     stored: tuple[tuple[str, StoredCamera], ...] = ()
-    kept: VectorStore | None = field(default=None, compare=False, repr=False)
+    kept: KeptVectors | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def open(cls, path: str | Path, name: str | None = None) -> EpisodeReader:
@@ -85,22 +111,20 @@ class EpisodeReader:
         `name` is None, or if it has none of that name.
         """
         path = Path(path).expanduser()
-        if not path.is_file():
-            hint = "a folder; use open_dataset for it" if path.is_dir() else "not there"
-            raise UserError(f"{path} is {hint}; EpisodeReader.open takes one HDF5 file")
         with open_file(path) as file:
             names, spec = demo_names(file), read_stored_spec(file)
+        some = ", ".join(names[:5]) + (f", … {names[-1]}" if len(names) > 5 else "")
         if not names:
             raise UserError(
                 f"{path} has no episode (data/demo_0, …); record one, or check the path"
             )
         if name is None and len(names) > 1:
             raise UserError(
-                f"{path} has {len(names)} episodes; give the name of one ({_some(names)}), "
+                f"{path} has {len(names)} episodes; give the name of one ({some}), "
                 "or use open_dataset for all"
             )
         if name is not None and name not in names:
-            raise UserError(f"{path} has no episode '{name}'; it has: {_some(names)}")
+            raise UserError(f"{path} has no episode '{name}'; it has: {some}")
         cameras: Mapping[str, StoredCamera] = {}
         if spec is None:
             described = describe_bare([(path, each) for each in names], Choices())
@@ -130,8 +154,15 @@ class EpisodeReader:
 
         Raises `UserError` if there is not one finite weight of 0 or more for each tick.
         """
-        weights = self._weights()
-        if not usable_weights(weights).all():
+        ones = np.ones(self.num_samples, dtype=np.float32)
+        if (kept := self._kept()) is not None:
+            weights = kept.get("loss_weights", ones)
+        else:
+            with self._demo() as demo:
+                stored = demo.get("loss_weights", ones)
+                whole = getattr(stored, "shape", None) == ones.shape  # or else none of it is read
+                weights = np.asarray(stored if whole else np.nan, dtype=np.float32)
+        if weights.shape != ones.shape or not usable_weights(weights).all():
             what = "loss_weights does not hold one weight of 0 or more for each tick"
             raise damaged(self.path, f"data/{self.name}/{what}")
         return weights
@@ -192,33 +223,17 @@ class EpisodeReader:
                 f"tick {tick} of {self.name}, which has ticks 0 to {self.num_samples - 1}"
             )
         with self._demo() as demo:
-            frames = {
-                camera.name: self._decode(demo[f"obs/{camera.name}"], camera.name, tick, tick + 1)[
-                    0
-                ]
-                for camera in self.spec.cameras
-            }
-            vectors = {
-                vector.name: np.atleast_1d(np.asarray(demo[f"obs/{vector.name}"][tick], np.float32))
-                for vector in self.spec.proprioception
-            }
-        return {**frames, **vectors}
+            found: dict[str, npt.NDArray[Any]] = {}
+            for camera in self.spec.cameras:
+                stored = demo[f"obs/{camera.name}"]
+                found[camera.name] = self._decode(stored, camera.name, tick, tick + 1)[0]
+            for vector in self.spec.proprioception:
+                values = np.asarray(demo[f"obs/{vector.name}"][tick], np.float32)
+                found[vector.name] = np.atleast_1d(values)
+        return found
 
     def _kept(self) -> Mapping[str, Array] | None:
-        return None if self.kept is None else self.kept.vectors(self)
-
-    def _weights(self) -> Floats:
-        """Return the loss weights as they are stored; NaN where their shape is wrong."""
-        ones = np.ones(self.num_samples, dtype=np.float32)
-        if (kept := self._kept()) is not None:
-            stored = kept.get("loss_weights", ones)
-            return stored if stored.shape == ones.shape else ones * np.nan
-        with self._demo() as demo:
-            if "loss_weights" not in demo:
-                return ones
-            stored = demo["loss_weights"]
-            whole = getattr(stored, "shape", None) == ones.shape
-            return np.asarray(stored if whole else np.nan, dtype=np.float32)
+        return None if self.kept is None else self.kept.arrays(self.path)
 
     def _optional(self, key: str, dtype: type[Scalar]) -> npt.NDArray[Scalar] | None:
         if (kept := self._kept()) is not None:
@@ -245,20 +260,17 @@ class EpisodeReader:
 
     def _decode(self, dataset: Any, camera: str, start: int, stop: int) -> Frames:
         stored = dict(self.stored).get(camera, StoredCamera())
+        key = f"data/{self.name}/obs/{camera}"
         try:
             frames = read_frames(dataset, start, stop, stored)
         except (OSError, ValueError) as error:
-            what = (
-                f"data/{self.name}/obs/{camera} in ticks {start} to {stop - 1}: {one_line(error)}"
-            )
+            what = f"{key} in ticks {start} to {stop - 1}: {one_line(error)}"
             raise damaged(self.path, what) from error
         shape = (self.spec.camera(camera).height, self.spec.camera(camera).width, 3)
-        if any(frame.shape != shape for frame in frames):
-            sizes = sorted({frame.shape for frame in frames})
-            raise damaged(
-                self.path,
-                f"data/{self.name}/obs/{camera} holds frames of {sizes}, the spec says {shape}",
-            )
+        sizes = {frame.shape for frame in frames}
+        if not sizes <= {shape}:
+            what = f"{key} holds frames of {sorted(sizes)}, the spec says {shape}"
+            raise damaged(self.path, what)
         return np.asarray(frames, dtype=np.uint8).reshape(-1, *shape)
 
 
@@ -280,42 +292,35 @@ def read_episodes(
     if data is None:
         return []
     everything = demo_names(file, allow_external=allow_external)
-    masks = usable_masks(file, everything, allow_external=allow_external)
+    listed = read_masks(file, allow_external=allow_external)
+    for what, remedy in mask_problems(listed, everything):
+        raise UserError(f"{what}; {remedy}")
+    masks = {key: frozenset(members) for key, members in listed.items()}
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
     stored = tuple((name, each.of_file(file)) for name, each in (cameras or {}).items())
-    names = everything if names is None else names
     episodes = []
-    for name in names:
+    for name in everything if names is None else names:
         demo = demo_group(file, name, allow_external=allow_external)
         _require_whole(demo, path, name, spec, allow_external)
-        episodes.append(_read_episode(demo, path, name, spec, masks, default, stored))
+        attributes = demo.attrs
+        instruction = (
+            instruction_of(demo) or _from_json(attributes.get("ep_meta"), "lang") or default
+        )
+        episodes.append(
+            EpisodeReader(
+                path=path,
+                name=name,
+                spec=spec,
+                num_samples=len(demo["actions"]),
+                instruction=instruction,
+                task=plain_text(decoded(attributes.get("task")), "task"),
+                success=whole_number(attributes.get("success"), bool),
+                seed=whole_number(attributes.get("seed"), int),
+                masks=frozenset(key for key, members in masks.items() if name in members),
+                stored=stored,
+            )
+        )
     return episodes
-
-
-def _read_episode(
-    demo: Any,
-    path: Path,
-    name: str,
-    spec: PolicySpec,
-    masks: Mapping[str, frozenset[str]],
-    default_instruction: str,
-    stored: tuple[tuple[str, StoredCamera], ...],
-) -> EpisodeReader:
-    attributes = demo.attrs
-    return EpisodeReader(
-        path=path,
-        name=name,
-        spec=spec,
-        num_samples=len(demo["actions"]),
-        instruction=instruction_of(demo)
-        or _from_json(attributes.get("ep_meta"), "lang")
-        or default_instruction,
-        task=plain_text(decoded(attributes.get("task")), "task"),
-        success=whole_number(attributes.get("success"), bool),
-        seed=whole_number(attributes.get("seed"), int),
-        masks=frozenset(key for key, members in masks.items() if name in members),
-        stored=stored,
-    )
 
 
 def whole_number(value: Any, kind: type[Number]) -> Number | None:
@@ -343,8 +348,3 @@ def _from_json(text: Any, key: str) -> str:
     """Return the instruction that RoboCasa stores in each demo, and LIBERO once in each file, as JSON."""
     value = json_object(text).get(key, "")
     return plain_text(decoded(value), key) if isinstance(value, str) else ""
-
-
-def _some(names: list[str]) -> str:
-    """Return up to five names as a text."""
-    return ", ".join(names[:5]) + (f", … {names[-1]}" if len(names) > 5 else "")

@@ -1,4 +1,9 @@
-"""Shuffled batches of training windows."""
+"""Shuffled batches of windows or episodes, and the shares that several data sets have in them.
+
+Every sampler yields endless batches, and batch n is a function of (seed, n) alone. A training that is
+resumed with `first_batch` set to the number of steps done therefore gets the batches that it would have
+got without a break.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,6 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from ttm.policy.errors import require_at_least
-
-# Shares of several data sets in a training: which windows or episodes the samplers draw.
 
 Integers = npt.NDArray[np.integer[Any]]
 
@@ -96,7 +99,48 @@ def _from_endless(members: Integers, begin: int, end: int, seed: int, group: int
     return np.concatenate([members[:0], *orders])[begin - first * size : end - first * size]
 
 
-# Batches of whole episodes of similar length.
+class BatchSampler(Sampler[Any]):
+    """What the samplers share: batches that are made pass by pass."""
+
+    def __init__(
+        self,
+        num_items: int,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        first_batch: int = 0,
+        mix: Mix | None = None,
+    ) -> None:
+        """first_batch: the n of the first batch. mix: see `Mix`; None draws all items equally often."""
+        require_at_least(1, {"batch_size": batch_size})
+        self.batch_size = batch_size
+        self.seed = seed
+        self.first_batch = first_batch
+        self.mix = mix
+        self.batches_per_pass = max(num_items // batch_size, 1)
+        """The number of batches of a pass over all items."""
+
+    def __iter__(self) -> Iterator[Any]:
+        number, skip = divmod(self.first_batch, self.batches_per_pass)
+        for each in itertools.count(number):
+            yield from self._batches(each)[skip:]
+            skip = 0
+
+    def _batches(self, number: int) -> list[Any]:
+        """Return all batches of a pass."""
+        raise NotImplementedError
+
+    def _drawn(self, order: Integers, number: int) -> Integers:
+        """Return the items of a pass, one batch after another.
+
+        order: a random one of all items, of which those that fill no batch are left out. Fewer items
+        than a batch are repeated.
+        """
+        count = self.batches_per_pass * self.batch_size
+        return (
+            np.resize(order, count) if self.mix is None else self.mix.draw(count, self.seed, number)
+        )
+
 
 BATCHES_IN_A_GROUP = 8
 """Batches whose episodes are sorted by length together.
@@ -104,7 +148,7 @@ BATCHES_IN_A_GROUP = 8
 More leave less padding, and make the composition of a batch less random."""
 
 
-class EpisodeSampler(Sampler[list[int]]):
+class EpisodeSampler(BatchSampler):
     """Yields endless batches of episode indices, in which the episodes are of similar length.
 
     In every pass, the episodes are shuffled and dealt to groups of `BATCHES_IN_A_GROUP` batches.
@@ -112,47 +156,17 @@ class EpisodeSampler(Sampler[list[int]]):
     batches of all groups are shuffled. Every episode comes once in a pass, except for the last few
     of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it. With a
     `mix` each pass has as many episodes, and each data set its share of them (see `Mix`).
-
-    Batch n is a function of (seed, n) alone; `first_batch` is the n of the first item.
     """
 
-    def __init__(
-        self,
-        lengths: Sequence[int],
-        batch_size: int,
-        *,
-        seed: int = 0,
-        first_batch: int = 0,
-        mix: Mix | None = None,
-    ) -> None:
-        """lengths: the number of ticks of each episode."""
-        require_at_least(1, {"batch_size": batch_size})
+    def __init__(self, lengths: Sequence[int], batch_size: int, **options: Any) -> None:
+        """lengths: the number of ticks of each episode. options: those of `BatchSampler`."""
+        super().__init__(len(lengths), batch_size, **options)
         self.lengths = np.asarray(lengths)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.first_batch = first_batch
-        self.mix = mix
-
-    @property
-    def batches_per_pass(self) -> int:
-        """The number of batches of a pass over all episodes, at least 1."""
-        return max(len(self.lengths) // self.batch_size, 1)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        first_pass, skip = divmod(self.first_batch, self.batches_per_pass)
-        for number in itertools.count(first_pass):
-            yield from self._batches(number)[skip:]
-            skip = 0
 
     def _batches(self, number: int) -> list[list[int]]:
-        """Return all batches of a pass, each a list of `batch_size` episodes."""
         rng = np.random.default_rng([self.seed, number])
-        count = self.batches_per_pass * self.batch_size
-        used: Integers
-        if self.mix is None:
-            used = np.resize(rng.permutation(len(self.lengths)), count)
-        else:
-            used = self.mix.draw(count, self.seed, number)
+        order = rng.permutation(len(self.lengths)) if self.mix is None else self.lengths
+        used = self._drawn(order, number)
         size = BATCHES_IN_A_GROUP * self.batch_size
         groups = [used[start : start + size] for start in range(0, len(used), size)]
         by_length = [group[np.argsort(self.lengths[group], kind="stable")] for group in groups]
@@ -160,8 +174,6 @@ class EpisodeSampler(Sampler[list[int]]):
         found: list[list[int]] = rng.permutation(batches).tolist()
         return found
 
-
-# Batches of windows in which each window continues the one of the batch before.
 
 LONGEST_EPISODES_IN_A_LANE = 4
 """The minimum length of a lane, in lengths of the longest episode.
@@ -185,8 +197,7 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
     every tick is therefore met at every position of a window.
 
     Each item is a pair: the places (B, 3) int64 for `WindowDataset.gather_at`, and a bool that is
-    True in the first batch of a pass, in which no lane continues anything. Batch n is a function
-    of (seed, n) alone; `first_batch` is the n of the first item.
+    True in the first batch of a pass, in which no lane continues anything.
     """
 
     def __init__(
@@ -249,8 +260,6 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         )
 
 
-# An order of windows in which those that overlap are drawn near each other, but not together.
-
 SECTION = 16
 """Windows of a section, at most: consecutive ones of an episode, which have most frames in common.
 
@@ -304,11 +313,8 @@ def _lanes(batches: int, size: int, apart: int) -> Integers:
     return places
 
 
-class WindowSampler(Sampler[list[int]]):
+class WindowSampler(BatchSampler):
     """Yields endless batches of window indices, shuffled anew in every pass.
-
-    Batch n is a function of (seed, n) alone. A training that is resumed with `first_batch` set to
-    the number of steps done therefore gets the batches that it would have got without a break.
 
     Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
     data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
@@ -321,38 +327,18 @@ class WindowSampler(Sampler[list[int]]):
         num_windows: int,
         batch_size: int,
         *,
-        seed: int = 0,
-        first_batch: int = 0,
-        mix: Mix | None = None,
         sections: Sections | None = None,
+        **options: Any,
     ) -> None:
-        require_at_least(1, {"batch_size": batch_size})
+        """options: those of `BatchSampler`."""
+        super().__init__(num_windows, batch_size, **options)
         self.num_windows = num_windows
-        self.batch_size = batch_size
-        self.seed = seed
-        self.first_batch = first_batch
-        self.mix = mix
         self.sections = sections
 
-    @property
-    def batches_per_pass(self) -> int:
-        """The number of batches of a pass over all windows, at least 1."""
-        return max(self.num_windows // self.batch_size, 1)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        done, skip = divmod(self.first_batch, self.batches_per_pass)
-        while True:
-            windows = self._windows(done).reshape(-1, self.batch_size)
-            if self.sections is not None:
-                windows = self.sections.arranged(windows, self.seed, done)
-            for batch in windows[skip:]:
-                yield batch.tolist()
-            done, skip = done + 1, 0
-
-    def _windows(self, number: int) -> Integers:
-        """Return the windows of a pass, one batch after another."""
-        used = self.batches_per_pass * self.batch_size
-        if self.mix is not None:
-            return self.mix.draw(used, self.seed, number)
+    def _batches(self, number: int) -> list[list[int]]:
         order = np.random.default_rng([self.seed, number]).permutation(self.num_windows)
-        return np.resize(order, used)
+        windows = self._drawn(order, number).reshape(-1, self.batch_size)
+        if self.sections is not None:
+            windows = self.sections.arranged(windows, self.seed, number)
+        found: list[list[int]] = windows.tolist()
+        return found

@@ -9,13 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.episode_file import damaged, data_group, decoded, demo_group, open_file
+from ttm.datasets.episode_file import (
+    damaged,
+    data_group,
+    decoded,
+    demo_group,
+    open_file,
+    require_printable,
+)
 from ttm.datasets.frames import (
     DEFAULT_RANGE,
     RANGE_SLACK,
@@ -29,8 +36,6 @@ from ttm.datasets.hdf5 import find_member, one_line, outside_fault, storage_faul
 from ttm.datasets.layout import JPEG
 from ttm.policy.errors import UserError
 from ttm.policy.spec import RATES_HZ, ActionPart, PolicySpec
-
-# Whether the arrays of a demo can be read and fit the spec, by their types and shapes alone.
 
 LEAVE_OUT = "leave this episode out by a mask, or record it again"
 """The remedy where nothing can mend an episode that can be opened."""
@@ -47,16 +52,10 @@ Problem = tuple[str, str]
 """What is wrong, and its remedy."""
 
 
-class Numbers(NamedTuple):
-    """The kinds of NumPy types that a dataset may have, in words, and one of these types."""
-
-    kinds: str
-    words: str
-    example: str
-
-
-REAL = Numbers("fiub", "real numbers", "float32")
-WHOLE = Numbers("iub", "whole numbers", "uint8")
+Numbers = tuple[str, str, str]
+"""The kinds of NumPy types that a dataset may have, in words, and one of these types."""
+REAL: Numbers = ("fiub", "real numbers", "float32")
+WHOLE: Numbers = ("iub", "whole numbers", "uint8")
 
 
 def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
@@ -70,18 +69,15 @@ def structure_problems(
     demo: Any, spec: PolicySpec, *, allow_external: bool = False
 ) -> Iterator[Problem]:
     """Find what keeps an open demo from being read as one of `spec`, apart from lengths."""
-    for key, shape in expected_shapes(spec).items():
-        problem = array_problem(demo, key, shape, allow_external=allow_external)
-        if problem is not None:
-            yield problem
-    for key, shape, numbers in (
+    arrays = [(key, shape, REAL) for key, shape in expected_shapes(spec).items()]
+    optional = (
         ("executed_actions", (spec.action_size,), REAL),
         ("interventions", (), WHOLE),
         ("timestamps", (), REAL),
-    ):
-        if key in demo and (
-            problem := array_problem(demo, key, shape, numbers, allow_external=allow_external)
-        ):
+    )
+    for key, shape, numbers in (*arrays, *(each for each in optional if each[0] in demo)):
+        problem = _array_problem(demo, key, shape, numbers, allow_external)
+        if problem is not None:
             yield problem
     for key in () if allow_external else ANY_SHAPE:
         stored = find_member(demo, key)
@@ -89,13 +85,8 @@ def structure_problems(
             yield f"{key}: {fault[0]}", fault[1]
 
 
-def array_problem(
-    demo: Any,
-    key: str,
-    shape: tuple[int, ...],
-    numbers: Numbers = REAL,
-    *,
-    allow_external: bool = False,
+def _array_problem(
+    demo: Any, key: str, shape: tuple[int, ...], numbers: Numbers, allow_external: bool
 ) -> Problem | None:
     """Return what keeps one dataset of a demo from being read, or None.
 
@@ -114,13 +105,12 @@ def array_problem(
         return f"{key}: {fault[0]}", fault[1]
     if len(shape) == 3:
         return _camera_problem(key, stored, shape)
-    if stored.dtype.kind not in numbers.kinds:
-        return f"{key} holds {stored.dtype}, not {numbers.words}", f"write it as {numbers.example}"
-    if stored.shape[1:] == shape and stored.ndim:
+    kinds, words, example = numbers
+    if stored.dtype.kind not in kinds:
+        return f"{key} holds {stored.dtype}, not {words}", f"write it as {example}"
+    if stored.shape[1:] == shape or (stored.ndim == 1 and shape == (1,)):
         return None
-    if stored.ndim == 1 and shape == (1,):
-        return None
-    return f"{key} has shape {stored.shape}, not (T{_rest(shape)})", KEEP_APART
+    return _shape_problem(key, stored, shape)
 
 
 def _camera_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem | None:
@@ -135,16 +125,13 @@ def _camera_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem | 
         return f"{key} holds {stored.dtype} frames of shape {stored.shape[1:]}", (
             "write them as uint8 RGB, (T, H, W, 3)"
         )
-    if frame_shape(stored) == shape[:2]:
-        return None
-    return f"{key} has shape {stored.shape}, not (T{_rest(shape)})", KEEP_APART
+    return None if frame_shape(stored) == shape[:2] else _shape_problem(key, stored, shape)
 
 
-def _rest(shape: tuple[int, ...]) -> str:
-    return "".join(f", {size}" for size in shape) or ","
+def _shape_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem:
+    rest = "".join(f", {size}" for size in shape) or ","
+    return f"{key} has shape {stored.shape}, not (T{rest})", KEEP_APART
 
-
-# Values that only a simulator knows: a policy that learns from them cannot run on a robot.
 
 ROBOSUITE_ROBOT = re.compile(r"robot\d+_")
 """How robosuite names what its robots measure; all its other vectors are of objects and the task."""
@@ -178,8 +165,6 @@ def json_object(text: Any) -> dict[str, Any]:
         return {}
     return data if isinstance(data, dict) else {}
 
-
-# Every member of a demo's `obs`, and whether a policy can and does use it.
 
 Kind = Literal["camera", "vector", "other"]
 
@@ -221,77 +206,66 @@ def members_of(
     names = list(observations)
     found = []
     for name in names if wanted is None else wanted:
-        if name != one_line(name):
-            raise UserError(
-                f"obs has the member '{one_line(name)}', which cannot be printed; rename it"
-            )
+        require_printable("the member of obs", [name])
         stored = find_member(observations, name, allow_external=allow_external)
-        if stored is None:
-            found.append(Member(name, "other", reason="a link that leads nowhere"))
-        elif not isinstance(stored, h5py.Dataset):
-            found.append(Member(name, "other", reason="a group, and no array of one row a tick"))
-        elif not stored.shape:
-            found.append(Member(name, "other", reason="a single value, and not one a tick"))
-        else:
-            found.append(_member(name, stored, names, allow_external))
+        judged = isinstance(stored, h5py.Dataset) and stored.shape and not allow_external
+        if judged and (fault := outside_fault(stored)):
+            raise UserError(f"obs/{name}: {fault[0]}; {fault[1]}")
+        found.append(_member(name, stored, names))
     return found
 
 
-def _member(name: str, stored: Any, names: Sequence[str], allow_external: bool) -> Member:
-    if not allow_external and (fault := outside_fault(stored)):
-        raise UserError(f"obs/{name}: {fault[0]}; {fault[1]}")
-    if "depth" in name.lower() and stored.ndim > 2:
-        return Member(name, "other", reason="depth; the network takes RGB")
-    if _is_image_rows(stored):
-        return _encoded_camera(name, stored)
-    if (size := frame_shape(stored)) is not None:
-        return Member(name, "camera", size, f"{size[1]}x{size[0]}{_conversion(stored)}")
-    if stored.dtype.kind in "fiub" and stored.ndim in (1, 2) and 0 not in stored.shape[1:]:
-        return _vector(name, stored, names)
-    return Member(name, "other", reason=_why_neither(stored))
+def _member(name: str, stored: Any, names: Sequence[str]) -> Member:
+    if reason := _why_neither(name, stored):
+        return Member(name, "other", reason=reason)
+    if _holds_images(stored):
+        try:
+            height, width, _ = decode_image(stored[0]).shape
+        except OSError as error:
+            raise UserError(f"obs/{name} at tick 0: {one_line(error)}; {TAKE_OUT}") from error
+        return Member(name, "camera", (height, width), f"{width}x{height}, encoded")
+    if (frame := frame_shape(stored)) is not None:
+        words = []
+        if stored.shape[3] not in (3, 4):
+            words.append("channels first")
+        elif stored.shape[3] == 4:
+            words.append("alpha left out")
+        if stored.dtype != np.uint8:
+            words.append(f"{stored.dtype} made uint8")
+        conversion = f" ({', '.join(words)})" if words else ""
+        return Member(name, "camera", frame, f"{frame[1]}x{frame[0]}{conversion}")
+    size = stored.shape[1] if stored.ndim == 2 else 1
+    reason = not_measured(name, names) or ""
+    if not reason and stored.dtype.kind != "f":
+        reason = f"{stored.dtype} values rather than measurements"
+    if reason:
+        reason += "; name it with --proprioception to use it"
+    return Member(name, "vector", (size,), f"of {size} value{'s' * (size > 1)}", reason)
 
 
-def _is_image_rows(stored: Any) -> bool:
+def _holds_images(stored: Any) -> bool:
     """Return whether the rows are images: by the attribute, or by the first bytes of the first row."""
     if stored.attrs.get("encoding") is not None:
         return is_encoded(stored)
     return is_encoded(stored) and len(stored) > 0 and begins_an_image(stored[0])
 
 
-def _encoded_camera(name: str, stored: Any) -> Member:
-    if not len(stored):
-        return Member(name, "other", reason="JPEGs without a single one")
-    try:
-        height, width, _ = decode_image(stored[0]).shape
-    except OSError as error:
-        raise UserError(f"obs/{name} at tick 0: {one_line(error)}; {TAKE_OUT}") from error
-    return Member(name, "camera", (height, width), f"{width}x{height}, encoded")
-
-
-def _conversion(stored: Any) -> str:
-    words = []
-    if stored.shape[3] not in (3, 4):
-        words.append("channels first")
-    elif stored.shape[3] == 4:
-        words.append("alpha left out")
-    if stored.dtype != np.uint8:
-        words.append(f"{stored.dtype} made uint8")
-    return f" ({', '.join(words)})" if words else ""
-
-
-def _vector(name: str, stored: Any, names: Sequence[str]) -> Member:
-    size = (stored.shape[1] if stored.ndim == 2 else 1,)
-    about = f"of {size[0]} values" if size[0] > 1 else "of 1 value"
-    reason = not_measured(name, names) or ""
-    if not reason and stored.dtype.kind != "f":
-        reason = f"{stored.dtype} values rather than measurements"
-    if reason:
-        reason += "; name it with --proprioception to use it"
-    return Member(name, "vector", size, about, reason)
-
-
-def _why_neither(stored: Any) -> str:
+def _why_neither(name: str, stored: Any) -> str:
+    """Return why a member can be neither a camera nor a vector; empty if it can."""
+    if stored is None:
+        return "a link that leads nowhere"
+    if not isinstance(stored, h5py.Dataset):
+        return "a group, and no array of one row a tick"
+    if not stored.shape:
+        return "a single value, and not one a tick"
+    if "depth" in name.lower() and stored.ndim > 2:
+        return "depth; the network takes RGB"
     kind, shape = stored.dtype.kind, stored.shape
+    if _holds_images(stored):
+        return "" if len(stored) else "JPEGs without a single one"
+    is_vector = kind in "fiub" and stored.ndim in (1, 2) and 0 not in shape[1:]
+    if is_vector or frame_shape(stored) is not None:
+        return ""
     if stored.dtype.names:
         return "a compound type"
     if kind in "SUO":
@@ -383,13 +357,11 @@ def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ..
     kinds = [_commands(values) for values in actions.T]
     parts: list[ActionPart] = []
     for commands, dimensions in groupby(kinds):
-        stem = "continuous" if commands is None else "binary"
-        count = 1 + sum(part.kind == stem for part in parts)
-        name = stem if count == 1 else f"{stem}_{count}"
+        kind: Literal["continuous", "binary"] = "continuous" if commands is None else "binary"
+        count = 1 + sum(part.kind == kind for part in parts)
+        name = kind if count == 1 else f"{kind}_{count}"
         low, high = commands or (-math.inf, math.inf)
-        size = len(list(dimensions))
-        kind = "continuous" if commands is None else "binary"
-        parts.append(ActionPart(name, size, "unknown", kind, low, high))  # type: ignore[arg-type]
+        parts.append(ActionPart(name, len(list(dimensions)), "unknown", kind, low, high))
     return tuple(parts)
 
 
@@ -517,20 +489,11 @@ def _survey_brightness(found: Survey, observations: Any, allow_external: bool) -
             continue
         stored = find_member(observations, member.name, allow_external=allow_external)
         if isinstance(stored, h5py.Dataset) and stored.dtype.kind == "f" and len(stored):
-            rows = [stored[tick] for tick in {0, len(stored) // 2, len(stored) - 1}]
-            _widen(found, member.name, rows)
+            values = np.stack([stored[tick] for tick in {0, len(stored) // 2, len(stored) - 1}])
+            low, high = found.brightest.get(member.name, (0.0, 0.0))
+            least, most = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+            found.brightest[member.name] = (min(low, least), max(high, most))
 
-
-def _widen(found: Survey, camera: str, rows: Iterable[npt.NDArray[Any]]) -> None:
-    low, high = found.brightest.get(camera, (0.0, 0.0))
-    values = np.stack(list(rows))
-    found.brightest[camera] = (
-        min(low, float(values.min(initial=0.0))),
-        max(high, float(values.max(initial=0.0))),
-    )
-
-
-# The members of `obs` in words, as every command that reads episodes prints them.
 
 TITLE = "Members of obs"
 

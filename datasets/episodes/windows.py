@@ -8,7 +8,7 @@ which `valid` marks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -30,15 +30,9 @@ from ttm.datasets.dataset import (
 from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.frames import Frames, resize_frame, whole_factors
 from ttm.datasets.hdf5 import available_memory_bytes
-from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.samplers import DataShares, Mix, Sections
 from ttm.policy.errors import UserError, require_at_least
 from ttm.policy.spec import CameraSpec, PolicySpec
-
-# The weight of each tick in the loss of a training: as recorded, and by three rules.
-#
-# Most ticks of a demonstration go on with what the robot already does. The few at which a choice
-# shows decide the task, and weigh too little in a plain mean.
 
 CHANGE = 1.0
 """An action changes where a dimension differs by more than this from the tick before, in standard
@@ -58,16 +52,23 @@ Booleans = npt.NDArray[np.bool_]
 def tick_weights(
     episodes: EpisodeDataset, *, changes: float = 1.0, starts: float = 1.0, policy: float = 1.0
 ) -> Tensor:
-    """Return the weight of each dataset tick, (num_ticks,) float32.
+    """Return the weight of each dataset tick in the loss of a training, (num_ticks,) float32.
 
-    It is the product of `EpisodeReader.loss_weights`, `changes` at the ticks at which the action
-    changes, `starts` at the first ticks after a stand-still, and `policy` where a policy drove and no
-    person. Standard deviations are those of `episodes`.
+    Most ticks of a demonstration go on with what the robot already does. The few at which a choice
+    shows decide the task, and weigh too little in a plain mean. The weight is the product of
+    `EpisodeReader.loss_weights`, `changes` at the ticks at which the action changes, `starts` at the
+    first ticks after a stand-still, and `policy` where a policy drove and no person. Standard deviations
+    are those of `episodes`.
 
     Raises `UserError` if `starts` is not 1 and the robot has no proprioception, and if nothing weighs
     more than 0.
     """
-    weights = np.concatenate([_driven_weights(episode, policy) for episode in episodes])
+    found = []
+    for episode in episodes:
+        driven = None if policy == 1 else episode.interventions
+        person = 1 if driven is None else np.where(driven, 1, policy).astype(np.float32)
+        found.append(person * episode.loss_weights)
+    weights = np.concatenate(found)
     if not weights.any():
         raise UserError(
             f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove, or "
@@ -86,19 +87,12 @@ def tick_weights(
         here = weights[first:stop]
         here[action_changes(episode.actions, spread.actions)] *= changes
         if starts != 1:
-            moves = np.zeros(len(here), dtype=np.bool_)
-            for name, of_vector in spread.proprioception.items():
-                moves |= motion(episode.proprioception(name), of_vector)
-            here[starts_after_standing(moves)] *= starts
+            moves = [
+                motion(episode.proprioception(name), of_vector)
+                for name, of_vector in spread.proprioception.items()
+            ]
+            here[starts_after_standing(np.logical_or.reduce(moves))] *= starts
     return torch.from_numpy(weights)
-
-
-def _driven_weights(episode: EpisodeReader, policy: float) -> Floats:
-    """Return the recorded weights (T,), times `policy` where a policy drove."""
-    driven = episode.interventions
-    if driven is None or policy == 1:
-        return episode.loss_weights
-    return np.where(driven, 1, policy).astype(np.float32) * episode.loss_weights
 
 
 def action_changes(actions: Floats, spread: VectorStatistics) -> Booleans:
@@ -129,8 +123,6 @@ def starts_after_standing(moves: Booleans) -> Booleans:
     return starts
 
 
-# The frames that were read last, at the size of a network, for windows that overlap.
-
 RUN = 32
 """Ticks that are kept together or not at all, where there is no room for all."""
 
@@ -160,7 +152,10 @@ class RecentFrames:
 
         read: returns those from a tick to another, which it is asked for if they are not kept.
         """
-        slots, kept = self._of(camera)
+        if camera.name not in self._cameras:
+            rows = np.empty((self.ticks, camera.height, camera.width, 3), np.uint8)
+            self._cameras[camera.name] = OrderedDict(), rows
+        slots, kept = self._cameras[camera.name]  # tick -> row, the longest unused first; the rows
         missing = [tick for tick in range(first, stop) if tick not in slots]
         if len(missing) == stop - first:
             found = read(first, stop)
@@ -178,13 +173,6 @@ class RecentFrames:
             slots[tick] = slot
         return found
 
-    def _of(self, camera: CameraSpec) -> tuple[OrderedDict[int, int], Frames]:
-        """Return what is kept of a camera: tick -> row, the longest unused first, and the rows."""
-        if camera.name not in self._cameras:
-            rows = np.empty((self.ticks, camera.height, camera.width, 3), np.uint8)
-            self._cameras[camera.name] = OrderedDict(), rows
-        return self._cameras[camera.name]
-
     def _is_kept(self, tick: int) -> bool:
         """Whether the run of a tick is among those that are kept, which are spread like random ones."""
         return self.ticks > 0 and (tick // RUN + 1) * 0x9E3779B1 % 2**32 < self._kept_of_all
@@ -197,9 +185,6 @@ def _runs(ticks: Sequence[int]) -> Iterator[tuple[int, int]]:
         if place == len(ticks) or ticks[place] != ticks[place - 1] + 1:
             yield ticks[begin], ticks[place - 1] + 1
             begin = place
-
-
-# Frames of training windows at the size that a network takes, many at once.
 
 
 def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
@@ -217,8 +202,6 @@ def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
     resized = interpolate(planes, size, mode="bilinear", antialias=True)
     return resized.permute(0, 2, 3, 1).contiguous().numpy()
 
-
-# The decoded camera frames of a whole data set, kept in memory where they fit.
 
 MEMORY_PORTION = 0.5
 """The portion of the free memory that `cache="auto"` and `FrameStore.recent` may fill with frames."""
@@ -292,23 +275,15 @@ class FrameStore:
                 for name, frames in self._cached.items()
             }
         wanted = rows.cpu().numpy()
-        return {
-            camera.name: torch.from_numpy(self._windows(camera, wanted, recent)).to(self._device)
-            for camera in self._spec.cameras
-        }
-
-    def _windows(
-        self, camera: CameraSpec, rows: npt.NDArray[np.int64], recent: RecentFrames | None
-    ) -> Frames:
-        """Return the frames at dataset ticks (B, T) that are in the files, (B, T, H, W, 3)."""
-        found = np.empty((*rows.shape, camera.height, camera.width, 3), np.uint8)
-        for row, window in zip(rows, found, strict=True):
-            first, stop = int(row.min()), int(row.max()) + 1
+        found = {}
+        for camera in self._spec.cameras:
             read = partial(self._read, camera)
-            frames = (
-                read(first, stop) if recent is None else recent.between(camera, first, stop, read)
-            )
-            np.take(frames, row - first, axis=0, out=window, mode="clip")
+            windows = np.empty((*wanted.shape, camera.height, camera.width, 3), np.uint8)
+            for row, window in zip(wanted, windows, strict=True):
+                span = int(row.min()), int(row.max()) + 1
+                frames = read(*span) if recent is None else recent.between(camera, *span, read)
+                np.take(frames, row - span[0], axis=0, out=window, mode="clip")
+            found[camera.name] = torch.from_numpy(windows).to(self._device)
         return found
 
     def _read(self, camera: CameraSpec, first: int, stop: int) -> Frames:
@@ -321,11 +296,9 @@ class FrameStore:
         return resized_frames(frames, camera)
 
     def _decode_all(self) -> dict[str, Tensor]:
+        ticks = self._episodes.num_ticks
         cached = {
-            camera.name: torch.empty(
-                (self._episodes.num_ticks, camera.height, camera.width, 3),
-                dtype=torch.uint8,
-            )
+            camera.name: torch.empty((ticks, camera.height, camera.width, 3), dtype=torch.uint8)
             for camera in self._spec.cameras
         }
         pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
@@ -437,14 +410,10 @@ class WindowDataset(Dataset[WindowBatch]):
         self._lengths = torch.tensor(lengths)
         # The places of all windows, (n, 3): episode, first tick, length
         self._windows = torch.from_numpy(_windows(lengths, window, pad))
-        self._actions = torch.from_numpy(np.concatenate([episode.actions for episode in episodes]))
-        self._executed = torch.from_numpy(
-            np.concatenate([episode.executed_actions for episode in episodes])
-        )
+        self._actions = _joined(episode.actions for episode in episodes)
+        self._executed = _joined(episode.executed_actions for episode in episodes)
         self._proprioception = {
-            vector.name: torch.from_numpy(
-                np.concatenate([e.proprioception(vector.name) for e in episodes])
-            )
+            vector.name: _joined(episode.proprioception(vector.name) for episode in episodes)
             for vector in self.spec.proprioception
         }
         self._require_finite()
@@ -592,14 +561,10 @@ class WindowDataset(Dataset[WindowBatch]):
         binary = torch.from_numpy(self.spec.binary_mask).to(device)
         commanded = self._actions > torch.from_numpy(self.spec.thresholds).to(device)
         for first, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
-            episode = commanded[first : first + length]
-            changed = torch.zeros_like(episode)
-            changed[1:] = episode[1:] != episode[:-1]
-            for tick, dimension in (changed & binary).nonzero().tolist():
-                weights[
-                    first + max(tick - radius, 0) : first + min(tick + radius + 1, length),
-                    dimension,
-                ] = weight
+            episode, own = commanded[first : first + length], weights[first : first + length]
+            changed = (episode[1:] != episode[:-1]) & binary
+            for before, dimension in changed.nonzero().tolist():  # the last tick before the change
+                own[max(before + 1 - radius, 0) : before + 2 + radius, dimension] = weight
         return weights
 
 
@@ -616,9 +581,11 @@ def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> 
     return replace(spec, cameras=cameras)
 
 
-def _windows(
-    lengths: list[int], window: int, pad: Pad
-) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def _joined(arrays: Iterable[Floats]) -> Tensor:
+    return torch.from_numpy(np.concatenate(list(arrays)))
+
+
+def _windows(lengths: list[int], window: int, pad: Pad) -> npt.NDArray[np.int64]:
     """Return the episode, first tick and length of each window, (n, 3)."""
     found = []
     for episode, length in enumerate(lengths):

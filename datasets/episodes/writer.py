@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal
 
 import h5py
@@ -20,8 +20,6 @@ from ttm.datasets.layout import FORMAT_VERSION, JPEG, require_jpeg_quality
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.spec import ActionPart, Observation, PolicySpec
-
-# Checks of actions against what a `PolicySpec` allows, and of the weights of ticks.
 
 LARGEST = 1e15
 """Actions and weights beyond this, which no robot has, overflow float32 where a training squares them."""
@@ -89,9 +87,16 @@ GZIP_PIXELS = 320 * 240
 Every HDF5 program reads gzip, and only h5py LZF; but a frame of 640x480 takes 24 ms with gzip and
 9 ms with LZF."""
 
+GZIP: Mapping[str, Any] = MappingProxyType({"compression": "gzip", "compression_opts": 1})
+
 ROBOMIMIC_GYM_TYPE = 2
 """robomimic's EnvType.GYM_TYPE. robomimic requires a type in env_args, but uses it only when it
 runs a policy in its environment."""
+
+
+def lossless(height: int, width: int) -> Mapping[str, Any]:
+    """Return the options of a dataset by which frames are compressed without loss."""
+    return GZIP if height * width <= GZIP_PIXELS else {"compression": "lzf"}
 
 
 class EpisodeWriter:
@@ -186,13 +191,11 @@ class EpisodeWriter:
             "rewards": reward,
             "dones": int(done),
         }
-        row |= {
-            f"obs/{camera.name}": self._frame(observation[camera.name])
-            for camera in self.spec.cameras
-        }
-        row |= {
-            f"obs/{vector.name}": observation[vector.name] for vector in self.spec.proprioception
-        }
+        for camera in self.spec.cameras:
+            frame, quality = observation[camera.name], self._jpeg_quality
+            row[f"obs/{camera.name}"] = frame if quality is None else encode_jpeg(frame, quality)
+        for vector in self.spec.proprioception:
+            row[f"obs/{vector.name}"] = observation[vector.name]
         self._guard.require_space(sum(np.asarray(value).nbytes for value in row.values()))
         with self._guard.writing():
             for name, value in row.items():
@@ -264,17 +267,19 @@ class EpisodeWriter:
             if (executed != self._demo["actions"][()]).any():
                 self._demo.create_dataset("executed_actions", data=executed)
             if any(weight != 1 for weight in self._loss_weights):
-                self._demo.create_dataset(
-                    "loss_weights", data=np.array(self._loss_weights, np.float32)
-                )
+                weights = np.array(self._loss_weights, np.float32)
+                self._demo.create_dataset("loss_weights", data=weights)
             if any(known is not None for known in self._interventions):
-                stored = np.array([bool(known) for known in self._interventions], np.uint8)
-                self._demo.create_dataset("interventions", data=stored)
-            self._write_attributes(instruction, task, success, seed)
+                driven = np.array([bool(known) for known in self._interventions], np.uint8)
+                self._demo.create_dataset("interventions", data=driven)
+            write_file_attributes(self._file, self.spec, total=self.num_samples)
+            facts: dict[str, Any] = {"language_instruction": instruction, "task": task}
+            facts |= {} if success is None else {"success": bool(success)}
+            facts |= {} if seed is None else {"seed": int(seed)}
+            self._demo.attrs.update(num_samples=self.num_samples, **facts)
             if embedding is not None:
-                stored = self._demo.create_dataset(
-                    "language_embedding", data=np.asarray(embedding, dtype=np.float32)
-                )
+                values = np.asarray(embedding, dtype=np.float32)
+                stored = self._demo.create_dataset("language_embedding", data=values)
                 stored.attrs["language_model"] = language_model or ""
             if split is not None:
                 self._file.create_dataset(f"mask/{split}", data=np.array([b"demo_0"]))
@@ -350,21 +355,13 @@ class EpisodeWriter:
             name: self._create(name, shape, 128, dtype) for name, (shape, dtype) in rows.items()
         }
         for camera in self.spec.cameras:
-            datasets[f"obs/{camera.name}"] = self._create_camera(
-                camera.name, (camera.height, camera.width, 3)
-            )
+            key, shape = f"obs/{camera.name}", (camera.height, camera.width, 3)
+            if self._jpeg_quality is None:
+                datasets[key] = self._create(key, shape, 1, np.uint8, **lossless(*shape[:2]))
+            else:
+                datasets[key] = self._create(key, (), 128, h5py.vlen_dtype(np.uint8))
+                datasets[key].attrs["encoding"] = JPEG
         return datasets
-
-    def _create_camera(self, name: str, shape: tuple[int, int, int]) -> h5py.Dataset:
-        if self._jpeg_quality is None:
-            small = shape[0] * shape[1] <= GZIP_PIXELS
-            options = (
-                {"compression": "gzip", "compression_opts": 1} if small else {"compression": "lzf"}
-            )
-            return self._create(f"obs/{name}", shape, 1, np.uint8, **options)
-        dataset = self._create(f"obs/{name}", (), 128, h5py.vlen_dtype(np.uint8))
-        dataset.attrs["encoding"] = JPEG
-        return dataset
 
     def _create(
         self, name: str, shape: Sequence[int], rows_a_chunk: int, dtype: Any, **options: Any
@@ -378,28 +375,15 @@ class EpisodeWriter:
             **options,
         )
 
-    def _frame(self, frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        return frame if self._jpeg_quality is None else encode_jpeg(frame, self._jpeg_quality)
 
-    def _write_attributes(
-        self, instruction: str, task: str, success: bool | None, seed: int | None
-    ) -> None:
-        env_kwargs = {"control_freq": self.spec.rate_hz}
-        env_args = {
-            "env_name": self.spec.robot,
-            "type": ROBOMIMIC_GYM_TYPE,
-            "env_kwargs": env_kwargs,
-        }
-        self._file["data"].attrs.update(
-            total=self.num_samples,
-            env_args=json.dumps(env_args),
-            ttm_spec=self.spec.to_json(),
-            ttm_format=FORMAT_VERSION,
-        )
-        self._demo.attrs.update(
-            num_samples=self.num_samples, language_instruction=instruction, task=task
-        )
-        if success is not None:
-            self._demo.attrs["success"] = bool(success)
-        if seed is not None:
-            self._demo.attrs["seed"] = int(seed)
+def write_file_attributes(
+    file: h5py.File, spec: PolicySpec, *, total: int = 0, with_spec: bool = True
+) -> None:
+    """Write into the group `data` what the environment is, and what the spec is if asked."""
+    kwargs = {"control_freq": spec.rate_hz}
+    env_args = {"env_name": spec.robot, "type": ROBOMIMIC_GYM_TYPE, "env_kwargs": kwargs}
+    data = file.require_group("data")
+    data.attrs.update(total=total, env_args=json.dumps(env_args))
+    if with_spec:
+        data.attrs["ttm_spec"] = spec.to_json()
+    data.attrs["ttm_format"] = FORMAT_VERSION

@@ -218,7 +218,7 @@ class PlayCommand(DataPlayCommand):
 
     Each part of the action and each vector of proprioception has a chart over the ticks, in which a line
     marks the tick that is shown. A dashed line is what was executed in place of the action. With a name
-    that ends in .rrd or .mcap, write it for the viewers of rerun or Foxglove instead. With --topics,
+    that ends in .rrd, write it for the viewer of rerun instead. With --topics,
     publish it as the messages of the recorded robot; this needs ROS 2, from pip or installed.
 
     For example:

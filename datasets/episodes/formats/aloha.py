@@ -68,7 +68,9 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
         order = options.colour_order or decoded(file.attrs.get(ORDER))
         stored = decoded(file.attrs.get("ttm_spec"))
         images = file["observations"].get("images", {})
-        cameras = {name: _first_frame(images[name], files[0]).shape[:2] for name in images}
+        if not all(map(len, images.values())):
+            raise UserError(f"{files[0]} has no frames; leave this episode out")
+        cameras = {name: _decoded(images[name], 0, files[0]).shape[:2] for name in images}
         vectors = {
             name: index_labels(name, values.shape[1])
             for name, values in file["observations"].items()
@@ -177,7 +179,7 @@ def _stream(observations: Any, path: Path, camera: str, order: str) -> FrameStre
     stored = observations.get(f"images/{camera}")
     if stored is None:
         raise UserError(f"{path} has no images of camera '{camera}', which its neighbours have")
-    jpegs = partial(_jpegs, path, camera) if _is_jpeg(stored) and order == "rgb" else None
+    jpegs = partial(_jpegs, path, camera) if stored.ndim < 4 and order == "rgb" else None
     return FrameStream(partial(_frames, path, camera, order), jpegs)
 
 
@@ -197,20 +199,10 @@ def _jpegs(path: Path, camera: str) -> Iterator[Frames]:
             yield np.trim_zeros(data, "b")  # the last byte of a JPEG is not 0
 
 
-def _is_jpeg(stored: Any) -> bool:
-    return bool(stored.ndim < 4)
-
-
-def _first_frame(stored: Any, path: Path) -> Frames:
-    if not len(stored):
-        raise UserError(f"{path} has no frames; leave this episode out")
-    return _decoded(stored, 0, path)
-
-
 def _decoded(stored: Any, tick: int, path: Path) -> Frames:
     try:
         data = read_rows(stored, tick, tick + 1)[0]
-        frame = decode_image(data) if _is_jpeg(stored) else data
+        frame = decode_image(data) if stored.ndim < 4 else data
     except (OSError, SyntaxError) as error:
         raise UserError(
             f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave this episode out"
@@ -226,7 +218,14 @@ def _write(
     file: h5py.File, recording: Recording, source: Source, quality: int | None, order: str
 ) -> None:
     file["action"] = recording.actions
-    _write_vectors(file, recording)
+    vectors = dict(recording.vectors)
+    if "qpos" not in vectors:
+        joined = [np.zeros((len(recording.actions), 0), np.float32), *vectors.values()]
+        vectors = {"qpos": np.concatenate(joined, axis=1)}
+    # ACT reads velocities, but takes no notice of them.
+    vectors.setdefault("qvel", np.zeros_like(vectors["qpos"]))
+    for name, values in vectors.items():
+        file[f"observations/{name}"] = values
     lengths = []
     for camera in recording.cameras:
         frames = recording.each_frame(camera)
@@ -244,37 +243,10 @@ def _write(
     for name, dtype in OURS.items():
         if (values := getattr(recording, name)) is not None:
             file[name] = np.asarray(values, dtype)
-    _write_attributes(file, recording, source, compressed=bool(lengths), order=order)
-
-
-def _write_vectors(file: h5py.File, recording: Recording) -> None:
-    vectors = dict(recording.vectors)
-    count = len(recording.actions)
-    if "qpos" not in vectors:
-        joined = [np.zeros((count, 0), np.float32), *vectors.values()]
-        vectors = {"qpos": np.concatenate(joined, axis=1)}
-    # ACT reads velocities, but takes no notice of them.
-    vectors.setdefault("qvel", np.zeros_like(vectors["qpos"]))
-    for name, values in vectors.items():
-        file[f"observations/{name}"] = values
-
-
-def _write_frames(file: h5py.File, key: str, frames: Iterator[Frames], count: int) -> None:
-    stored = None
-    for tick, frame in enumerate(frames):
-        if stored is None:
-            shape = (count, *frame.shape)
-            stored = file.create_dataset(key, shape, np.uint8, chunks=(1, *frame.shape))
-        stored[tick] = frame
-
-
-def _write_attributes(
-    file: h5py.File, recording: Recording, source: Source, *, compressed: bool, order: str
-) -> None:
     facts = {
         # ACT shifts the actions of a real robot's files by a tick; ours need no shift.
         "sim": True,
-        "compress": compressed,
+        "compress": bool(lengths),
         ORDER: order,
         "language_instruction": recording.instruction,
         "task": recording.task,
@@ -284,3 +256,12 @@ def _write_attributes(
         "ttm_spec": source.spec.to_json() if source.has_own_spec else None,
     }
     file.attrs.update({name: value for name, value in facts.items() if value is not None})
+
+
+def _write_frames(file: h5py.File, key: str, frames: Iterator[Frames], count: int) -> None:
+    stored = None
+    for tick, frame in enumerate(frames):
+        if stored is None:
+            shape = (count, *frame.shape)
+            stored = file.create_dataset(key, shape, np.uint8, chunks=(1, *frame.shape))
+        stored[tick] = frame

@@ -30,9 +30,9 @@ from ttm.datasets.formats.recording import (
     Recording,
     Source,
     facts_line,
+    fields_of,
     index_labels,
     inferred_spec,
-    interventions_of,
     read_facts,
     read_spec,
     survey_actions,
@@ -86,7 +86,16 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     if not stored and rate_hz is None:
         notes.append(f"the data hold no rate; {DEFAULT_RATE_HZ:g} Hz is assumed (--rate-hz)")
     notes += [f"not converted: {', '.join(skipped)}"] if skipped else []
-    notes += _absent(data, [*cameras, *vectors, "action"])
+    # zarr reads zeros where a chunk has no file. Writers may leave out such, so that this is no error.
+    counts = {
+        name: data[name].nchunks - data[name].nchunks_initialized
+        for name in (*cameras, *vectors, "action")
+    }
+    if lacking := ", ".join(f"{count} of data/{name}" for name, count in counts.items() if count):
+        notes.append(
+            f"chunks without a file are read as zeros: {lacking}; fetch the data again if they should "
+            "be others"
+        )
     scales = {name: _scale(data[name], ends[-1], path) for name in cameras}
 
     def recordings() -> Iterator[Recording]:
@@ -106,13 +115,22 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write all episodes to the folder `target`."""
     root = zarr.open_group(str(target), mode="w", zarr_format=2)
     data, meta = root.create_group("data"), root.create_group("meta")
-    extras = _extras(source)
+    extras = {  # what any episode has values for
+        name
+        for recording in source.recordings()
+        for name, (field, _) in COLUMNS.items()
+        if getattr(recording, field) is not None
+    }
     ends: list[int] = []
     with (target / EPISODES).open("w", encoding="utf-8") as facts:
         for number, recording in enumerate(source.recordings()):
             start = ends[-1] if ends else 0
             ends.append(start + len(recording.actions))
-            for name, values in _columns(recording, extras).items():
+            columns: dict[str, Any] = {"action": recording.actions, **recording.vectors}
+            for name in sorted(extras):
+                field, dtype = COLUMNS[name]
+                columns[name] = np.asarray(recording.filled(field), dtype)
+            for name, values in columns.items():
                 _grown(data, name, values.shape[1:], values.dtype, ends[-1])[start:] = values
             for camera in source.spec.cameras:
                 shape = (camera.height, camera.width, 3)
@@ -184,19 +202,6 @@ def _members(data: Any) -> tuple[list[str], list[str], list[str]]:
     return cameras, vectors, skipped
 
 
-def _absent(data: Any, names: list[str]) -> list[str]:
-    """Return a note on arrays whose files are not all there: zarr reads zeros in their place.
-
-    Writers may leave out chunks of zeros, so that this is no error.
-    """
-    counts = {name: (data[name].nchunks - data[name].nchunks_initialized) for name in names}
-    lacking = [f"{count} of data/{name}" for name, count in counts.items() if count]
-    return (
-        [f"chunks without a file are read as zeros: {', '.join(lacking)}; fetch the data again if "
-         "they should be others"] if lacking else []
-    )  # fmt: skip
-
-
 def _recording(
     path: Path,
     data: Any,
@@ -223,11 +228,8 @@ def _recording(
             for camera in spec.cameras
         },
         instruction=facts.get("instruction", ""),
-        task=facts.get("task", ""),
         success=facts.get("success"),
-        seed=facts.get("seed"),
-        masks=frozenset(facts.get("masks", ())),
-        interventions=interventions_of(facts),
+        **fields_of(facts),
         **columns,
     )
 
@@ -269,34 +271,6 @@ def _measured_rate(data: Any, spans: list[tuple[int, int]]) -> float | None:
     steps = np.concatenate([np.diff(stamps[start:end]) for start, end in spans])
     median = float(np.median(steps)) if len(steps) else 0.0
     return max(round(2 / median) / 2, 0.5) if median > 0 else None
-
-
-def _extras(source: Source) -> set[str]:
-    """Return the names of the optional arrays that any episode has values for."""
-    return {
-        name
-        for recording in source.recordings()
-        for name, (field, _) in COLUMNS.items()
-        if getattr(recording, field) is not None
-    }
-
-
-def _columns(recording: Recording, extras: set[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an episode but its frames; those that it lacks and others have are filled."""
-    count = len(recording.actions)
-    missing = {
-        "timestamps": np.full(count, np.nan),
-        "rewards": np.zeros(count),
-        "dones": np.arange(count) == count - 1,
-        "executed_actions": recording.actions,
-        "loss_weights": np.ones(count),
-    }
-    columns: dict[str, Any] = {"action": recording.actions, **recording.vectors}
-    for name in sorted(extras):
-        field, dtype = COLUMNS[name]
-        values = getattr(recording, field)
-        columns[name] = np.asarray(missing[field] if values is None else values, dtype)
-    return columns
 
 
 def _grown(data: Any, name: str, shape: tuple[int, ...], dtype: Any, length: int) -> Any:

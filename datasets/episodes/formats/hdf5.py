@@ -23,13 +23,11 @@ from ttm.datasets.formats.recording import FrameStream, Recording, Source, surve
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.hdf5 import new_file, read_rows, reserve
-from ttm.datasets.layout import FORMAT_VERSION, JPEG, SUFFIXES
+from ttm.datasets.layout import JPEG, SUFFIXES
 from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.writer import GZIP_PIXELS, ROBOMIMIC_GYM_TYPE, outside_limits
+from ttm.datasets.writer import GZIP, lossless, outside_limits, write_file_attributes
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
-
-# Writes recordings as demos of HDF5 files in robomimic's layout, which is ours.
 
 Compression = Literal["by size", "gzip", "none"]
 """How frames are stored without loss: small ones by gzip and others by LZF, all by gzip, or as they are."""
@@ -61,19 +59,6 @@ def write_demo_file(
             for key in sorted(recording.masks):
                 masks[key].append(name)
         write_masks(file, masks)
-
-
-def write_file_attributes(file: h5py.File, spec: PolicySpec, *, with_spec: bool) -> None:
-    """Give an empty file its group `data` with the environment's facts, and with the spec if asked."""
-    env_args = {
-        "env_name": spec.robot,
-        "type": ROBOMIMIC_GYM_TYPE,
-        "env_kwargs": {"control_freq": spec.rate_hz},
-    }
-    data = file.require_group("data")
-    data.attrs.update(total=0, env_args=json.dumps(env_args), ttm_format=FORMAT_VERSION)
-    if with_spec:
-        data.attrs["ttm_spec"] = spec.to_json()
 
 
 def write_demo(
@@ -123,10 +108,8 @@ def write_frames(
     reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
     options: dict[str, Any] = {}
     if compression != "none":
-        small = first.shape[0] * first.shape[1] <= GZIP_PIXELS
-        gzip = {"compression": "gzip", "compression_opts": 1}
-        options = gzip if small or compression == "gzip" else {"compression": "lzf"}
-        options["chunks"] = (1, *first.shape)
+        chosen = GZIP if compression == "gzip" else lossless(*first.shape[:2])
+        options = {**chosen, "chunks": (1, *first.shape)}
     stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
     for tick, frame in enumerate(chain([first], frames)):
         stored[tick] = frame
@@ -152,21 +135,16 @@ def fits_spec(source: Source) -> bool:
 
 
 def _columns(recording: Recording) -> dict[str, Any]:
-    count = len(recording.actions)
-    last = np.arange(count) == count - 1
-    columns: dict[str, Any] = {
+    columns = {
         "actions": recording.actions,
-        "rewards": np.zeros(count, np.float32) if recording.rewards is None else recording.rewards,
-        "dones": last.astype(np.int64) if recording.dones is None else recording.dones,
+        "rewards": recording.filled("rewards"),
+        "dones": recording.filled("dones"),
+        **{f"obs/{name}": values for name, values in recording.vectors.items()},
     }
-    columns |= {f"obs/{name}": values for name, values in recording.vectors.items()}
-    optional = {
-        "timestamps": recording.timestamps,
-        "executed_actions": recording.executed_actions,
-        "interventions": recording.interventions,
-        "loss_weights": recording.loss_weights,
-    }
-    return columns | {key: values for key, values in optional.items() if values is not None}
+    for name in ("timestamps", "executed_actions", "interventions", "loss_weights"):
+        if (values := getattr(recording, name)) is not None:
+            columns[name] = values
+    return columns
 
 
 def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int) -> None:
@@ -182,13 +160,14 @@ def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int
 
 
 def _write_facts(demo: h5py.Group, recording: Recording) -> None:
-    demo.attrs.update(num_samples=len(recording.actions), task=recording.task)
-    if recording.instruction:
-        demo.attrs["language_instruction"] = recording.instruction
-    if recording.success is not None:
-        demo.attrs["success"] = recording.success
-    if recording.seed is not None:
-        demo.attrs["seed"] = recording.seed
+    facts = {
+        "num_samples": len(recording.actions),
+        "task": recording.task,
+        "language_instruction": recording.instruction or None,
+        "success": recording.success,
+        "seed": recording.seed,
+    }
+    demo.attrs.update({name: value for name, value in facts.items() if value is not None})
     if recording.language_embedding is not None:
         stored = demo.create_dataset("language_embedding", data=recording.language_embedding)
         stored.attrs["language_model"] = recording.language_model or ""
@@ -341,15 +320,13 @@ CONVERTED = (
 """The members of a demo that are converted; of `obs` those that the spec names."""
 
 
-# One HDF5 file as robomimic's `SequenceDataset` reads it, with `hdf5_load_next_obs` on or off.
-#
-# Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
-# twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
-# RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
-
-
 def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
-    """Write all episodes to the file `target`."""
+    """Write one HDF5 file as robomimic's `SequenceDataset` reads it, `hdf5_load_next_obs` on or off.
+
+    Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
+    twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
+    RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
+    """
     masks: dict[str, list[str]] = defaultdict(list)
     instructions = set()
     with_spec = fits_spec(source)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -13,39 +17,89 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ttm.datasets.episode_file import plain_text
 from ttm.datasets.formats.lerobot import (
     ACTION,
     CAPTURE_TIME,
     DONE,
     EXECUTED,
+    IMAGES,
+    INDICES,
+    INFO,
+    OBSERVATION,
     REWARD,
+    SIMULATOR_STATE,
     STATE,
     SUCCESS,
     WEIGHT,
-    Camera,
-    Observed,
-    Place,
-    observed,
-    read_info,
-    read_places,
-    read_tasks,
+    read_video,
 )
-from ttm.datasets.formats.lerobot_video import read_video
 from ttm.datasets.formats.recording import (
     FrameStream,
     Recording,
     Source,
+    fields_of,
+    index_labels,
     inferred_spec,
-    interventions_of,
     read_facts,
+    read_lines,
     read_spec,
     survey_actions,
 )
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image
-from ttm.datasets.hdf5 import require_no_way_out
+from ttm.datasets.hdf5 import require_inside, require_no_way_out
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
+
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+
+
+@dataclass(frozen=True)
+class Camera:
+    """One camera: its feature, its frames' size, and whether they are a video or images."""
+
+    key: str
+    height: int
+    width: int
+    is_video: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What of a data set's features is read."""
+
+    cameras: dict[str, Camera]
+    """Our name -> camera."""
+    vectors: dict[str, str]
+    """Our name -> feature."""
+    labels: dict[str, tuple[str, ...]]
+    """Our name -> a label for each value."""
+    skipped: list[str]
+    """Features that are not read, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One episode: its rows are those of its index in the data file."""
+
+    root: Path
+    """The folder of the data set."""
+    allow_external: bool
+    """Whether files may lie outside of it."""
+    index: int
+    length: int
+    data: Path
+    videos: Mapping[str, tuple[Path, float]]
+    """Feature -> video file, and the time in it at which the episode starts, in seconds."""
+
+    def file(self, path: str) -> Path:
+        """Return the file at a path that the data set gives. Raises `UserError` if it lies outside of it."""
+        file = self.root / path
+        if not self.allow_external:
+            require_inside([file], self.root)
+        return file
+
 
 Table = Callable[[Place], pa.Table]
 
@@ -55,10 +109,10 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     allow_external = options.choices.allow_external
     if not allow_external:
         require_no_way_out(path)
-    info = read_info(path)
-    places = read_places(path, info, allow_external=allow_external)
-    tasks = read_tasks(path, info)
-    found = observed(info["features"], str(path))
+    info = _read_info(path)
+    places = _read_places(path, info, allow_external=allow_external)
+    tasks = _read_tasks(path, info)
+    found = _observed(info["features"], str(path))
     table = _table_reader((ACTION, EXECUTED, STATE, *found.vectors.values()))
     parts, rounding = survey_actions((_matrix(table(place), ACTION) for place in places), str(path))
     stored = read_spec(path / "meta")
@@ -109,7 +163,7 @@ def _recording(
     def column(key: str, dtype: Any) -> Any:
         return _values(rows, key).astype(dtype) if key in rows.column_names else None
 
-    success = column(SUCCESS, bool)
+    success, executed = column(SUCCESS, bool), column(EXECUTED, np.float32)
     judged = facts.get("success", None if success is None else bool(success.any()))
     return Recording(
         name=f"{place.data}: episode {place.index}",
@@ -120,18 +174,13 @@ def _recording(
             for name, camera in found.cameras.items()
         },
         instruction=tasks.get(int(rows["task_index"][0].as_py()), ""),
-        task=facts.get("task", ""),
         success=judged,
-        seed=facts.get("seed"),
-        masks=frozenset(facts.get("masks", ())),
         timestamps=_capture_times(rows, spec.rate_hz),
         rewards=column(REWARD, np.float32),
         dones=column(DONE, np.int64),
-        executed_actions=_matrix(rows, EXECUTED).astype(np.float32)
-        if EXECUTED in rows.column_names
-        else None,
-        interventions=interventions_of(facts),
+        executed_actions=None if executed is None else executed.reshape(len(rows), -1),
         loss_weights=column(WEIGHT, np.float32),
+        **fields_of(facts),
     )
 
 
@@ -248,3 +297,160 @@ def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
             names[index] += ("valid" if name in ("val", "validation") else name,)
     # LeRobot writes of every data set that all of it is "train", which holds nothing out.
     return [()] * count if set(names) == {("train",)} else names
+
+
+def _observed(features: Mapping[str, Any], where: str) -> Observed:
+    """Sort the features of a data set. Raises `UserError` if there is no action vector."""
+    if ACTION not in features or len(features[ACTION]["shape"]) != 1:
+        raise UserError(
+            f"{where} has no feature '{ACTION}' of one dimension; nothing can be learned"
+        )
+    found = Observed({}, {}, {}, [])
+    for key, feature in features.items():
+        name = key.removeprefix(IMAGES).removeprefix(OBSERVATION)
+        if reason := _reason_to_skip(key, feature):
+            found.skipped.append(f"{key} ({reason})")
+        elif feature["dtype"] in ("video", "image"):
+            found.cameras[name] = _camera(key, feature)
+        elif key.startswith(OBSERVATION):
+            found.vectors[name] = key
+            found.labels[name] = _labels(name, feature)
+    return found
+
+
+def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
+    if key in (ACTION, REWARD, DONE, SUCCESS, CAPTURE_TIME, EXECUTED, WEIGHT, *INDICES):
+        return ""
+    shape = feature["shape"]
+    if feature["dtype"] in ("video", "image"):
+        info = feature.get("info") or feature.get("video_info") or {}
+        if info.get("video.is_depth_map") or "depth" in key:
+            return "depth"
+        return "" if len(shape) == 3 and 3 in (shape[0], shape[2]) else "not three channels"
+    if not key.startswith(OBSERVATION):
+        return "no observation"
+    if key == SIMULATOR_STATE:
+        return "the simulator's state"
+    return "" if len(shape) == 1 and feature["dtype"].startswith("float") else "not a float vector"
+
+
+def _camera(key: str, feature: Mapping[str, Any]) -> Camera:
+    shape = feature["shape"]
+    names = feature.get("names") or []
+    first = bool(names) and str(names[0]).startswith("channel")
+    height, width = shape[1:] if first or shape[2] != 3 else shape[:2]
+    return Camera(key, int(height), int(width), feature["dtype"] == "video")
+
+
+def _labels(name: str, feature: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a vector's values, which LeRobot has as a list or as {"motors": list}."""
+    size, names = int(feature["shape"][0]), feature.get("names")
+    if isinstance(names, dict) and len(names) == 1:
+        names = next(iter(names.values()))
+    whole = (
+        isinstance(names, list) and len(names) == size and all(isinstance(n, str) for n in names)
+    )
+    return tuple(names) if whole and names else index_labels(name, size)
+
+
+def _read_info(root: Path) -> dict[str, Any]:
+    """Return `meta/info.json`. Raises `UserError` if it is damaged or of a version that is not read."""
+    try:
+        info = json.loads((root / INFO).read_text())
+        version, _ = info["codebase_version"], info["features"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{root / INFO} is damaged ({error}); fetch the data set again") from error
+    if version not in VERSIONS:
+        raise UserError(
+            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
+            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
+        )
+    return dict(info)
+
+
+def _read_places(
+    root: Path, info: Mapping[str, Any], *, allow_external: bool = False
+) -> list[Place]:
+    """Return the place of every episode, in their order. Raises `UserError` if one lies outside of `root`."""
+    try:
+        rows = _rows_v3(root) if info["codebase_version"] == "v3.0" else _rows_v2(root, info)
+        rows.sort(key=lambda row: row["episode_index"])
+        places = [_place(root, info, row, allow_external) for row in rows]
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise UserError(
+            f"{root}: the list of its episodes is damaged ({error}); fetch the data set again"
+        ) from error
+    if not allow_external:
+        videos = (file for place in places for file, _ in place.videos.values())
+        require_inside({*(place.data for place in places), *videos}, root)
+    return places
+
+
+def _read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
+    """Return task index -> instruction."""
+    try:
+        if info["codebase_version"] != "v3.0":
+            lines = read_lines(root / "meta/tasks.jsonl")
+            tasks = {row["task_index"]: row["task"] for row in lines}
+        else:
+            table = pq.read_table(root / "meta/tasks.parquet")
+            text = next(name for name in table.column_names if name != "task_index")
+            columns = (table["task_index"].to_pylist(), table[text].to_pylist())
+            tasks = dict(zip(*columns, strict=True))
+        for task in tasks.values():
+            if not isinstance(task, str):
+                raise ValueError(f"the task {task!r} is no text")
+        return {index: plain_text(task, "a task") for index, task in tasks.items()}
+    except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
+        raise UserError(
+            f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
+        ) from error
+
+
+def _rows_v3(root: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for file in sorted((root / "meta/episodes").glob("*/*.parquet")):
+        names = [n for n in pq.read_schema(file).names if not n.startswith(("stats/", "tasks"))]
+        rows += pq.read_table(file, columns=names).to_pylist()
+    return rows
+
+
+def _rows_v2(root: Path, info: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for line in read_lines(root / "meta/episodes.jsonl"):
+        index = line["episode_index"]
+        row = {"episode_index": index, "length": line["length"]}
+        rows.append({**row, "chunk": index // info["chunks_size"]})
+    return rows
+
+
+def _place(
+    root: Path, info: Mapping[str, Any], row: Mapping[str, Any], allow_external: bool
+) -> Place:
+    keys = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
+    index, length = row["episode_index"], row["length"]
+
+    def file(pattern: str, kind: str, **names: str) -> Path:
+        if info["codebase_version"] != "v3.0":
+            numbers = {"episode_chunk": row["chunk"], "episode_index": index}
+        else:
+            parts = ("chunk_index", "file_index")
+            numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
+        return root / _filled(info[pattern], {**numbers, **names})
+
+    def start_s(key: str) -> float:
+        is_shared = info["codebase_version"] == "v3.0"
+        return float(row[f"videos/{key}/from_timestamp"]) if is_shared else 0.0
+
+    videos = {k: (file("video_path", f"videos/{k}", video_key=k), start_s(k)) for k in keys}
+    return Place(root, allow_external, index, length, file("data_path", "data"), videos)
+
+
+def _filled(pattern: str, values: Mapping[str, int | str]) -> str:
+    """Return a path's pattern filled in. Raises `ValueError` for fields that LeRobot has not."""
+    for _, name, width, conversion in Formatter().parse(pattern):
+        if name is not None and (
+            name not in values or conversion or not re.fullmatch(r"(0?\d?d)?", width or "")
+        ):
+            raise ValueError(f"the path {pattern!r} has the field {name!r}")
+    return pattern.format(**values)

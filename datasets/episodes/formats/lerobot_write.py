@@ -1,4 +1,4 @@
-"""Writes LeRobot data sets. `v30.py` and `v21.py` know the files of the two versions.
+"""Writes LeRobot data sets of version 2.1 and 3.0.
 
 The vectors of an observation become one, `observation.state`, as LeRobot's policies take it. The
 cameras become videos, which is lossy, or on request PNGs in the data files.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,67 +24,75 @@ from ttm.datasets.formats.lerobot import (
     DONE,
     EXECUTED,
     IMAGES,
+    INDICES,
     INFO,
     REWARD,
     STATE,
     SUCCESS,
     WEIGHT,
-    FrameStatistics,
-    Statistics,
-    TotalStatistics,
-    as_lists,
-    features_of,
-    of_numbers,
-    rate,
+    VideoWriter,
 )
-from ttm.datasets.formats.lerobot_video import VideoWriter
-from ttm.datasets.formats.recording import EPISODES as EPISODES_recording
+from ttm.datasets.formats.recording import EPISODES as FACTS
 from ttm.datasets.formats.recording import Recording, Source, facts_line, write_spec
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames
+from ttm.policy.spec import CameraSpec, PolicySpec
 
-Columns = dict[str, npt.NDArray[Any]]
+Statistics = dict[str, npt.NDArray[Any]]
 
-
-class Files(Protocol):
-    """The files of one version of the format."""
-
-    def write_frame(self, key: str, frame: Frames) -> None:
-        """Add a frame of the episode in progress to the video of a camera."""
-
-    def append(
-        self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
-    ) -> None:
-        """Complete the episode in progress, whose frames were written."""
-
-    def close(self, tasks: list[str]) -> dict[str, Any]:
-        """Write what is left; return what `info.json` says of this version."""
+TYPES = {CAPTURE_TIME: "float64", DONE: "bool", SUCCESS: "bool"}
+"""The types of extra features; float32 for all others."""
+CHUNK = 1000
+"""Episodes, or files, in a folder."""
 
 
-MakeFiles = Callable[[Path, str | None, float], Files]
-"""(folder, codec or None for no videos, rate in Hz) -> files."""
+def write_v21(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write all episodes to the folder `target`: one data file and one video a camera for each."""
+    _write(source, target, FilesV21(target, _codec(options), source.spec.rate_hz))
 
 
-def write_data_set(
-    source: Source, target: Path, options: ConvertOptions, make_files: MakeFiles
-) -> None:
-    """Write all episodes and the descriptions of the data set to the folder `target`."""
-    codec = None if options.video_codec == "none" else options.video_codec or "av1"
-    features = features_of(source.spec, codec=codec, extras=_extras(source))
+def write_v30(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write all episodes to the folder `target`: files that hold many of them, up to a size."""
+    _write(source, target, FilesV30(target, _codec(options), source.spec.rate_hz))
+
+
+def _codec(options: ConvertOptions) -> str | None:
+    return None if options.video_codec == "none" else options.video_codec or "av1"
+
+
+def _write(source: Source, target: Path, files: Files) -> None:
+    features = _features(source, files.codec)
     (target / "meta").mkdir(parents=True)
-    files = make_files(target, codec, source.spec.rate_hz)
     tasks: dict[str, int] = {}
-    total = TotalStatistics()
+    totals: dict[str, Statistics] = {}
     num_frames = num_episodes = 0
-    with (target / "meta" / EPISODES_recording).open("w", encoding="utf-8") as facts:
+    with (target / "meta" / FACTS).open("w", encoding="utf-8") as facts:
         for index, recording in enumerate(source.recordings()):
             task = tasks.setdefault(recording.instruction, len(tasks))
-            columns = _columns(recording, features, source.spec.rate_hz, index, num_frames, task)
+            columns = _columns(recording, source.spec.rate_hz)
+            columns["episode_index"] = np.full(len(recording.actions), index)
+            columns["index"] = columns["frame_index"] + num_frames
+            columns["task_index"] = np.full(len(recording.actions), task)
+            columns = {
+                key: np.asarray(columns[key]).astype(feature["dtype"])
+                for key, feature in features.items()
+                if key in columns
+            }
             statistics = {key: of_numbers(values) for key, values in columns.items()}
-            images = _write_frames(recording, files, statistics, as_video=codec is not None)
+            images: dict[str, list[bytes]] = {}
+            for camera in recording.cameras:
+                key, watcher = IMAGES + camera, FrameStatistics()
+                frames = watcher.watch(recording.each_frame(camera))
+                if files.codec is None:
+                    images[key] = [_png(frame) for frame in frames]
+                else:
+                    for frame in frames:
+                        files.write_frame(key, frame)
+                statistics[key] = watcher.result()
             rows = _table(columns, images, features)
             files.append(index, recording.instruction, rows, statistics)
-            total.add(statistics)
+            for key, found in statistics.items():
+                totals[key] = combined(totals[key], found) if key in totals else found
             facts.write(facts_line(index, recording))
             num_frames, num_episodes = num_frames + len(rows), index + 1
     info = {
@@ -92,90 +100,98 @@ def write_data_set(
         "total_episodes": num_episodes,
         "total_frames": num_frames,
         "total_tasks": len(tasks),
-        "chunks_size": 1000,
-        "fps": rate(source.spec.rate_hz),
+        "chunks_size": CHUNK,
+        "fps": _rate(source.spec.rate_hz),
         "splits": {"train": f"0:{num_episodes}"},
         **files.close(list(tasks)),
         "features": features,
     }
-    _write_json(target / INFO, info)
-    _write_json(target / "meta/stats.json", as_lists(total.totals))
+    for place, data in ((INFO, info), ("meta/stats.json", as_lists(totals))):
+        text = json.dumps(data, indent=4, ensure_ascii=False)
+        (target / place).write_text(text, encoding="utf-8")
     if source.has_own_spec:
         write_spec(target / "meta", source.spec)
 
 
-def _extras(source: Source) -> dict[str, int]:
-    """Return the features beside observations and actions that any episode has, with their sizes."""
-    found = {REWARD: 1, DONE: 1}
+def _features(source: Source, codec: str | None) -> dict[str, Any]:
+    """Return the features of a data set. codec: that of the videos; None for images in the data files."""
+    spec = source.spec
+    features = {IMAGES + camera.name: _camera(camera, codec, spec) for camera in spec.cameras}
+    if spec.proprioception:
+        names = [label for vector in spec.proprioception for label in vector.labels]
+        features[STATE] = _numbers("float32", len(names), names)
+    actions = [
+        part.name if part.size == 1 else f"{part.name}_{i}"
+        for part in spec.actions
+        for i in range(part.size)
+    ]
+    features[ACTION] = _numbers("float32", spec.action_size, actions)
+    extras = {REWARD: 1, DONE: 1}  # beside observations and actions, what any episode has
     judged = True
     for recording in source.recordings():
         judged = judged and recording.success is not None
-        found |= {CAPTURE_TIME: 1} if recording.timestamps is not None else {}
-        found |= {WEIGHT: 1} if recording.loss_weights is not None else {}
+        extras |= {CAPTURE_TIME: 1} if recording.timestamps is not None else {}
+        extras |= {WEIGHT: 1} if recording.loss_weights is not None else {}
         if recording.executed_actions is not None:
-            found[EXECUTED] = source.spec.action_size
-    return found | ({SUCCESS: 1} if judged else {})
+            extras[EXECUTED] = spec.action_size
+    extras |= {SUCCESS: 1} if judged else {}
+    features |= {key: _numbers(TYPES.get(key, "float32"), size) for key, size in extras.items()}
+    return features | {key: _numbers(dtype, 1) for key, dtype in INDICES.items()}
 
 
-def _columns(
-    recording: Recording,
-    features: Mapping[str, Any],
-    rate_hz: float,
-    index: int,
-    first: int,
-    task: int,
-) -> Columns:
-    """Return the columns of an episode but its frames, (T,) or (T, K), in their final types."""
-    count = len(recording.actions)
-    ticks = np.arange(count)
-    last = ticks == count - 1
-    values: dict[str, Any] = {
-        STATE: np.concatenate(list(recording.vectors.values()), axis=1)
-        if recording.vectors
-        else None,
+def _camera(camera: CameraSpec, codec: str | None, spec: PolicySpec) -> dict[str, Any]:
+    feature = {
+        "dtype": "image" if codec is None else "video",
+        "shape": [camera.height, camera.width, 3],
+        "names": ["height", "width", "channels"],
+    }
+    if codec is None:
+        return feature
+    info = {
+        "video.height": camera.height,
+        "video.width": camera.width,
+        "video.codec": codec,
+        "video.pix_fmt": "yuv420p",
+        "video.is_depth_map": False,
+        "video.fps": _rate(spec.rate_hz),
+        "video.channels": 3,
+        "has_audio": False,
+    }
+    return {**feature, "info": info}
+
+
+def _numbers(dtype: str, size: int, names: list[str] | None = None) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": [size], "names": names}
+
+
+def _rate(rate_hz: float) -> int | float:
+    """Return a rate as LeRobot writes it: an integer where it is one."""
+    return int(rate_hz) if rate_hz == int(rate_hz) else rate_hz
+
+
+def _columns(recording: Recording, rate_hz: float) -> dict[str, Any]:
+    """Return what an episode has for each feature but its frames and its place, (T,) or (T, K)."""
+    ticks = np.arange(len(recording.actions))
+    columns: dict[str, Any] = {
         ACTION: recording.actions,
-        REWARD: np.zeros(count) if recording.rewards is None else recording.rewards,
-        DONE: last if recording.dones is None else recording.dones,
-        SUCCESS: last & bool(recording.success),
-        CAPTURE_TIME: np.full(count, np.nan)
-        if recording.timestamps is None
-        else recording.timestamps,
-        EXECUTED: recording.actions
-        if recording.executed_actions is None
-        else recording.executed_actions,
-        WEIGHT: np.ones(count) if recording.loss_weights is None else recording.loss_weights,
+        REWARD: recording.filled("rewards"),
+        DONE: recording.filled("dones"),
+        SUCCESS: (ticks == ticks[-1]) & bool(recording.success),
+        CAPTURE_TIME: recording.filled("timestamps"),
+        EXECUTED: recording.filled("executed_actions"),
+        WEIGHT: recording.filled("loss_weights"),
         "timestamp": ticks / rate_hz,
         "frame_index": ticks,
-        "episode_index": np.full(count, index),
-        "index": ticks + first,
-        "task_index": np.full(count, task),
     }
-    return {
-        key: np.asarray(values[key]).astype(feature["dtype"])
-        for key, feature in features.items()
-        if key in values
-    }
-
-
-def _write_frames(
-    recording: Recording, files: Files, statistics: dict[str, Statistics], *, as_video: bool
-) -> dict[str, list[bytes]]:
-    """Write the frames to the videos, or return them as PNGs; add their statistics."""
-    images: dict[str, list[bytes]] = {}
-    for camera in recording.cameras:
-        key, watcher = IMAGES + camera, FrameStatistics()
-        frames = watcher.watch(recording.each_frame(camera))
-        if as_video:
-            for frame in frames:
-                files.write_frame(key, frame)
-        else:
-            images[key] = [_png(frame) for frame in frames]
-        statistics[key] = watcher.result()
-    return images
+    if recording.vectors:
+        columns[STATE] = np.concatenate(list(recording.vectors.values()), axis=1)
+    return columns
 
 
 def _table(
-    columns: Columns, images: Mapping[str, list[bytes]], features: Mapping[str, Any]
+    columns: Mapping[str, npt.NDArray[Any]],
+    images: Mapping[str, list[bytes]],
+    features: Mapping[str, Any],
 ) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     kinds: dict[str, Any] = {}
@@ -189,11 +205,10 @@ def _table(
             arrays[key], kinds[key] = pa.array(rows, kind), {"_type": "Image"}
         elif key in columns:
             size, value = feature["shape"][0], {"dtype": feature["dtype"], "_type": "Value"}
-            flat = pa.array(columns[key].reshape(-1))
-            single = size == 1
-            arrays[key] = flat if single else pa.FixedSizeListArray.from_arrays(flat, size)
-            sequence = {"feature": value, "length": size, "_type": "Sequence"}
-            kinds[key] = value if single else sequence
+            arrays[key], kinds[key] = pa.array(columns[key].reshape(-1)), value
+            if size != 1:
+                arrays[key] = pa.FixedSizeListArray.from_arrays(arrays[key], size)
+                kinds[key] = {"feature": value, "length": size, "_type": "Sequence"}
     described = json.dumps({"info": {"features": kinds}})
     return pa.table(arrays).replace_schema_metadata({"huggingface": described})
 
@@ -204,42 +219,53 @@ def _png(frame: Frames) -> bytes:
     return buffer.getvalue()
 
 
-def _write_json(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=4, ensure_ascii=False), encoding="utf-8")
+class Files:
+    """The files of one version of the format."""
 
-
-# LeRobot's version 2.1: one data file and one video a camera for each episode.
-
-CHUNK = 1000
-"""Episodes in a folder."""
-DATA_V21 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-VIDEO_V21 = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
-
-
-def write_v21(source: Source, target: Path, options: ConvertOptions) -> None:
-    """Write all episodes to the folder `target`."""
-    write_data_set(source, target, options, FilesV21)
-
-
-class FilesV21:
-    """The files of version 2.1; see `Files`."""
+    video_path: str
+    """The pattern of a video's path."""
 
     def __init__(self, root: Path, codec: str | None, rate_hz: float) -> None:
-        self._root, self._codec, self._rate_hz = root, codec, rate_hz
+        """codec: that of the videos; None for no videos."""
+        self.codec = codec
+        self._root, self._rate_hz = root, rate_hz
         self._videos: dict[str, VideoWriter] = {}
-        self._index = self._num_videos = 0
+        """Those that are being written, by camera."""
 
     def write_frame(self, key: str, frame: Frames) -> None:
+        """Add a frame of the episode in progress to the video of a camera."""
         if key not in self._videos:
-            assert self._codec is not None
-            path = self._root / VIDEO_V21.format(video_key=key, **self._names())
-            self._videos[key] = VideoWriter(path, self._codec, self._rate_hz)
+            assert self.codec is not None
+            path = self._root / self.video_path.format(video_key=key, **self._next_video(key))
+            self._videos[key] = VideoWriter(path, self.codec, self._rate_hz)
         self._videos[key].append(frame)
 
     def append(
         self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
     ) -> None:
-        path = self._root / DATA_V21.format(**self._names())
+        """Complete the episode in progress, whose frames were written."""
+        raise NotImplementedError
+
+    def close(self, tasks: list[str]) -> dict[str, Any]:
+        """Write what is left; return what `info.json` says of this version."""
+        raise NotImplementedError
+
+    def _next_video(self, key: str) -> dict[str, int]:
+        """Return the numbers of the next video of a camera, as `video_path` names them."""
+        raise NotImplementedError
+
+
+class FilesV21(Files):
+    """Version 2.1."""
+
+    data_path = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+    video_path = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+    _index = _num_videos = 0
+
+    def append(
+        self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
+    ) -> None:
+        path = self._root / self.data_path.format(**self._next_video())
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path)
         for video in self._videos.values():
@@ -259,11 +285,11 @@ class FilesV21:
             "codebase_version": "v2.1",
             "total_chunks": -(-self._index // CHUNK),
             "total_videos": self._num_videos,
-            "data_path": DATA_V21,
-            "video_path": VIDEO_V21 if self._codec else None,
+            "data_path": self.data_path,
+            "video_path": self.video_path if self.codec else None,
         }
 
-    def _names(self) -> dict[str, int]:
+    def _next_video(self, key: str = "") -> dict[str, int]:
         return {"episode_chunk": self._index // CHUNK, "episode_index": self._index}
 
     def _write_line(self, name: str, data: Mapping[str, Any]) -> None:
@@ -271,43 +297,26 @@ class FilesV21:
             lines.write(json.dumps(data, ensure_ascii=False) + "\n")
 
 
-# LeRobot's version 3.0: data files and videos hold many episodes each, up to a size.
-
 DATA_MB, VIDEO_MB = 100, 200
-"""A file of this size gets no further episode."""
+"""A file of version 3.0 of this size gets no further episode."""
 NUMBERED = "chunk-{chunk_index:03d}/file-{file_index:03d}"
-DATA_V30 = f"data/{NUMBERED}.parquet"
-VIDEO_V30 = f"videos/{{video_key}}/{NUMBERED}.mp4"
 EPISODES = f"meta/episodes/{NUMBERED}.parquet"
-
 ROWS = 100
 """How many episodes' descriptions are in memory at a time."""
 
 
-def write_v30(source: Source, target: Path, options: ConvertOptions) -> None:
-    """Write all episodes to the folder `target`."""
-    write_data_set(source, target, options, FilesV30)
+class FilesV30(Files):
+    """Version 3.0."""
 
-
-class FilesV30:
-    """The files of version 3.0; see `Files`."""
+    data_path = f"data/{NUMBERED}.parquet"
+    video_path = f"videos/{{video_key}}/{NUMBERED}.mp4"
 
     def __init__(self, root: Path, codec: str | None, rate_hz: float) -> None:
-        self._codec, self._rate_hz, self._root = codec, rate_hz, root
-        self._data = TableFiles(root, DATA_V30)
-        self._episodes = TableFiles(root, EPISODES)
+        super().__init__(root, codec, rate_hz)
+        self._data, self._episodes = TableFiles(root, self.data_path), TableFiles(root, EPISODES)
         self._rows: list[dict[str, Any]] = []
-        self._videos: dict[str, VideoWriter] = {}
         self._video_numbers: dict[str, int] = {}
         self._num_frames = 0
-
-    def write_frame(self, key: str, frame: Frames) -> None:
-        if key not in self._videos:
-            assert self._codec is not None
-            number = self._video_numbers[key] = self._video_numbers.get(key, -1) + 1
-            path = self._root / VIDEO_V30.format(video_key=key, **_numbers(number))
-            self._videos[key] = VideoWriter(path, self._codec, self._rate_hz)
-        self._videos[key].append(frame)
 
     def append(
         self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
@@ -317,13 +326,13 @@ class FilesV30:
             "episode_index": index,
             "tasks": [instruction],
             "length": length,
-            **_prefixed("data", _numbers(self._data.number)),
+            **_prefixed("data", _numbered(self._data.number)),
             "dataset_from_index": self._num_frames,
             "dataset_to_index": self._num_frames + length,
         }
         self._data.write(rows)
         for key, video in list(self._videos.items()):
-            row |= _prefixed(f"videos/{key}", _numbers(self._video_numbers[key]))
+            row |= _prefixed(f"videos/{key}", _numbered(self._video_numbers[key]))
             row[f"videos/{key}/from_timestamp"] = video.time_of(video.num_frames - length)
             row[f"videos/{key}/to_timestamp"] = video.time_of(video.num_frames)
             if video.size >= VIDEO_MB * 2**20:
@@ -331,7 +340,7 @@ class FilesV30:
         for key, numbers in as_lists(statistics).items():
             row |= _prefixed(f"stats/{key}", numbers)
         self._num_frames += length
-        self._rows.append(row | _prefixed("meta/episodes", _numbers(self._episodes.number)))
+        self._rows.append(row | _prefixed("meta/episodes", _numbered(self._episodes.number)))
         if len(self._rows) == ROWS:
             self._flush()
 
@@ -346,9 +355,13 @@ class FilesV30:
             "codebase_version": "v3.0",
             "data_files_size_in_mb": DATA_MB,
             "video_files_size_in_mb": VIDEO_MB,
-            "data_path": DATA_V30,
-            "video_path": VIDEO_V30 if self._codec else None,
+            "data_path": self.data_path,
+            "video_path": self.video_path if self.codec else None,
         }
+
+    def _next_video(self, key: str) -> dict[str, int]:
+        self._video_numbers[key] = self._video_numbers.get(key, -1) + 1
+        return _numbered(self._video_numbers[key])
 
     def _flush(self) -> None:
         if self._rows:
@@ -366,7 +379,7 @@ class TableFiles:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows to the file `number`, and go on to the next one if it is full."""
-        path = self._root / self._pattern.format(**_numbers(self.number))
+        path = self._root / self._pattern.format(**_numbered(self.number))
         if self._writer is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(path, rows.schema)
@@ -382,7 +395,7 @@ class TableFiles:
         self._writer = None
 
 
-def _numbers(number: int) -> dict[str, int]:
+def _numbered(number: int) -> dict[str, int]:
     return {"chunk_index": number // CHUNK, "file_index": number % CHUNK}
 
 
@@ -409,3 +422,93 @@ def _task_table(tasks: list[str]) -> pa.Table:
     described = {"index_columns": [text], "column_indexes": [], "columns": columns}
     table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), text: tasks})
     return table.replace_schema_metadata({"pandas": json.dumps(described)})
+
+
+QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+MOST_SIDE = 64
+"""Statistics of images are taken from at most this many rows and columns of pixels."""
+
+
+def of_numbers(values: npt.NDArray[Any]) -> Statistics:
+    """Return the statistics of values (T,) or (T, K) over T, each (1,) or (K,).
+
+    LeRobot normalises its policies' inputs with them.
+    """
+    wide = values.astype(np.float64).reshape(len(values), -1)
+    found = {
+        "min": wide.min(axis=0),
+        "max": wide.max(axis=0),
+        "mean": wide.mean(axis=0),
+        "std": wide.std(axis=0),
+        "count": np.array([len(wide)]),
+    }
+    quantiles = np.quantile(wide, list(QUANTILES.values()), axis=0)
+    return found | dict(zip(QUANTILES, quantiles, strict=True))
+
+
+class FrameStatistics:
+    """Takes the statistics of a camera's frames as they pass by."""
+
+    def __init__(self) -> None:
+        self._histograms = np.zeros((3, 256), np.int64)
+        self._count = 0
+
+    def watch(self, frames: Iterable[Frames]) -> Iterator[Frames]:
+        """Yield the frames on, and count the values of a grid of their pixels."""
+        for frame in frames:
+            steps = [max(side // MOST_SIDE, 1) for side in frame.shape[:2]]
+            pixels = frame[:: steps[0], :: steps[1]].reshape(-1, 3)
+            for channel in range(3):
+                self._histograms[channel] += np.bincount(pixels[:, channel], minlength=256)
+            self._count += 1
+            yield frame
+
+    def result(self) -> Statistics:
+        """Return the statistics of each channel, (3, 1, 1), of values in [0, 1]."""
+        levels = np.arange(256) / 255
+        weights = self._histograms / self._histograms.sum(axis=1, keepdims=True)  # (3, 256)
+        cumulative = weights.cumsum(axis=1)
+        mean = weights @ levels
+        present = self._histograms > 0
+        found = {
+            "min": levels[present.argmax(axis=1)],
+            "max": levels[255 - present[:, ::-1].argmax(axis=1)],
+            "mean": mean,
+            "std": np.sqrt(np.maximum(weights @ levels**2 - mean**2, 0)),
+        }
+        found |= {
+            name: levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
+            for name, portion in QUANTILES.items()
+        }
+        shaped = {name: values.reshape(3, 1, 1) for name, values in found.items()}
+        return shaped | {"count": np.array([self._count])}
+
+
+def as_lists(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
+    """Return statistics as nested lists, which JSON and Arrow take."""
+    return {
+        feature: {name: values.tolist() for name, values in found.items()}
+        for feature, found in statistics.items()
+    }
+
+
+def combined(old: Statistics, new: Statistics) -> Statistics:
+    """Return the statistics of two parts of a data set together.
+
+    Quantiles are means, weighted by the numbers of frames, as LeRobot aggregates them; the others are exact.
+    """
+    count = old["count"] + new["count"]
+    ours, theirs = old["count"] / count, new["count"] / count
+    mean = ours * old["mean"] + theirs * new["mean"]
+    spread = (
+        old["std"] ** 2 + (old["mean"] - mean) ** 2,
+        new["std"] ** 2 + (new["mean"] - mean) ** 2,
+    )
+    found = {
+        "min": np.minimum(old["min"], new["min"]),
+        "max": np.maximum(old["max"], new["max"]),
+        "mean": mean,
+        "std": np.sqrt(ours * spread[0] + theirs * spread[1]),
+        "count": count,
+    }
+    return found | {name: ours * old[name] + theirs * new[name] for name in QUANTILES}

@@ -65,6 +65,20 @@ class Recording:
     language_embedding: Floats | None = None
     language_model: str | None = None
 
+    def filled(self, name: str) -> npt.NDArray[Any]:
+        """Return a field of one row for each tick, or what stands for it where it was not recorded."""
+        if (values := getattr(self, name)) is not None:
+            return np.asarray(values)
+        count = len(self.actions)
+        missing: dict[str, npt.NDArray[Any]] = {
+            "timestamps": np.full(count, np.nan),
+            "rewards": np.zeros(count, np.float32),
+            "dones": (np.arange(count) == count - 1).astype(np.int64),
+            "executed_actions": self.actions,
+            "loss_weights": np.ones(count, np.float32),
+        }
+        return missing[name]
+
     def each_frame(self, camera: str) -> Iterator[Frames]:
         """Yield the T frames of a camera; raise `UserError` if the file holds more or fewer."""
         yield from self._exactly(camera, self.cameras[camera].frames())
@@ -110,8 +124,30 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     a value is not finite as float32, or if the cameras have other names. Reading the frames raises
     it if a frame has another size.
     """
-    _require_shapes(recording, spec)
-    _require_finite(recording)
+    count = len(recording.actions)
+    if not count:
+        raise UserError(f"{recording.name} has no tick; leave this episode out")
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "actions": (recording.actions, (count, spec.action_size)),
+        "executed_actions": (recording.executed_actions, (count, spec.action_size)),
+        **{name: (getattr(recording, name), (count,)) for name in PER_TICK},
+        **{v.name: (recording.vectors.get(v.name), (count, v.size)) for v in spec.proprioception},
+    }
+    for name, (values, shape) in shapes.items():
+        if values is not None and values.shape != shape:
+            raise UserError(
+                f"{recording.name}: {name} has shape {values.shape}, but {count} actions and the "
+                f"spec need {shape}; leave this episode out, or repair the file"
+            )
+    names = ("actions", "executed_actions", "timestamps", "loss_weights", "language_embedding")
+    arrays = {name: getattr(recording, name) for name in names} | dict(recording.vectors)
+    for name, values in arrays.items():
+        if values is not None and not np.isfinite(values).all():
+            at = np.argwhere(~np.isfinite(values))[0].tolist()
+            raise UserError(
+                f"{recording.name}: {name}{at} is NaN, infinite or too large for float32, which no "
+                "policy can be trained on; leave this episode out, or repair the file"
+            )
     if set(recording.cameras) != {camera.name for camera in spec.cameras}:
         found = ", ".join(sorted(recording.cameras)) or "none"
         wanted = ", ".join(camera.name for camera in spec.cameras) or "none"
@@ -125,41 +161,15 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     )
 
 
-def _require_shapes(recording: Recording, spec: PolicySpec) -> None:
-    count = len(recording.actions)
-    if not count:
-        raise UserError(f"{recording.name} has no tick; leave this episode out")
-    arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "actions": (recording.actions, (count, spec.action_size)),
-        "executed_actions": (recording.executed_actions, (count, spec.action_size)),
-        **{name: (getattr(recording, name), (count,)) for name in PER_TICK},
-        **{v.name: (recording.vectors.get(v.name), (count, v.size)) for v in spec.proprioception},
-    }
-    for name, (values, shape) in arrays.items():
-        if values is not None and values.shape != shape:
-            raise UserError(
-                f"{recording.name}: {name} has shape {values.shape}, but {count} actions and the "
-                f"spec need {shape}; leave this episode out, or repair the file"
-            )
-
-
-def _require_finite(recording: Recording) -> None:
-    names = ("actions", "executed_actions", "timestamps", "loss_weights", "language_embedding")
-    arrays = {name: getattr(recording, name) for name in names} | dict(recording.vectors)
-    for name, values in arrays.items():
-        if values is None or np.isfinite(values).all():
-            continue
-        at = np.argwhere(~np.isfinite(values))[0].tolist()
-        raise UserError(
-            f"{recording.name}: {name}{at} is NaN, infinite or too large for float32, which no "
-            "policy can be trained on; leave this episode out, or repair the file"
-        )
-
-
 def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
     def checked(read: Callable[[], Iterator[Frames]]) -> Iterator[Frames]:
         for frame in read():
-            size = frame.shape[:2] if frame.ndim == 3 else _jpeg_size(frame, camera, name)
+            try:
+                size = frame.shape[:2] if frame.ndim == 3 else image_size(frame)
+            except OSError as error:
+                raise UserError(
+                    f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
+                ) from error
             if size != (camera.height, camera.width):
                 raise UserError(
                     f"{name}: camera '{camera.name}' has a frame of {size[1]}x{size[0]} pixels, "
@@ -167,28 +177,13 @@ def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
                 )
             yield frame
 
-    return FrameStream(
-        partial(checked, stream.frames),
-        None if stream.jpegs is None else partial(checked, stream.jpegs),
-    )
+    jpegs = None if stream.jpegs is None else partial(checked, stream.jpegs)
+    return FrameStream(partial(checked, stream.frames), jpegs)
 
-
-def _jpeg_size(data: Frames, camera: CameraSpec, name: str) -> tuple[int, ...]:
-    """Return the height and width that a JPEG declares; its pixels are not decoded."""
-    try:
-        return image_size(data)
-    except OSError as error:
-        raise UserError(
-            f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
-        ) from error
-
-
-# What other formats have no place for: the spec, and facts about episodes, in files beside their data.
-#
-# Other programs take no notice of these files. `SPEC` is the PolicySpec; `EPISODES` has one JSON object a
-# line for each episode.
 
 SPEC, EPISODES = "ttm_spec.json", "ttm_episodes.jsonl"
+"""Files beside the data of other formats, of which other programs take no notice, for what these have no
+place for: the PolicySpec, and facts about the episodes, one JSON object a line."""
 
 Facts = dict[int, dict[str, Any]]
 """Number of the episode -> its facts."""
@@ -196,6 +191,7 @@ Facts = dict[int, dict[str, Any]]
 
 def facts_line(number: int, recording: Recording) -> str:
     """Return the line of one episode."""
+    driven = recording.interventions
     facts = {
         "episode_index": number,
         "length": len(recording.actions),
@@ -204,9 +200,7 @@ def facts_line(number: int, recording: Recording) -> str:
         "success": recording.success,
         "seed": recording.seed,
         "masks": sorted(recording.masks),
-        "interventions": None
-        if recording.interventions is None
-        else recording.interventions.tolist(),
+        "interventions": None if driven is None else driven.tolist(),
     }
     return json.dumps(facts, ensure_ascii=False) + "\n"
 
@@ -232,10 +226,15 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
     return facts, ""
 
 
-def interventions_of(facts: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
-    """Return where a person drove, as in `Recording`, by the facts of an episode."""
-    stored = facts.get("interventions")
-    return None if stored is None else np.asarray(stored, np.uint8)
+def fields_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Recording` that the facts of an episode give."""
+    driven = facts.get("interventions")
+    return {
+        "task": facts.get("task", ""),
+        "seed": facts.get("seed"),
+        "masks": frozenset(facts.get("masks", ())),
+        "interventions": None if driven is None else np.asarray(driven, np.uint8),
+    }
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -255,9 +254,6 @@ def read_spec(folder: Path) -> PolicySpec | None:
 def write_spec(folder: Path, spec: PolicySpec) -> None:
     """Write the spec into a folder."""
     (folder / SPEC).write_text(spec.to_json() + "\n", encoding="utf-8")
-
-
-# The spec of data that say little about themselves, from names, sizes and the values of their actions.
 
 
 def inferred_spec(
@@ -301,17 +297,9 @@ def survey_actions(
                 f"(T, {found[0].shape[1] if found else 'A'}); keep robots in data sets of their own"
             )
         found.append(actions.astype(np.float32))
-        lost = max(lost, _rounding_error(actions, found[-1]))
+        difference = np.abs(actions.astype(np.float64) - found[-1].astype(np.float64))
+        lost = max(lost, float(np.nan_to_num(difference, posinf=0.0).max(initial=0.0)))
     if not found:
         raise UserError(f"{where} has no episode; check the path")
-    note = (
-        f"actions are rounded from {actions.dtype} to float32; they change by up to {lost:.2g}"
-        if lost
-        else ""
-    )
-    return infer_action_parts(np.concatenate(found)), [note] if note else []
-
-
-def _rounding_error(values: npt.NDArray[Any], rounded: npt.NDArray[np.float32]) -> float:
-    difference = np.abs(values.astype(np.float64) - rounded.astype(np.float64))
-    return float(np.nan_to_num(difference, nan=0.0, posinf=0.0).max(initial=0.0))
+    note = f"actions are rounded from {actions.dtype} to float32; they change by up to {lost:.2g}"
+    return infer_action_parts(np.concatenate(found)), [note] if lost else []

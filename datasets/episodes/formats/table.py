@@ -18,12 +18,9 @@ from tyro.conf import OmitArgPrefixes
 
 from ttm.datasets.description import Choices
 from ttm.datasets.episode_file import open_file
-from ttm.datasets.files import LAYOUTS, Layout, find_files, layout_of_file, layout_of_path
+from ttm.datasets.files import LAYOUTS, find_files, layout_of_file, layout_of_path
 from ttm.datasets.formats.recording import Source
-from ttm.datasets.layout import require_jpeg_quality
-from ttm.policy.errors import UserError, require_above_0, require_choice
-
-# The choices that a conversion offers. A choice that neither of its formats heeds is an error.
+from ttm.policy.errors import UserError, require_choice
 
 ColourOrder = Literal["rgb", "bgr"]
 VideoCodec = Literal["av1", "h264", "none"]
@@ -31,7 +28,10 @@ VideoCodec = Literal["av1", "h264", "none"]
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """Choices for one conversion. None is the format's own default."""
+    """Choices for one conversion. None is the format's own default.
+
+    A choice that neither of the two formats heeds is an error.
+    """
 
     rate_hz: float | None = None
     """The control rate of data that carry none."""
@@ -46,11 +46,6 @@ class ConvertOptions:
     robot: str | None = None
     """The name of the robot of data that carry none."""
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
-
-    def validate(self) -> None:
-        """Raise `UserError` for a number that makes no sense."""
-        require_above_0({"--rate-hz": self.rate_hz})
-        require_jpeg_quality("--jpeg-quality", self.jpeg_quality)
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         ),
     }
 )
-"""Name -> format. `recognise.py` says which one a path is."""
+"""Name -> format. `recognise` says which one a path is."""
 
 
 def reader_of(name: str) -> Callable[[Path, ConvertOptions], Source]:
@@ -169,12 +164,8 @@ def writable() -> list[str]:
 
 def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
     """Raise `UserError` if a choice was made that neither format heeds."""
-    heeded = {
-        "instruction",
-        "allow_external",
-        *FORMATS[source].read_choices,
-        *FORMATS[target].write_choices,
-    }
+    heeded = {"instruction", "allow_external"}
+    heeded |= {*FORMATS[source].read_choices, *FORMATS[target].write_choices}
     given = {field.name: getattr(options, field.name) for field in fields(options)}
     choices = given.pop("choices")
     if "choices" not in FORMATS[source].read_choices:
@@ -198,33 +189,24 @@ def _load(name: str, where: str | None) -> Callable[..., Any]:
     return found
 
 
-# Which format a file or folder has.
-
-
 def recognise(path: Path, *, allow_external: bool = False) -> str:
-    """Return the name of the format in `FORMATS`.
+    """Return the name of the format in `FORMATS` that a file or folder has.
 
     Raises `UserError` for layouts that are known but not converted, with the next command to run,
     and for a path that has nothing of any known layout.
     """
     layout = layout_of_path(path) if os.path.exists(path) else None
     if layout is None:
-        layout = _layout_of_files(path, allow_external)
-    key = next(key for key, known in LAYOUTS.items() if known is layout)
+        first = find_files(path, allow_external=allow_external)[0]
+        with open_file(first) as file:
+            layout = layout_of_file(file, allow_external=allow_external)
+            members = ", ".join(sorted(file)) or "nothing"
+        if layout is None:
+            raise UserError(
+                f"{first} has {members} at its top, which is none of the known layouts; they are listed "
+                "in datasets/README.md"
+            )
     for name, entry in FORMATS.items():
-        if key in entry.layouts:
+        if any(LAYOUTS[key] is layout for key in entry.layouts):
             return name
     raise UserError(layout.refusal(path))
-
-
-def _layout_of_files(path: Path, allow_external: bool) -> Layout:
-    first = find_files(path, allow_external=allow_external)[0]
-    with open_file(first) as file:
-        layout = layout_of_file(file, allow_external=allow_external)
-        members = ", ".join(sorted(file)) or "nothing"
-    if layout is None:
-        raise UserError(
-            f"{first} has {members} at its top, which is none of the known layouts; they are listed "
-            "in datasets/README.md"
-        )
-    return layout

@@ -1,15 +1,16 @@
-"""Merging, splitting and filtering of data sets in HDF5."""
+"""`ttm data merge`, `split` and `filter`: data sets in HDF5 whose demos are copied whole."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import h5py
 import numpy as np
@@ -23,10 +24,289 @@ from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.spec_inference import json_object
 from ttm.datasets.tools.convert import require_apart, write_whole
-from ttm.policy.errors import UserError, require_at_least
+from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.spec import PolicySpec
 
-# Copies whole demos, with all that is in them, into one HDF5 file.
+SplitBy = Literal["valid", "task", "instruction", "episode"]
+
+VALID = 0.1
+"""The portion that is held out by default."""
+
+
+@dataclass(frozen=True)
+class DataMergeCommand:
+    """Merge data sets of one robot into one HDF5 file.
+
+    Demos are copied whole, with all their members, and keep their masks, instructions and success.
+    A few large files open faster than many small ones.
+
+    For example:
+      ttm data merge monday tuesday --out week.hdf5
+    """
+
+    writes_file: ClassVar[bool] = True
+
+    sources: Annotated[Positional[tuple[str, ...]], arg(metavar="EPISODES …")]
+    """HDF5 files, folders of them, or globs in quotes."""
+
+    out: Path
+    """The HDF5 file to write."""
+
+    overwrite: bool = False
+    """Replace the file if it is there."""
+
+    def run(self) -> int:
+        """Merge and print how many episodes there are; return the exit code."""
+        count = merge_episodes(self.sources, self.out, overwrite=self.overwrite)
+        print(f"{self.out}: {count} episodes")
+        return 0
+
+
+@dataclass(frozen=True)
+class DataSplitCommand:
+    """Split a data set into several HDF5 files in one folder.
+
+    By default these are train.hdf5 and valid.hdf5, with the masks train and valid. Copies of an
+    episode go to the same side.
+
+    For example:
+      ttm data split demos --out demos_split --valid 0.1
+      ttm data split demos.hdf5 --out by_task --by task
+    """
+
+    source: Annotated[Positional[str], arg(metavar="EPISODES")]
+    """An HDF5 file, a folder of them, or a glob in quotes."""
+
+    out: Path
+    """The folder to write."""
+
+    by: SplitBy = "valid"
+    """What has a file of its own: training and validation, or each task, instruction or episode."""
+
+    valid: float | None = None
+    """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
+
+    seed: int | None = None
+    """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
+
+    overwrite: bool = False
+    """Replace the folder if it is there and holds HDF5 files only."""
+
+    def run(self) -> int:
+        """Split and print the files; return the exit code."""
+        for option, value in (("--valid", self.valid), ("--seed", self.seed)):
+            if value is not None and self.by != "valid":
+                raise UserError(
+                    f"{option} is {value:g}, but --by {self.by} holds nothing out; leave {option} out, "
+                    "or split with --by valid"
+                )
+        files = split_episodes(
+            self.source,
+            self.out,
+            by=self.by,
+            valid=VALID if self.valid is None else self.valid,
+            seed=self.seed or 0,
+            overwrite=self.overwrite,
+        )
+        for name, count in files.items():
+            print(f"{self.out / name}: {count} episodes")
+        return 0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which episodes of a data set are kept. None keeps all."""
+
+    success: Literal["true", "false", "unknown"] | None = None
+    """Keep episodes that succeeded, failed, or were not judged."""
+    task: str | None = None
+    """Keep episodes of this task."""
+    instruction: str | None = None
+    """Keep episodes whose instruction has this text in it."""
+    mask: str | None = None
+    """Keep the episodes of this mask, such as train or valid."""
+    min_ticks: int | None = None
+    """Keep episodes of at least this many ticks."""
+    max_ticks: int | None = None
+    """Keep episodes of at most this many ticks."""
+
+    def keeps(self, episode: EpisodeReader) -> bool:
+        """Return whether an episode is wanted."""
+        judged = {True: "true", False: "false", None: "unknown"}[episode.success]
+        return (
+            self.success in (None, judged)
+            and self.task in (None, episode.task)
+            and (self.instruction or "") in episode.instruction
+            and (self.mask is None or self.mask in episode.masks)
+            and (self.min_ticks or 0) <= episode.num_samples
+            and (self.max_ticks is None or episode.num_samples <= self.max_ticks)
+        )
+
+
+@dataclass(frozen=True)
+class DataFilterCommand:
+    """Write those episodes of a data set that are wanted to one HDF5 file.
+
+    For example:
+      ttm data filter demos --success true --out good.hdf5
+      ttm data filter demos --instruction drawer --min-ticks 10 --out drawers.hdf5
+    """
+
+    writes_file: ClassVar[bool] = True
+
+    source: Annotated[Positional[str], arg(metavar="EPISODES")]
+    """An HDF5 file, a folder of them, or a glob in quotes."""
+
+    out: Path
+    """The HDF5 file to write."""
+
+    wanted: Annotated[Wanted, arg(name="")] = field(default_factory=Wanted)
+
+    overwrite: bool = False
+    """Replace the file if it is there."""
+
+    def run(self) -> int:
+        """Filter and print how many episodes were kept; return the exit code."""
+        kept, total = filter_episodes(self.source, self.out, self.wanted, overwrite=self.overwrite)
+        print(f"{self.out}: {kept} of {total} episodes")
+        return 0
+
+
+def merge_episodes(sources: Sequence[str | Path], out: Path, *, overwrite: bool = False) -> int:
+    """Write the episodes of all sources to the one file `out`; return their number.
+
+    Raises `UserError` if the data sets differ in what is observed or commanded.
+    """
+    _require_file(out)
+    for source in sources:
+        require_apart(source, out)
+    opened = [open_dataset(source) for source in sources]
+    for other in opened[1:]:
+        _require_same(opened[0], other)
+    episodes = [episode for dataset in opened for episode in dataset]
+    write_whole(out, lambda path: write_demos(path, episodes), contents=(), overwrite=overwrite)
+    return len(episodes)
+
+
+def filter_episodes(
+    source: str | Path, out: Path, wanted: Wanted, *, overwrite: bool = False
+) -> tuple[int, int]:
+    """Write the wanted episodes to the one file `out`; return the numbers of kept and of all ones.
+
+    Raises `UserError` if none is wanted.
+    """
+    require_at_least(1, options(wanted, "min_ticks", "max_ticks"))
+    _require_file(out)
+    require_apart(source, out)
+    episodes = open_dataset(source)
+    kept = [episode for episode in episodes if wanted.keeps(episode)]
+    if not kept:
+        raise UserError(
+            f"none of the {len(episodes)} episodes of {source} is as asked for; "
+            f"`ttm data show {source}` lists their tasks, instructions and success"
+        )
+    write_whole(out, lambda path: write_demos(path, kept), contents=(), overwrite=overwrite)
+    return len(kept), len(episodes)
+
+
+def split_episodes(
+    source: str | Path,
+    out: Path,
+    *,
+    by: SplitBy = "valid",
+    valid: float = 0.1,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> dict[str, int]:
+    """Write the episodes to several files in the folder `out`; return file name -> episodes.
+
+    by="valid" holds out the portion `valid`, chosen at random by `seed`, in valid.hdf5, and the
+    others are in train.hdf5, each with the mask of its name. Copies of an episode go together.
+    by="task", "instruction" or "episode" writes one file for each of these and keeps the masks.
+    """
+    if not 0 < valid < 1:
+        raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
+    require_apart(source, out)
+    episodes = open_dataset(source)
+    parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        for name, members in parts.items():
+            masks = {each: (each.masks - {"train", "valid"}) | {name} for each in members}
+            write_demos(folder / f"{name}.hdf5", members, masks if by == "valid" else None)
+
+    write_whole(out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=overwrite)
+    return {f"{name}.hdf5": len(members) for name, members in parts.items()}
+
+
+def _held_out(
+    episodes: Sequence[EpisodeReader], portion: float, seed: int
+) -> dict[str, list[EpisodeReader]]:
+    copies: dict[bytes, list[EpisodeReader]] = defaultdict(list)
+    for episode in episodes:
+        copies[_content(episode)].append(episode)
+    groups = list(copies.values())
+    if len(groups) < 2:
+        raise UserError("the episodes are all copies of one; nothing can be held out of them")
+    order = np.random.default_rng(seed).permutation(len(groups)).tolist()
+    count = min(max(round(portion * len(groups)), 1), len(groups) - 1)
+    held_out = {id(episode) for i in order[:count] for episode in groups[i]}
+    return {
+        "train": [episode for episode in episodes if id(episode) not in held_out],
+        "valid": [episode for episode in episodes if id(episode) in held_out],
+    }
+
+
+def _content(episode: EpisodeReader) -> bytes:
+    """Return a digest of an episode's actions and proprioception, which copies share."""
+    digest = hashlib.sha256(episode.actions.tobytes())
+    for vector in episode.spec.proprioception:
+        digest.update(episode.proprioception(vector.name).tobytes())
+    return digest.digest()
+
+
+def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[EpisodeReader]]:
+    """Return name of a file -> the episodes of one task, instruction or number."""
+    names: dict[str, str] = {}
+    found: dict[str, list[EpisodeReader]] = defaultdict(list)
+    for number, episode in enumerate(episodes):
+        values = {"task": episode.task, "instruction": episode.instruction}
+        value = values.get(by, f"episode_{number:05d}")
+        if value not in names:
+            plain = re.sub(r"[^\w-]+", "_", value).strip("_")[:80] or "none"
+            numbered = (f"{plain}_{number}" for number in itertools.count(2))
+            names[value] = next(
+                name for name in itertools.chain([plain], numbered) if name not in found
+            )
+        found[names[value]].append(episode)
+    return dict(found)
+
+
+def _require_file(out: Path) -> None:
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
+
+
+def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
+    mine, other = (_stored_spec(dataset) for dataset in (ours, theirs))
+    if (mine is None) != (other is None):
+        bare = ours if mine is None else theirs
+        raise UserError(
+            f"{bare.source} carries no spec, but the other data do; write it with one first: "
+            f"ttm data convert {bare.source} TO"
+        )
+    other_spec = theirs.spec
+    if mine is None and other_spec.action_size == ours.spec.action_size:
+        # What is binary is inferred from the values, and may differ between parts of one data set.
+        other_spec = replace(other_spec, actions=ours.spec.actions)
+    ours.spec.require_compatible(other_spec, ours=ours.source, theirs=theirs.source)
+
+
+def _stored_spec(dataset: EpisodeDataset) -> PolicySpec | None:
+    with open_file(dataset[0].path) as file:
+        return read_stored_spec(file)
+
 
 MEANING = ("macros_image_convention", "ttm_spec")
 """Attributes of `data` without which a file's arrays mean something else."""
@@ -89,7 +369,7 @@ def most_bytes(demo: h5py.Group) -> int:
 
 
 def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return the attributes of `data` that all the files have alike.
+    """Return the attributes of `data` that all the files have alike; of `env_args`, what is alike in them.
 
     Raises `UserError` if they differ in one of `MEANING`.
     """
@@ -105,17 +385,11 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
                     f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
                     "both: convert one of them with ttm data convert, or keep them apart"
                 )
-        shared = _shared(shared, attributes)
+        known = _alike(json_object(shared.get("env_args")), json_object(attributes.get("env_args")))
+        shared = {k: v for k, v in shared.items() if k in attributes and _same(v, attributes[k])}
+        if "env_args" not in shared and known:
+            shared["env_args"] = json.dumps(known)
     return {name: value for name, value in shared.items() if name not in OWN}
-
-
-def _shared(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that are alike. Of different `env_args`, what is alike in them stays."""
-    shared = {k: v for k, v in mine.items() if k in other and _same(v, other[k])}
-    if "env_args" not in shared:
-        known = _alike(json_object(mine.get("env_args")), json_object(other.get("env_args")))
-        shared |= {"env_args": json.dumps(known)} if known else {}
-    return shared
 
 
 def _alike(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,341 +404,3 @@ def _alike(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 def _same(mine: Any, other: Any) -> bool:
     return bool(np.array_equal(mine, other))
-
-
-# Which episodes `ttm data filter` keeps.
-
-
-class Judged(Protocol):
-    """The facts of an episode that it is chosen by, as `EpisodeReader` has them."""
-
-    @property
-    def success(self) -> bool | None: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def instruction(self) -> str: ...
-    @property
-    def masks(self) -> frozenset[str]: ...
-    @property
-    def num_samples(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which episodes of a data set are kept. None keeps all."""
-
-    success: Literal["true", "false", "unknown"] | None = None
-    """Keep episodes that succeeded, failed, or were not judged."""
-    task: str | None = None
-    """Keep episodes of this task."""
-    instruction: str | None = None
-    """Keep episodes whose instruction has this text in it."""
-    mask: str | None = None
-    """Keep the episodes of this mask, such as train or valid."""
-    min_ticks: int | None = None
-    """Keep episodes of at least this many ticks."""
-    max_ticks: int | None = None
-    """Keep episodes of at most this many ticks."""
-
-    def validate(self) -> None:
-        """Raise `UserError` for a number that makes no sense."""
-        require_at_least(1, {"--min-ticks": self.min_ticks, "--max-ticks": self.max_ticks})
-
-    def keeps(self, episode: Judged) -> bool:
-        """Return whether an episode is wanted."""
-        judged = {True: "true", False: "false", None: "unknown"}[episode.success]
-        return (
-            self.success in (None, judged)
-            and self.task in (None, episode.task)
-            and (self.instruction or "") in episode.instruction
-            and (self.mask is None or self.mask in episode.masks)
-            and (self.min_ticks or 0) <= episode.num_samples
-            and (self.max_ticks is None or episode.num_samples <= self.max_ticks)
-        )
-
-
-SplitBy = Literal["valid", "task", "instruction", "episode"]
-
-
-def merge_episodes(sources: Sequence[str | Path], out: Path, *, overwrite: bool = False) -> int:
-    """Write the episodes of all sources to the one file `out`; return their number.
-
-    Raises `UserError` if the data sets differ in what is observed or commanded.
-    """
-    _require_file(out)
-    for source in sources:
-        require_apart(source, out)
-    opened = [open_dataset(source) for source in sources]
-    for other in opened[1:]:
-        _require_same(opened[0], other)
-    episodes = [episode for dataset in opened for episode in dataset]
-    _write_file(out, episodes, overwrite)
-    return len(episodes)
-
-
-def filter_episodes(
-    source: str | Path, out: Path, wanted: Wanted, *, overwrite: bool = False
-) -> tuple[int, int]:
-    """Write the wanted episodes to the one file `out`; return the numbers of kept and of all ones.
-
-    Raises `UserError` if none is wanted.
-    """
-    wanted.validate()
-    _require_file(out)
-    require_apart(source, out)
-    episodes = open_dataset(source)
-    kept = [episode for episode in episodes if wanted.keeps(episode)]
-    if not kept:
-        raise UserError(
-            f"none of the {len(episodes)} episodes of {source} is as asked for; "
-            f"`ttm data show {source}` lists their tasks, instructions and success"
-        )
-    _write_file(out, kept, overwrite)
-    return len(kept), len(episodes)
-
-
-def split_episodes(
-    source: str | Path,
-    out: Path,
-    *,
-    by: SplitBy = "valid",
-    valid: float = 0.1,
-    seed: int = 0,
-    overwrite: bool = False,
-) -> dict[str, int]:
-    """Write the episodes to several files in the folder `out`; return file name -> episodes.
-
-    by="valid" holds out the portion `valid`, chosen at random by `seed`, in valid.hdf5, and the
-    others are in train.hdf5, each with the mask of its name. Copies of an episode go together.
-    by="task", "instruction" or "episode" writes one file for each of these and keeps the masks.
-    """
-    if not 0 < valid < 1:
-        raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
-    require_apart(source, out)
-    episodes = open_dataset(source)
-    parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
-
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        for name, members in parts.items():
-            masks = {each: (each.masks - {"train", "valid"}) | {name} for each in members}
-            write_demos(folder / f"{name}.hdf5", members, masks if by == "valid" else None)
-
-    write_whole(out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=overwrite)
-    return {f"{name}.hdf5": len(members) for name, members in parts.items()}
-
-
-def _held_out(
-    episodes: Sequence[EpisodeReader], portion: float, seed: int
-) -> dict[str, list[EpisodeReader]]:
-    copies: dict[bytes, list[EpisodeReader]] = defaultdict(list)
-    for episode in episodes:
-        copies[_content(episode)].append(episode)
-    groups = list(copies.values())
-    if len(groups) < 2:
-        raise UserError("the episodes are all copies of one; nothing can be held out of them")
-    order = np.random.default_rng(seed).permutation(len(groups)).tolist()
-    count = min(max(round(portion * len(groups)), 1), len(groups) - 1)
-    held_out = {id(episode) for i in order[:count] for episode in groups[i]}
-    return {
-        "train": [episode for episode in episodes if id(episode) not in held_out],
-        "valid": [episode for episode in episodes if id(episode) in held_out],
-    }
-
-
-def _content(episode: EpisodeReader) -> bytes:
-    """Return a digest of an episode's actions and proprioception, which copies share."""
-    digest = hashlib.sha256(episode.actions.tobytes())
-    for vector in episode.spec.proprioception:
-        digest.update(episode.proprioception(vector.name).tobytes())
-    return digest.digest()
-
-
-def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[EpisodeReader]]:
-    names: dict[str, Callable[[int, EpisodeReader], str]] = {
-        "task": lambda _, episode: episode.task,
-        "instruction": lambda _, episode: episode.instruction,
-        "episode": lambda number, _: f"episode_{number:05d}",
-    }
-    values: dict[str, str] = {}
-    found: dict[str, list[EpisodeReader]] = defaultdict(list)
-    for number, episode in enumerate(episodes):
-        value = names[by](number, episode)
-        if value not in values:
-            values[value] = _file_name(value, found)
-        found[values[value]].append(episode)
-    return dict(found)
-
-
-def _file_name(text: str, taken: Collection[str]) -> str:
-    """Return `text` as a name of a file that is not taken yet."""
-    plain = re.sub(r"[^\w-]+", "_", text).strip("_")[:80] or "none"
-    numbered = (f"{plain}_{number}" for number in range(2, len(taken) + 3))
-    return plain if plain not in taken else next(name for name in numbered if name not in taken)
-
-
-def _write_file(out: Path, episodes: Sequence[EpisodeReader], overwrite: bool) -> None:
-    write_whole(out, lambda path: write_demos(path, episodes), contents=(), overwrite=overwrite)
-
-
-def _require_file(out: Path) -> None:
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
-
-
-def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
-    mine, other = (_stored_spec(dataset) for dataset in (ours, theirs))
-    if (mine is None) != (other is None):
-        bare = ours if mine is None else theirs
-        raise UserError(
-            f"{bare.source} carries no spec, but the other data do; write it with one first: "
-            f"ttm data convert {bare.source} TO"
-        )
-    other_spec = theirs.spec
-    if mine is None and other_spec.action_size == ours.spec.action_size:
-        # What is binary is inferred from the values, and may differ between parts of one data set.
-        other_spec = replace(other_spec, actions=ours.spec.actions)
-    ours.spec.require_compatible(other_spec, ours=ours.source, theirs=theirs.source)
-
-
-def _stored_spec(dataset: EpisodeDataset) -> PolicySpec | None:
-    with open_file(dataset[0].path) as file:
-        return read_stored_spec(file)
-
-
-# The options of `ttm data merge`, `ttm data split` and `ttm data filter`.
-
-VALID = 0.1
-"""The portion that is held out by default."""
-
-
-@dataclass(frozen=True)
-class DataMergeCommand:
-    """Merge data sets of one robot into one HDF5 file.
-
-    Demos are copied whole, with all their members, and keep their masks, instructions and success.
-    A few large files open faster than many small ones.
-
-    For example:
-      ttm data merge monday tuesday --out week.hdf5
-    """
-
-    writes_file: ClassVar[bool] = True
-
-    sources: Annotated[Positional[tuple[str, ...]], arg(metavar="EPISODES …")]
-    """HDF5 files, folders of them, or globs in quotes."""
-
-    out: Path
-    """The HDF5 file to write."""
-
-    overwrite: bool = False
-    """Replace the file if it is there."""
-
-    def run(self) -> int:
-        """Merge and print how many episodes there are; return the exit code."""
-
-        return merge_and_report(self.sources, self.out, self.overwrite)
-
-
-@dataclass(frozen=True)
-class DataSplitCommand:
-    """Split a data set into several HDF5 files in one folder.
-
-    By default these are train.hdf5 and valid.hdf5, with the masks train and valid. Copies of an
-    episode go to the same side.
-
-    For example:
-      ttm data split demos --out demos_split --valid 0.1
-      ttm data split demos.hdf5 --out by_task --by task
-    """
-
-    source: Annotated[Positional[str], arg(metavar="EPISODES")]
-    """An HDF5 file, a folder of them, or a glob in quotes."""
-
-    out: Path
-    """The folder to write."""
-
-    by: Literal["valid", "task", "instruction", "episode"] = "valid"
-    """What has a file of its own: training and validation, or each task, instruction or episode."""
-
-    valid: float | None = None
-    """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
-
-    seed: int | None = None
-    """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
-
-    overwrite: bool = False
-    """Replace the folder if it is there and holds HDF5 files only."""
-
-    def run(self) -> int:
-        """Split and print the files; return the exit code."""
-        for option, value in (("--valid", self.valid), ("--seed", self.seed)):
-            if value is not None and self.by != "valid":
-                raise UserError(
-                    f"{option} is {value:g}, but --by {self.by} holds nothing out; leave {option} out, "
-                    "or split with --by valid"
-                )
-
-        return split_and_report(
-            self.source,
-            self.out,
-            self.by,
-            VALID if self.valid is None else self.valid,
-            self.seed or 0,
-            self.overwrite,
-        )
-
-
-@dataclass(frozen=True)
-class DataFilterCommand:
-    """Write those episodes of a data set that are wanted to one HDF5 file.
-
-    For example:
-      ttm data filter demos --success true --out good.hdf5
-      ttm data filter demos --instruction drawer --min-ticks 10 --out drawers.hdf5
-    """
-
-    writes_file: ClassVar[bool] = True
-
-    source: Annotated[Positional[str], arg(metavar="EPISODES")]
-    """An HDF5 file, a folder of them, or a glob in quotes."""
-
-    out: Path
-    """The HDF5 file to write."""
-
-    wanted: Annotated[Wanted, arg(name="")] = field(default_factory=Wanted)
-
-    overwrite: bool = False
-    """Replace the file if it is there."""
-
-    def run(self) -> int:
-        """Filter and print how many episodes were kept; return the exit code."""
-
-        return filter_and_report(self.source, self.out, self.wanted, self.overwrite)
-
-
-# What `ttm data merge`, `split` and `filter` print.
-
-
-def merge_and_report(sources: Sequence[str], out: Path, overwrite: bool) -> int:
-    """Merge, print the number of episodes, and return the exit code."""
-    print(f"{out}: {merge_episodes(sources, out, overwrite=overwrite)} episodes")
-    return 0
-
-
-def split_and_report(
-    source: str, out: Path, by: SplitBy, valid: float, seed: int, overwrite: bool
-) -> int:
-    """Split, print the number of episodes of each file, and return the exit code."""
-    files = split_episodes(source, out, by=by, valid=valid, seed=seed, overwrite=overwrite)
-    for name, count in files.items():
-        print(f"{out / name}: {count} episodes")
-    return 0
-
-
-def filter_and_report(source: str, out: Path, wanted: Wanted, overwrite: bool) -> int:
-    """Filter, print how many episodes were kept, and return the exit code."""
-    kept, total = filter_episodes(source, out, wanted, overwrite=overwrite)
-    print(f"{out}: {kept} of {total} episodes")
-    return 0

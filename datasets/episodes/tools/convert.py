@@ -1,4 +1,4 @@
-"""Conversion of a data set from one format to another, episode by episode."""
+"""`ttm data convert`: data sets from one format to another, episode by episode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 
 from ttm.datasets.console import track
 from ttm.datasets.episode_file import READ_ERRORS
-from ttm.datasets.formats.recording import Recording, Source, require_fit
+from ttm.datasets.formats.recording import Recording, require_fit
 from ttm.datasets.formats.table import (
     FORMATS,
     ConvertOptions,
@@ -27,12 +27,10 @@ from ttm.datasets.formats.table import (
     writer_of,
 )
 from ttm.datasets.hdf5 import one_line, writing_in
-from ttm.datasets.layout import SUFFIXES
-from ttm.policy.errors import UserError, printable
+from ttm.datasets.layout import SUFFIXES, require_jpeg_quality
+from ttm.policy.errors import UserError, printable, require_above_0
 from ttm.policy.files import flush_to_disk, partial_path, publish_partial
 from ttm.policy.spec import require_plain
-
-# The options of `ttm data convert`.
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,90 @@ class DataConvertCommand:
     """Replace TO if it is there and is a data set of the format that is written."""
 
     def run(self) -> int:
-        """Convert and print what was done; return the exit code."""
-
-        return convert_and_report(
+        """Convert, print what was done and what was left out, and return the exit code."""
+        done = convert_dataset(
             self.source, self.target, to=self.to, options=self.options, overwrite=self.overwrite
         )
+        print(
+            f"{self.target}: {done.num_episodes} episodes ({done.num_ticks} ticks), "
+            f"{done.source_format} to {done.target_format}"
+        )
+        for note in done.notes:
+            print(f"note: {printable(note)}")
+        return 0
 
 
-# Where a conversion writes: to a partial name, which gets its final name when all is complete.
+DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
+"""What libraries raise for damaged files where a reader does not say more."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was converted."""
+
+    source_format: str
+    target_format: str
+    num_episodes: int
+    num_ticks: int
+    notes: tuple[str, ...]
+
+
+def convert_dataset(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str = "ttm",
+    options: ConvertOptions | None = None,
+    overwrite: bool = False,
+) -> Conversion:
+    """Convert the data set `source`, whose format is recognised, to the format `to` at `target`.
+
+    One episode is in memory at a time, and of its frames a few. `target` appears when all is
+    written. Raises `UserError` if a format is unknown, data do not fit, or `target` exists.
+    """
+    options = options or ConvertOptions()
+    require_above_0({"--rate-hz": options.rate_hz})
+    require_jpeg_quality("--jpeg-quality", options.jpeg_quality)
+    source, target = Path(source).expanduser(), Path(target).expanduser()
+    require_format(to, source, target)
+    name = recognise(source, allow_external=options.choices.allow_external)
+    refuse_unheeded(name, to, options)
+    require_apart(source, target)
+    if FORMATS[to].is_file and target.suffix not in SUFFIXES:
+        raise UserError(f"{target}: {to} is one file; give a name that ends in .hdf5")
+    refuse_overwriting(target, FORMATS[to].contents, overwrite)
+    writer = writer_of(to)
+    num_ticks = 0
+
+    def checked() -> Iterator[Recording]:
+        """Yield the recordings, which fit the spec, with the given instruction if they have none."""
+        nonlocal num_ticks
+        num_ticks = 0  # of the last pass
+        for recording in track(opened.recordings(), "converting", total=opened.num_episodes):
+            num_ticks += len(recording.actions)
+            if options.instruction and not recording.instruction:
+                recording = replace(recording, instruction=options.instruction)
+            yield require_fit(recording, opened.spec)
+
+    try:
+        # What float32 cannot hold becomes infinite, which `require_fit` refuses.
+        with np.errstate(over="ignore", invalid="ignore"):
+            opened = reader_of(name)(source, options)
+            require_plain(opened.spec)
+            write_whole(
+                target,
+                lambda partial: writer(replace(opened, recordings=checked), partial, options),
+                contents=FORMATS[to].contents,
+                overwrite=overwrite,
+            )
+    except DAMAGE as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{source} cannot be converted; as {name} it is damaged, or of another kind than is known "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return Conversion(name, to, opened.num_episodes, num_ticks, opened.notes)
 
 
 def write_whole(
@@ -111,12 +185,8 @@ def refuse_overwriting(target: Path, contents: Iterable[str], overwrite: bool) -
     if not overwrite:
         raise UserError(f"{target} exists already; give another name, or --overwrite")
     if target.is_dir():
-        patterns = tuple(contents)
-        other = [
-            item.name
-            for item in target.iterdir()
-            if not any(fnmatch(item.name, pattern) for pattern in patterns)
-        ]
+        patterns, names = tuple(contents), [item.name for item in target.iterdir()]
+        other = [name for name in names if not any(fnmatch(name, each) for each in patterns)]
         if other:
             raise UserError(
                 f"{target} holds {min(other)}, which is no part of a data set of this format; "
@@ -132,14 +202,10 @@ def require_apart(source: str | Path, target: Path) -> None:
 
 
 def _publish(target: Path) -> None:
-    if partial_path(target).is_file() and not target.is_dir():
-        publish_partial(target)
-    else:
-        _publish_folder(target)
-
-
-def _publish_folder(target: Path) -> None:
     partial, old = partial_path(target), target.with_name(f".{target.name}.old")
+    if partial.is_file() and not target.is_dir():
+        publish_partial(target)
+        return
     for folder, _, names in os.walk(partial):
         for name in [*names, ""]:
             flush_to_disk(Path(folder, name))
@@ -156,100 +222,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-DAMAGE = (*READ_ERRORS, IndexError, AttributeError, OverflowError)
-"""What libraries raise for damaged files where a reader does not say more."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What was converted."""
-
-    source_format: str
-    target_format: str
-    num_episodes: int
-    num_ticks: int
-    notes: tuple[str, ...]
-
-
-def convert_dataset(
-    source: str | Path,
-    target: str | Path,
-    *,
-    to: str = "ttm",
-    options: ConvertOptions | None = None,
-    overwrite: bool = False,
-) -> Conversion:
-    """Convert the data set `source`, whose format is recognised, to the format `to` at `target`.
-
-    One episode is in memory at a time, and of its frames a few. `target` appears when all is
-    written. Raises `UserError` if a format is unknown, data do not fit, or `target` exists.
-    """
-    options = options or ConvertOptions()
-    options.validate()
-    source, target = Path(source).expanduser(), Path(target).expanduser()
-    require_format(to, source, target)
-    name = recognise(source, allow_external=options.choices.allow_external)
-    refuse_unheeded(name, to, options)
-    require_apart(source, target)
-    _require_suffix(target, to)
-    refuse_overwriting(target, FORMATS[to].contents, overwrite)
-    writer = writer_of(to)
-    counter = _Counter(options.instruction)
-    try:
-        # What float32 cannot hold becomes infinite, which `require_fit` refuses.
-        with np.errstate(over="ignore", invalid="ignore"):
-            opened = reader_of(name)(source, options)
-            require_plain(opened.spec)
-            checked = replace(opened, recordings=lambda: counter.checked(opened))
-            write_whole(
-                target,
-                lambda partial: writer(checked, partial, options),
-                contents=FORMATS[to].contents,
-                overwrite=overwrite,
-            )
-    except DAMAGE as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{source} cannot be converted; as {name} it is damaged, or of another kind than is known "
-            f"({type(error).__name__}: {error})"
-        ) from error
-    return Conversion(name, to, opened.num_episodes, counter.num_ticks, opened.notes)
-
-
-class _Counter:
-    """Passes recordings on, and counts the ticks of the last pass."""
-
-    def __init__(self, instruction: str | None) -> None:
-        self.num_ticks = 0
-        self._instruction = instruction
-
-    def checked(self, source: Source) -> Iterator[Recording]:
-        """Yield the recordings, which fit the spec, with the given instruction if they have none."""
-        self.num_ticks = 0
-        for recording in track(source.recordings(), "converting", total=source.num_episodes):
-            self.num_ticks += len(recording.actions)
-            if self._instruction and not recording.instruction:
-                recording = replace(recording, instruction=self._instruction)
-            yield require_fit(recording, source.spec)
-
-
-def _require_suffix(target: Path, to: str) -> None:
-    if FORMATS[to].is_file and target.suffix not in SUFFIXES:
-        raise UserError(f"{target}: {to} is one file; give a name that ends in .hdf5")
-
-
-def convert_and_report(
-    source: str, target: Path, *, to: str, options: ConvertOptions, overwrite: bool
-) -> int:
-    """Convert, print what was done and what was left out, and return the exit code."""
-    done = convert_dataset(source, target, to=to, options=options, overwrite=overwrite)
-    print(
-        f"{target}: {done.num_episodes} episodes ({done.num_ticks} ticks), "
-        f"{done.source_format} to {done.target_format}"
-    )
-    for note in done.notes:
-        print(f"note: {printable(note)}")
-    return 0

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,8 +30,6 @@ from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import flush_to_disk, partial_path, publish_partial, write_json
-
-# The options of `ttm data trim`, `ttm data label`, `ttm data delete` and `ttm data undo`.
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,27 @@ class DataTrimCommand:
     def run(self) -> int:
         """Trim and print how many ticks are left; return the exit code."""
         require_at_least(0, options(self, "start", "stop"))
+        left = trim_episode(self.episode, self.start, self.stop, self.demo)
+        print(f"{self.episode}: {left} ticks are left")
+        _print_undo(self.episode)
+        return 0
 
-        return trim_and_report(self.episode, self.start, self.stop, self.demo)
+
+Success = Literal["true", "false", "unknown"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What `label_episodes` writes. None leaves what is there."""
+
+    instruction: str | None = None
+    """What the robot was told to do."""
+
+    success: Success | None = None
+    """Whether the robot did it; unknown takes the fact out of the file."""
+
+    task: str | None = None
+    """A name for statistics, and for `ttm data filter` and `split`."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +97,7 @@ class DataLabelCommand:
     path: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
 
-    instruction: str | None = None
-    """What the robot was told to do."""
-
-    success: Literal["true", "false", "unknown"] | None = None
-    """Whether the robot did it; unknown takes the fact out of the file."""
-
-    task: str | None = None
-    """A name for statistics, and for `ttm data filter` and `split`."""
+    labels: Annotated[Labels, arg(name="")] = field(default_factory=Labels)
 
     demo: str | None = None
     """Only this episode, such as demo_3, of one file that has several."""
@@ -96,10 +106,10 @@ class DataLabelCommand:
         """Label and print how many episodes there are; return the exit code."""
         if self.demo is not None and not Path(self.path).expanduser().is_file():
             raise UserError(f"--demo {self.demo} is of one file, and {self.path} is none; name it")
-
-        return label_and_report(
-            self.path, self.demo, instruction=self.instruction, success=self.success, task=self.task
-        )
+        edited = label_episodes(self.path, self.labels, self.demo)
+        print(f"{self.path}: labelled {edited.count} episodes")
+        _print_undo(edited.folder)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -124,8 +134,10 @@ class DataDeleteCommand:
         """Delete and print how many episodes went; return the exit code."""
         if not self.episodes:
             raise UserError("no file is named; give the HDF5 files to delete")
-
-        return delete_and_report(self.episodes, self.demo)
+        edited = delete_episodes(self.episodes, self.demo)
+        print(f"deleted {edited.count} episodes")
+        _print_undo(edited.folder)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -147,340 +159,20 @@ class DataUndoCommand:
     """Do not undo, but delete all earlier versions, which frees their space."""
 
     def run(self) -> int:
-        """Undo and print what; return the exit code."""
-
-        return undo_and_report(self.place, self.forget)
-
-
-# Writes a file of demos anew, with one of them cut in time, changed or left out.
-
-EMBEDDING = "language_embedding"
-"""The one dataset of a demo whose first dimension is never time."""
-
-BLOCK_BYTES = 2**25
-"""About as much of a dataset is in memory at a time."""
-
-MARGIN_BYTES = 2**22
-"""So much more space than a file takes must be free to write it anew."""
-
-CopyDemo = Callable[[Any, Any, str], None]
-"""Called with the demo, the target's group `data` and the demo's name; makes the demo there."""
-
-
-def cut_demo(start: int, stop: int) -> CopyDemo:
-    """Return what copies the ticks `start` to `stop` - 1 of a demo.
-
-    All datasets of the demo that have a row for each tick are cut, also those that this project does
-    not read. They keep their types, compression and attributes.
-    """
-
-    def copy(demo: Any, data: Any, name: str) -> None:
-        target = data.create_group(name)
-        _cut_group(demo, target, slice(start, stop), len(demo["actions"]))
-        target.attrs["num_samples"] = stop - start
-
-    return copy
-
-
-def leave_out(demo: Any, data: Any, name: str) -> None:
-    """Copy nothing of the demo."""
-
-
-def write_anew(path: Path, name: str, copy_demo: CopyDemo) -> None:
-    """Write the file `path` anew: the demo `name` as `copy_demo` makes it, and all else as it is.
-
-    A kill at any moment leaves the old file or the new one. Raises `UserError` if the file is damaged.
-    """
-    with _replacing(path) as partial, open_file(path) as source, h5py.File(partial, "w") as target:
-        target.attrs.update(source.attrs)
-        for member in source:
-            if member not in ("data", "mask"):
-                source.copy(member, target)
-        _copy_data(source, target, name, copy_demo)
-        _copy_masks(source, target, set(target["data"]))
-
-
-@contextmanager
-def changed_in_place(path: Path) -> Iterator[Any]:
-    """Yield a copy of the file `path`, opened for writing, that takes its place in the end."""
-    with _replacing(path) as partial:
-        with path.open("rb") as source, partial.open("wb") as target:
-            while block := source.read(BLOCK_BYTES):
-                target.write(block)
-        try:
-            with h5py.File(partial, "r+") as file:
-                yield file
-        except READ_ERRORS as error:
-            if isinstance(error, UserError):
-                raise
-            raise damaged(path, f"it cannot be changed ({error})") from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that becomes `path` in the end. An exception leaves `path` as it is."""
-    partial = partial_path(path)
-    free, needed = shutil.disk_usage(path.parent).free, path.stat().st_size + MARGIN_BYTES
-    if free < needed:  # HDF5 crashes if the disk becomes full while it copies
-        raise UserError(
-            f"{path}: writing it anew takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
-            "free; make space"
-        )
-    with writing_in(path.parent):
-        try:
-            yield partial
-            publish_partial(path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _copy_data(source: Any, target: Any, name: str, copy_demo: CopyDemo) -> None:
-    data = target.create_group("data")
-    data.attrs.update(source["data"].attrs)
-    for each in source["data"]:
-        demo = demo_group(source, each)
-        if each == name:
-            copy_demo(demo, data, each)
-        else:
-            source.copy(demo, data, each)
-    data.attrs["total"] = sum(map(_length, data.values()))
-
-
-def _length(demo: Any) -> int:
-    """Return the number of ticks of a demo; 0 for one without actions, which cannot be opened."""
-    actions = demo.get("actions")
-    return len(actions) if getattr(actions, "shape", None) else 0
-
-
-def _copy_masks(source: Any, target: Any, names: set[str]) -> None:
-    for key, members in read_masks(source).items():
-        kept = [member.encode() for member in members if member in names]
-        if kept:
-            target.create_dataset(f"mask/{key}", data=np.array(kept))
-
-
-def _cut_group(source: Any, target: Any, ticks: slice, length: int) -> None:
-    target.attrs.update(source.attrs)
-    for name in source:
-        member = find_member(source, name)
-        if isinstance(member, h5py.Group):
-            _cut_group(member, target.create_group(name), ticks, length)
-        elif name != EMBEDDING and (getattr(member, "shape", None) or ())[:1] == (length,):
-            _cut_dataset(member, target, name, ticks)
-        elif member is not None:  # a soft link that leads nowhere is left out
-            source.file.copy(member, target, name)
-
-
-def _cut_dataset(source: Any, target: Any, name: str, ticks: slice) -> None:
-    if fault := outside_fault(source):
-        raise UserError(f"{source.name}: {fault[0]}; {fault[1]}")
-    shape = (ticks.stop - ticks.start, *source.shape[1:])
-    most = (None, *shape[1:]) if source.chunks else shape
-    created = h5py.h5d.create(
-        target.id,
-        name.encode("utf-8", "surrogateescape"),
-        source.id.get_type(),
-        h5py.h5s.create_simple(shape, tuple(h5py.h5s.UNLIMITED if n is None else n for n in most)),
-        source.id.get_create_plist(),
-    )
-    cut = h5py.Dataset(created)
-    cut.attrs.update(source.attrs)
-    rows = max(BLOCK_BYTES * max(source.shape[0], 1) // max(source.nbytes, 1), 1)
-    for first in range(ticks.start, ticks.stop, rows):
-        last = min(first + rows, ticks.stop)
-        cut[first - ticks.start : last - ticks.start] = source[first:last]
-
-
-# Earlier versions of the episodes of a folder, kept so that each change can be undone.
-#
-#     <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
-#     <folder>/.ttm_undo/000003/0, 1, …      the files as they were before
-#
-# The earlier versions are hard links where the file system has them, so that keeping one takes no time,
-# and space only for what was changed. Readers of episodes skip hidden folders.
-
-FOLDER = ".ttm_undo"
-LOCK = "lock"
-EDIT = "edit.json"
-
-State = list[int] | None
-"""Size and time of change (ns) of a file, by which a later change is noticed; None without the file."""
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One change that can be undone: what it was, and the files that it changed."""
-
-    what: str
-    files: tuple[Path, ...]
-
-
-class History:
-    """The changes of the episodes in one folder.
-
-    Parameters
-    ----------
-    folder
-        The folder that the changed files lie in, at any depth.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._store = folder / FOLDER
-
-    def change(self, what: str, files: Sequence[Path], change: Callable[[Path], None]) -> None:
-        """Keep all files as they are, and then let `change` change each.
-
-        If it raises, all files are put back, and the error goes on. After a kill in between, `undo`
-        puts them back.
-        """
-        with self._locked():
-            entry = self._keep(what, files)
-            try:
-                for file in files:
-                    change(file)
-            except BaseException:
-                self._restore(entry)
-                raise
-            self._note(entry, what, files, after=[_state(file) for file in files])
-
-    def undo(self) -> Edit:
-        """Take back the newest change, and return it.
-
-        Raises `UserError` if there is none, or if one of its files was changed again since then.
-        """
-        with self._locked():
-            entries = self._entries()
-            if not entries:
-                raise UserError(
-                    f"nothing to undo in {self.folder}; name the folder or file that was edited"
-                )
-            what, files, after = self._read(entries[-1])
-            for number, (file, state) in enumerate(zip(files, after, strict=True)):
-                if (entries[-1] / str(number)).exists():  # or else an undo before put it back
-                    _refuse_changed(file, state)
-            self._restore(entries[-1])
-        return Edit(what, tuple(files))
-
-    def count(self) -> int:
-        """Return how many changes can be undone."""
-        return len(self._entries())
-
-    def forget(self) -> int:
-        """Delete all earlier versions, which frees their space; return how many changes they were of."""
-        with self._locked():
-            entries = self._entries()
-            for entry in entries:
-                _drop(entry)
-        return len(entries)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Make changes of other processes wait. Raises `UserError` if the folder cannot be written."""
-        try:
-            self._store.mkdir(exist_ok=True)
-            with FileLock(self._store / LOCK):
-                yield
-        except OSError as error:
-            raise UserError(
-                f"cannot change {self.folder} ({one_line(error.strerror or error)}); is there space, and "
-                "may you write?"
-            ) from error
-
-    def _entries(self) -> list[Path]:
-        found = self._store.iterdir() if self._store.is_dir() else ()
-        return sorted(item for item in found if item.name.isdecimal())
-
-    def _keep(self, what: str, files: Sequence[Path]) -> Path:
-        """Return the new entry, which has its name when all files are kept."""
-        entries = self._entries()
-        entry = self._store / f"{int(entries[-1].name) + 1 if entries else 0:06d}"
-        partial = partial_path(entry)
-        shutil.rmtree(partial, ignore_errors=True)  # of a change that was killed
-        partial.mkdir()
-        for number, file in enumerate(files):
-            _link(file, partial / str(number))
-        self._note(partial, what, files, after=None)
-        partial.rename(entry)
-        flush_to_disk(self._store)
-        return entry
-
-    def _note(
-        self, entry: Path, what: str, files: Sequence[Path], after: Sequence[State] | None
-    ) -> None:
-        folder = self.folder.resolve()
-        names = [os.path.relpath(file.parent.resolve() / file.name, folder) for file in files]
-        write_json(entry / EDIT, {"what": what, "files": names, "after": after})
-
-    def _read(self, entry: Path) -> tuple[str, list[Path], list[Any]]:
-        """Return what was done, to which files, and their states since: "unknown" after a kill."""
-        try:
-            data = json.loads((entry / EDIT).read_text(encoding="utf-8"))
-            files = [self.folder / str(name) for name in data["files"]]
-            after = data["after"] or ["unknown"] * len(files)
-            if not all(_is_below(file, self.folder) for file in files) or len(after) != len(files):
-                raise ValueError("its files lie elsewhere")
-            return str(data["what"]), files, list(after)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{entry}: it does not say what was changed ({one_line(error)}); move its files to "
-                "where you want them"
-            ) from error
-
-    def _restore(self, entry: Path) -> None:
-        """Put all files back. A second try after a kill goes on where the first one ended."""
-        for number, file in enumerate(self._read(entry)[1]):
-            kept = entry / str(number)
-            if kept.exists():
-                kept.replace(file)
-                flush_to_disk(file.parent)
-        _drop(entry)
-
-
-def history_of(place: Path) -> History:
-    """Return the history that a file or folder belongs to. Raises `UserError` if it is not there."""
-    if place.is_dir():
-        return History(place)
-    if place.exists() or (place.parent / FOLDER).is_dir():
-        return History(place.parent)
-    raise UserError(f"{place} is not there; give a file or folder of episodes")
-
-
-def _drop(entry: Path) -> None:
-    """Delete an entry. A kill leaves the whole entry, or none that can be undone."""
-    gone = partial_path(entry)
-    shutil.rmtree(gone, ignore_errors=True)
-    entry.rename(gone)
-    shutil.rmtree(gone)
-
-
-def _is_below(file: Path, folder: Path) -> bool:
-    return file.parent.resolve().is_relative_to(folder.resolve())
-
-
-def _link(file: Path, kept: Path) -> None:
-    try:
-        os.link(os.path.realpath(file), kept)
-    except OSError:  # the file system has no hard links
-        shutil.copy2(file, kept)
-        flush_to_disk(kept)
-
-
-def _state(file: Path) -> State:
-    if not file.exists():
-        return None
-    return [file.stat().st_size, file.stat().st_mtime_ns]
-
-
-def _refuse_changed(file: Path, after: Any) -> None:
-    if after != "unknown" and _state(file) != after:
-        what = "was changed again" if after else "was recorded again"
-        raise UserError(
-            f"{file} {what} since the edit, and undoing would lose it; move it elsewhere first"
-        )
-
-
-Success = Literal["true", "false", "unknown"]
+        """Undo the newest edit, or forget all, and print what was done; return the exit code."""
+        history = history_of(self.place)
+        if self.forget:
+            print(f"{self.place}: the earlier versions of {history.forget()} edits are deleted")
+            return 0
+        edit = history.undo()
+        for file in edit.files:
+            print(f"{file}: undid {edit.what}")
+        print(f"{history.count()} more edits can be undone")
+        return 0
+
+
+def _print_undo(place: Path) -> None:
+    print(f'to undo: ttm data undo "{place}"')
 
 
 @dataclass(frozen=True)
@@ -493,29 +185,9 @@ class Edited:
     """What `undo_edit` takes to undo it."""
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What `label_episodes` writes. None leaves what is there."""
-
-    instruction: str | None = None
-    """The instruction that the robot followed."""
-    success: Success | None = None
-    """Whether it succeeded."""
-    task: str | None = None
-    """The name of the task, for statistics."""
-
-    def validate(self) -> None:
-        """Raise `UserError` if there is nothing to write, or an instruction without words."""
-        if self == Labels():
-            raise UserError("nothing to write; give --instruction, --success or --task")
-        if self.instruction is not None and not self.instruction.strip():
-            raise UserError("--instruction is empty; give the words that the robot followed")
-
-
 def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = None) -> int:
-    """Keep the ticks `start` to `stop` - 1 of one episode; return how many there are.
+    """Keep the ticks `start` to `stop` - 1 (None: to the end) of one episode; return how many there are.
 
-    stop: None keeps all to the end. demo: which one, in a file of several.
     Raises `UserError` if nothing would be left, or nothing would be cut off.
     """
     episode = EpisodeReader.open(path, demo)
@@ -529,8 +201,8 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
     if end - start == length:
         raise UserError(f"{path}: these are all {length} ticks; give --start or --stop")
     what = f"trim {episode.name} to ticks {start} to {end - 1}"
-    cut = cut_demo(start, end)
-    history_of(path).change(what, [path], lambda file: write_anew(file, episode.name, cut))
+    ticks = slice(start, end)
+    history_of(path).change(what, [path], lambda file: write_again(file, episode.name, ticks))
     return end - start
 
 
@@ -541,7 +213,10 @@ def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) ->
     Episodes that cannot be opened are labelled too, since an instruction that is no text is such a reason.
     Raises `UserError` if a file is damaged, and then leaves all as they were.
     """
-    labels.validate()
+    if labels == Labels():
+        raise UserError("nothing to write; give --instruction, --success or --task")
+    if labels.instruction is not None and not labels.instruction.strip():
+        raise UserError("--instruction is empty; give the words that the robot followed")
     if demo is not None:
         files, count = [Path(path).expanduser()], 1
         _require_demo(files[0], demo)
@@ -581,37 +256,28 @@ def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> Edited:
     _require_demo(paths[0], demo)
     if _count(paths[0]) == 1:
         return delete_episodes(paths)
-    history_of(folder).change(
-        f"delete {demo}", paths, lambda file: write_anew(file, demo, leave_out)
-    )
+    history_of(folder).change(f"delete {demo}", paths, lambda file: write_again(file, demo, None))
     return Edited(1, folder)
 
 
 def undo_edit(place: Path) -> Edit:
-    """Take back the newest edit of the episodes of a file's folder, or of a folder; return it.
-
-    Raises `UserError` if there is none, or if its files were changed again since.
-    """
+    """Take back the newest edit of the episodes of a file's folder, or of a folder; see `History.undo`."""
     return history_of(place).undo()
 
 
 def _write_labels(demo: h5py.Group, labels: Labels) -> None:
-    if labels.instruction is not None and not _is_text(
-        demo.attrs.get("language_instruction"), labels.instruction
-    ):
-        demo.attrs["language_instruction"] = labels.instruction
-        if EMBEDDING in demo:
-            del demo[EMBEDDING]
+    if labels.instruction is not None:
+        stored = demo.attrs.get("language_instruction")
+        if not (isinstance(stored, str) and stored == labels.instruction):
+            demo.attrs["language_instruction"] = labels.instruction
+            if EMBEDDING in demo:
+                del demo[EMBEDDING]
     if labels.task is not None:
         demo.attrs["task"] = labels.task
     if labels.success == "unknown":
         demo.attrs.pop("success", None)
     elif labels.success is not None:
         demo.attrs["success"] = labels.success == "true"
-
-
-def _is_text(stored: Any, text: str) -> bool:
-    return isinstance(stored, str) and stored == text
 
 
 def _require_demo(path: Path, demo: str) -> None:
@@ -629,66 +295,292 @@ def _names(path: Path) -> list[str]:
 def _common_folder(files: Sequence[Path]) -> Path:
     """Return the deepest folder that all files are in. The history of a change lies there."""
     folders = [file.parent.resolve() for file in files]
-    shared = [
-        each
-        for each in (folders[0], *folders[0].parents)
-        if all(folder.is_relative_to(each) for folder in folders)
-    ]
-    return files[0].parent if shared[0] == folders[0] else shared[0]
+    shared = Path(os.path.commonpath(folders))
+    return files[0].parent if shared == folders[0] else shared
 
 
 def _count(path: Path) -> int:
     """Return the number of episodes in a file; 1 if it is damaged."""
-    try:
+    with suppress(UserError):
         return max(len(_names(path)), 1)
-    except UserError:
-        return 1
+    return 1
 
 
-# What `ttm data trim`, `label`, `delete` and `undo` print.
+EMBEDDING = "language_embedding"
+"""The one dataset of a demo whose first dimension is never time."""
+
+BLOCK_BYTES = 2**25
+"""About as much of a dataset is in memory at a time."""
+
+MARGIN_BYTES = 2**22
+"""So much more space than a file takes must be free to write it anew."""
 
 
-def trim_and_report(path: Path, start: int, stop: int | None, demo: str | None) -> int:
-    """Trim, print how many ticks are left, and return the exit code."""
-    print(f"{path}: {trim_episode(path, start, stop, demo)} ticks are left")
-    print(_how_to_undo(path))
-    return 0
+def write_again(path: Path, name: str, ticks: slice | None) -> None:
+    """Write the file `path` again: of the demo `name` some ticks, or nothing, and all else as it is.
+
+    All datasets of the demo that have a row for each tick are cut, also those that this project does
+    not read. They keep their types, compression and attributes.
+
+    A kill at any moment leaves the old file or the new one. Raises `UserError` if the file is damaged.
+    """
+    with _replacing(path) as partial, open_file(path) as source, h5py.File(partial, "w") as target:
+        target.attrs.update(source.attrs)
+        for member in source:
+            if member not in ("data", "mask"):
+                source.copy(member, target)
+        data = target.create_group("data")
+        data.attrs.update(source["data"].attrs)
+        for each in source["data"]:
+            demo = demo_group(source, each)
+            if each != name:
+                source.copy(demo, data, each)
+            elif ticks is not None:
+                cut = data.create_group(each)
+                _cut_group(demo, cut, ticks, len(demo["actions"]))
+                cut.attrs["num_samples"] = ticks.stop - ticks.start
+        actions = [demo.get("actions") for demo in data.values()]  # some cannot be opened
+        data.attrs["total"] = sum(len(each) for each in actions if getattr(each, "shape", None))
+        for key, members in read_masks(source).items():
+            kept = [member.encode() for member in members if member in data]
+            if kept:
+                target.create_dataset(f"mask/{key}", data=np.array(kept))
 
 
-def label_and_report(
-    path: str,
-    demo: str | None,
-    *,
-    instruction: str | None,
-    success: Success | None,
-    task: str | None,
-) -> int:
-    """Label, print how many episodes there are, and return the exit code."""
-    edited = label_episodes(path, Labels(instruction, success, task), demo)
-    print(f"{path}: labelled {edited.count} episodes")
-    print(_how_to_undo(edited.folder))
-    return 0
+@contextmanager
+def changed_in_place(path: Path) -> Iterator[Any]:
+    """Yield a copy of the file `path`, opened for writing, that takes its place in the end."""
+    with _replacing(path) as partial:
+        with path.open("rb") as source, partial.open("wb") as target:
+            while block := source.read(BLOCK_BYTES):
+                target.write(block)
+        try:
+            with h5py.File(partial, "r+") as file:
+                yield file
+        except READ_ERRORS as error:
+            if isinstance(error, UserError):
+                raise
+            raise damaged(path, f"it cannot be changed ({error})") from error
 
 
-def delete_and_report(paths: Sequence[Path], demo: str | None) -> int:
-    """Delete, print how many episodes went, and return the exit code."""
-    edited = delete_episodes(paths, demo)
-    print(f"deleted {edited.count} episodes")
-    print(_how_to_undo(edited.folder))
-    return 0
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that becomes `path` in the end. An exception leaves `path` as it is."""
+    partial = partial_path(path)
+    free, needed = shutil.disk_usage(path.parent).free, path.stat().st_size + MARGIN_BYTES
+    if free < needed:  # HDF5 crashes if the disk becomes full while it copies
+        raise UserError(
+            f"{path}: writing it anew takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
+            "free; make space"
+        )
+    with writing_in(path.parent):
+        try:
+            yield partial
+            publish_partial(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
-def undo_and_report(place: Path, forget: bool) -> int:
-    """Undo the newest edit, or forget all; print what was done, and return the exit code."""
-    if forget:
-        print(f"{place}: the earlier versions of {history_of(place).forget()} edits are deleted")
-        return 0
-    edit = undo_edit(place)
-    for file in edit.files:
-        print(f"{file}: undid {edit.what}")
-    print(f"{history_of(place).count()} more edits can be undone")
-    return 0
+def _cut_group(source: Any, target: Any, ticks: slice, length: int) -> None:
+    target.attrs.update(source.attrs)
+    for name in source:
+        member = find_member(source, name)
+        if isinstance(member, h5py.Group):
+            _cut_group(member, target.create_group(name), ticks, length)
+        elif name != EMBEDDING and (getattr(member, "shape", None) or ())[:1] == (length,):
+            _cut_dataset(member, target, name, ticks)
+        elif member is not None:  # a soft link that leads nowhere is left out
+            source.file.copy(member, target, name)
 
 
-def _how_to_undo(place: Path) -> str:
-    return f'to undo: ttm data undo "{place}"'
+def _cut_dataset(source: Any, target: Any, name: str, ticks: slice) -> None:
+    if fault := outside_fault(source):
+        raise UserError(f"{source.name}: {fault[0]}; {fault[1]}")
+    shape = (ticks.stop - ticks.start, *source.shape[1:])
+    most = (None, *shape[1:]) if source.chunks else shape
+    created = h5py.h5d.create(
+        target.id,
+        name.encode("utf-8", "surrogateescape"),
+        source.id.get_type(),
+        h5py.h5s.create_simple(shape, tuple(h5py.h5s.UNLIMITED if n is None else n for n in most)),
+        source.id.get_create_plist(),
+    )
+    cut = h5py.Dataset(created)
+    cut.attrs.update(source.attrs)
+    rows = max(BLOCK_BYTES * max(source.shape[0], 1) // max(source.nbytes, 1), 1)
+    for first in range(ticks.start, ticks.stop, rows):
+        last = min(first + rows, ticks.stop)
+        cut[first - ticks.start : last - ticks.start] = source[first:last]
+
+
+FOLDER = ".ttm_undo"
+LOCK = "lock"
+EDIT = "edit.json"
+
+State = list[int] | None
+"""Size and time of change (ns) of a file, by which a later change is noticed; None without the file."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change that can be undone: what it was, and the files that it changed."""
+
+    what: str
+    files: tuple[Path, ...]
+
+
+class History:
+    """Earlier versions of the episodes in `folder`, at any depth, kept so that each change can be undone.
+
+        <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
+        <folder>/.ttm_undo/000003/0, 1, …      the files as they were before
+
+    The earlier versions are hard links where the file system has them, so that keeping one takes no time,
+    and space only for what was changed. Readers of episodes skip hidden folders.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._store = folder / FOLDER
+
+    def change(self, what: str, files: Sequence[Path], change: Callable[[Path], None]) -> None:
+        """Keep all files as they are, and then let `change` change each.
+
+        If it raises, all files are put back, and the error goes on. After a kill in between, `undo`
+        puts them back.
+        """
+        with self._locked():
+            entry = self._keep(what, files)
+            try:
+                for file in files:
+                    change(file)
+            except BaseException:
+                self._restore(entry)
+                raise
+            self._note(entry, what, files, after=[_state(file) for file in files])
+
+    def undo(self) -> Edit:
+        """Take back the newest change, and return it.
+
+        Raises `UserError` if there is none, or if one of its files was changed again since then.
+        """
+        with self._locked():
+            entries = self._entries()
+            if not entries:
+                raise UserError(
+                    f"nothing to undo in {self.folder}; name the folder or file that was edited"
+                )
+            edited, files, after = self._read(entries[-1])
+            for number, (file, state) in enumerate(zip(files, after, strict=True)):
+                is_kept = (entries[-1] / str(number)).exists()  # or else an undo before put it back
+                if is_kept and state not in ("unknown", _state(file)):
+                    what = "was changed again" if state else "was recorded again"
+                    raise UserError(
+                        f"{file} {what} since the edit, and undoing would lose it; move it elsewhere first"
+                    )
+            self._restore(entries[-1])
+        return Edit(edited, tuple(files))
+
+    def count(self) -> int:
+        """Return how many changes can be undone."""
+        return len(self._entries())
+
+    def forget(self) -> int:
+        """Delete all earlier versions, which frees their space; return how many changes they were of."""
+        with self._locked():
+            entries = self._entries()
+            for entry in entries:
+                _drop(entry)
+        return len(entries)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Make changes of other processes wait. Raises `UserError` if the folder cannot be written."""
+        try:
+            self._store.mkdir(exist_ok=True)
+            with FileLock(self._store / LOCK):
+                yield
+        except OSError as error:
+            raise UserError(
+                f"cannot change {self.folder} ({one_line(error.strerror or error)}); is there space, and "
+                "may you write?"
+            ) from error
+
+    def _entries(self) -> list[Path]:
+        found = self._store.iterdir() if self._store.is_dir() else ()
+        return sorted(item for item in found if item.name.isdecimal())
+
+    def _keep(self, what: str, files: Sequence[Path]) -> Path:
+        """Return the new entry, which has its name when all files are kept."""
+        entries = self._entries()
+        entry = self._store / f"{int(entries[-1].name) + 1 if entries else 0:06d}"
+        partial = partial_path(entry)
+        shutil.rmtree(partial, ignore_errors=True)  # of a change that was killed
+        partial.mkdir()
+        for number, file in enumerate(files):
+            kept = partial / str(number)
+            try:
+                os.link(os.path.realpath(file), kept)
+            except OSError:  # the file system has no hard links
+                shutil.copy2(file, kept)
+                flush_to_disk(kept)
+        self._note(partial, what, files, after=None)
+        partial.rename(entry)
+        flush_to_disk(self._store)
+        return entry
+
+    def _note(
+        self, entry: Path, what: str, files: Sequence[Path], after: Sequence[State] | None
+    ) -> None:
+        folder = self.folder.resolve()
+        names = [os.path.relpath(file.parent.resolve() / file.name, folder) for file in files]
+        write_json(entry / EDIT, {"what": what, "files": names, "after": after})
+
+    def _read(self, entry: Path) -> tuple[str, list[Path], list[Any]]:
+        """Return what was done, to which files, and their states since: "unknown" after a kill."""
+        try:
+            data = json.loads((entry / EDIT).read_text(encoding="utf-8"))
+            files = [self.folder / str(name) for name in data["files"]]
+            after = data["after"] or ["unknown"] * len(files)
+            folder = self.folder.resolve()
+            inside = all(file.parent.resolve().is_relative_to(folder) for file in files)
+            if not inside or len(after) != len(files):
+                raise ValueError("its files lie elsewhere")
+            return str(data["what"]), files, list(after)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{entry}: it does not say what was changed ({one_line(error)}); move its files to "
+                "where you want them"
+            ) from error
+
+    def _restore(self, entry: Path) -> None:
+        """Put all files back. A second try after a kill goes on where the first one ended."""
+        for number, file in enumerate(self._read(entry)[1]):
+            kept = entry / str(number)
+            if kept.exists():
+                kept.replace(file)
+                flush_to_disk(file.parent)
+        _drop(entry)
+
+
+def history_of(place: Path) -> History:
+    """Return the history that a file or folder belongs to. Raises `UserError` if it is not there."""
+    if place.is_dir():
+        return History(place)
+    if place.exists() or (place.parent / FOLDER).is_dir():
+        return History(place.parent)
+    raise UserError(f"{place} is not there; give a file or folder of episodes")
+
+
+def _drop(entry: Path) -> None:
+    """Delete an entry. A kill leaves the whole entry, or none that can be undone."""
+    gone = partial_path(entry)
+    shutil.rmtree(gone, ignore_errors=True)
+    entry.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _state(file: Path) -> State:
+    if not file.exists():
+        return None
+    return [file.stat().st_size, file.stat().st_mtime_ns]

@@ -1,4 +1,4 @@
-"""What `ttm data play` writes and prints."""
+"""`ttm data play`: an episode as a film, or as a recording for the viewer of rerun."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 
-# The options of `ttm data play`.
-
 
 @dataclass(frozen=True)
 class DataPlayCommand:
@@ -37,7 +35,7 @@ class DataPlayCommand:
 
     Each part of the action and each vector of proprioception has a chart over the ticks, in which a line
     marks the tick that is shown. A dashed line is what was executed in place of the action. With a name
-    that ends in .rrd or .mcap, write it for the viewers of rerun or Foxglove instead.
+    that ends in .rrd, write it for the viewer of rerun instead.
 
     For example:
       ttm data play my_episodes/episode_00003.hdf5
@@ -53,15 +51,26 @@ class DataPlayCommand:
 
     out: Path | None = None
     """The film: .mp4 (H.264, which every browser plays), or .webp (a moving picture for pages); or .rrd
-    for rerun, or .mcap for Foxglove. None takes the name of the episode with .mp4, in this folder."""
+    for rerun. None takes the name of the episode with .mp4, in this folder."""
 
     def run(self) -> int:
         """Write the film and print its path; return the exit code."""
+        episode = EpisodeReader.open(self.episode, self.demo)
+        suffix = "" if self.demo is None else f"_{self.demo}"
+        target = self.out or Path(f"{self.episode.stem}{suffix}.mp4")
+        if target.suffix not in {*WRITERS, *EXPORTS}:
+            known = ", ".join([*WRITERS, *EXPORTS])
+            raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
+        try:
+            (_film if target.suffix in WRITERS else _export)(episode, target)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
+            ) from error
+        judged = {True: "success", False: "failure", None: "not judged"}[episode.success]
+        print(f"{target}: {episode.num_samples} ticks, {judged}: {episode.instruction}")
+        return 0
 
-        return play_and_report(self.episode, self.demo, self.out)
-
-
-# Films: one frame a tick, in a file that is whole or not there.
 
 Frame = npt.NDArray[np.uint8]
 
@@ -75,22 +84,12 @@ class Film:
     """Writes a film of an episode; a context manager.
 
     An episode that is broken off by an exception leaves no file.
-
-    Parameters
-    ----------
-    path : Path
-        An .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
-        repeats, for pages).
-    rate_hz : float
-        Number of ticks in a second.
-
-    Raises
-    ------
-    UserError
-        If the name of the file ends in anything else.
     """
 
     def __init__(self, path: Path, rate_hz: float):
+        """path: an .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
+        repeats, for pages). Raises `UserError` for other names. rate_hz: the number of ticks in a second.
+        """
         if path.suffix not in WRITERS:
             raise UserError(f"cannot film to {path}; give a path that ends in .mp4 or .webp")
         self._path = path
@@ -179,15 +178,17 @@ class WebpWriter:
 WRITERS: Mapping[str, type[Mp4Writer | WebpWriter]] = MappingProxyType(
     {".mp4": Mp4Writer, ".webp": WebpWriter}
 )
+EXPORTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {".rrd": ("ttm.datasets.tools.rerun_file", "rerun")}
+)
+"""Suffix -> the module whose `write` makes such files, and the package of the extra `[look]` it needs."""
 
-
-# What an episode shows tick by tick: frames, capture times, and its named vectors.
 
 BLOCK = 32
 """So many frames of each camera are read at a time."""
 
 LATEST_S = 2**32
-"""Unix time in seconds ends there in MCAP's messages; it is in the year 2106."""
+"""No capture time is later; it is in the year 2106."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
     """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
 
     Raises `UserError` if their number is another than that of the ticks, and for times that are not
-    from 0 to `LATEST_S`, which neither viewer takes.
+    from 0 to `LATEST_S`, which no viewer takes.
     """
     stored = episode.timestamps
     if stored is None:
@@ -257,8 +258,6 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
         )
     return stored
 
-
-# The pictures of an episode's film: what its cameras saw, above charts of action and proprioception.
 
 DPI = 100
 WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
@@ -281,83 +280,64 @@ def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     height = HEADER + cameras + CHART * len(charts) + FOOTER
     figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
-    page = _Page(figure, episode, charts)
+    clock = _write_header(figure, episode)
+    images = _place_cameras(figure, episode)
+    cursors = _place_charts(figure, charts)
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
+    last, rate_hz = episode.num_samples - 1, episode.spec.rate_hz
     for tick, frames in enumerate(camera_frames(episode)):
-        page.show(tick, frames)
+        clock.set_text(f"tick {tick} of {last}    {tick / rate_hz:.1f} s")
+        for name, frame in frames.items():
+            images[name].set_data(frame)
+        for cursor in cursors:
+            cursor.set_xdata([tick, tick])
         canvas.restore_region(still)
-        for artist in page.changing:
+        for artist in (clock, *images.values(), *cursors):
             figure.draw_artist(artist)
         yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-class _Page:
-    """The figure, and its artists that change from tick to tick."""
-
-    def __init__(self, figure: Figure, episode: EpisodeReader, charts: Sequence[_Chart]) -> None:
-        self._last, self._rate_hz = episode.num_samples - 1, episode.spec.rate_hz
-        height = figure.get_figheight()
-        judged, colour = {
-            True: ("success", "tab:green"),
-            False: ("failure", "tab:red"),
-            None: ("", "black"),
-        }[episode.success]
-        title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
-        top = 1 - HEADER / 2 / height
-        figure.text(0.01, top, title, size=13, weight="bold", va="center")
-        figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
-        self._clock = figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
-        self._images = _place_cameras(figure, episode)
-        self._cursors = _place_charts(figure, charts)
-
-    @property
-    def changing(self) -> list[Any]:
-        """The artists that change."""
-        return [self._clock, *self._images.values(), *self._cursors]
-
-    def show(self, tick: int, frames: dict[str, Frames]) -> None:
-        """Show a tick."""
-        self._clock.set_text(f"tick {tick} of {self._last}    {tick / self._rate_hz:.1f} s")
-        for name, frame in frames.items():
-            self._images[name].set_data(frame)
-        for cursor in self._cursors:
-            cursor.set_xdata([tick, tick])
+def _write_header(figure: Figure, episode: EpisodeReader) -> Any:
+    """Write the instruction and the success; return the text that shows the tick."""
+    judged, colour = {
+        True: ("success", "tab:green"),
+        False: ("failure", "tab:red"),
+        None: ("", "black"),
+    }[episode.success]
+    title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
+    top = 1 - HEADER / 2 / figure.get_figheight()
+    figure.text(0.01, top, title, size=13, weight="bold", va="center")
+    figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
+    return figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
 
 
-class _Chart:
-    """A chart of one series over the ticks."""
-
-    def __init__(self, title: str, series: Series) -> None:
-        self._title = f"{title} ({series.unit})" if series.unit else title
-        self._series = series
-
-    def draw(self, axes: Axes) -> None:
-        """Draw all lines, and their labels at the right."""
-        series = self._series
-        few = len(series.labels) <= FEW_LABELS
-        for place, label in enumerate(series.labels):
-            short = label[: LABEL if few else LABEL // 2]
-            (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
-            if series.executed is not None:
-                axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
-        axes.set_xlim(-0.5, len(series.values) - 0.5)
-        axes.set_title(self._title, loc="left", size=8, weight="bold", pad=2)
-        axes.tick_params(labelsize=7)
-        axes.yaxis.set_major_locator(MaxNLocator(3))
-        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        if len(series.labels) <= MOST_LABELS:
-            axes.legend(
-                loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
-                ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
-                labelspacing=0.2,
-            )  # fmt: skip
+def _charts(episode: EpisodeReader) -> list[tuple[str, Series]]:
+    """Return the title and the series of a chart for each part of the action and each vector."""
+    actions = [(f"action: {each.name}", each) for each in action_series(episode)]
+    found = [*actions, *((each.name, each) for each in vector_series(episode))]
+    return [(f"{title} ({each.unit})" if each.unit else title, each) for title, each in found]
 
 
-def _charts(episode: EpisodeReader) -> list[_Chart]:
-    """Return a chart for each part of the action and each vector."""
-    actions = [_Chart(f"action: {each.name}", each) for each in action_series(episode)]
-    return actions + [_Chart(each.name, each) for each in vector_series(episode)]
+def _draw_chart(axes: Axes, title: str, series: Series) -> None:
+    """Draw a series over the ticks, and the labels of its lines at the right."""
+    few = len(series.labels) <= FEW_LABELS
+    for place, label in enumerate(series.labels):
+        short = label[: LABEL if few else LABEL // 2]
+        (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
+        if series.executed is not None:
+            axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
+    axes.set_xlim(-0.5, len(series.values) - 0.5)
+    axes.set_title(title, loc="left", size=8, weight="bold", pad=2)
+    axes.tick_params(labelsize=7)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    if len(series.labels) <= MOST_LABELS:
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
+            ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
+            labelspacing=0.2,
+        )  # fmt: skip
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
@@ -379,45 +359,18 @@ def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
     return images
 
 
-def _place_charts(figure: Figure, charts: Sequence[_Chart]) -> list[Any]:
+def _place_charts(figure: Figure, charts: Sequence[tuple[str, Series]]) -> list[Any]:
     """Place the charts below each other; return the lines that mark the tick."""
     height, cursors = figure.get_figheight(), []
-    for place, chart in enumerate(charts):
+    for place, (title, series) in enumerate(charts):
         bottom = (FOOTER + CHART * (len(charts) - 1 - place)) / height
         axes = figure.add_axes((0.06, bottom, 0.74, (CHART - 0.28) / height))
-        chart.draw(axes)
+        _draw_chart(axes, title, series)
         last = place == len(charts) - 1
         axes.tick_params(labelbottom=last)
         axes.set_xlabel("tick" if last else "", size=8)
         cursors.append(axes.axvline(0, color="black", lw=1, animated=True))
     return cursors
-
-
-EXPORTS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        ".rrd": ("ttm.datasets.tools.rerun_file", "rerun"),
-        ".mcap": ("ttm.datasets.tools.mcap_file", "foxglove"),
-    }
-)
-"""Suffix -> the module whose `write` makes such files, and the package of the extra `[look]` it needs."""
-
-
-def play_and_report(path: Path, demo: str | None, out: Path | None) -> int:
-    """Write the film or the export of an episode, print where it is, and return the exit code."""
-    episode = EpisodeReader.open(path, demo)
-    target = out or Path(f"{path.stem}{'' if demo is None else f'_{demo}'}.mp4")
-    if target.suffix not in {*WRITERS, *EXPORTS}:
-        known = ", ".join([*WRITERS, *EXPORTS])
-        raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
-    try:
-        (_film if target.suffix in WRITERS else _export)(episode, target)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
-        ) from error
-    judged = {True: "success", False: "failure", None: "not judged"}[episode.success]
-    print(f"{target}: {episode.num_samples} ticks, {judged}: {episode.instruction}")
-    return 0
 
 
 def _film(episode: EpisodeReader, target: Path) -> None:

@@ -1,10 +1,11 @@
-"""The tables of `ttm data show`: an overview of a data set, its ranges and its instructions."""
+"""`ttm data show`: tables and contact sheets of a data set, and what suits `ttm train --relative`."""
 
 from __future__ import annotations
 
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product as pairs
 from pathlib import Path
@@ -40,6 +41,86 @@ from ttm.policy.references import (
 )
 from ttm.policy.relative import deviation, matrices, product
 from ttm.policy.spec import RATES_HZ, ActionPart, CameraSpec, PolicySpec
+
+TILE_HEIGHT = 120
+CAPTION_HEIGHT = 26
+GAP = 4
+FONT_SIZE = 15
+LABEL_SIZE = 11
+PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
+
+CLOSE = 0.5
+"""A part is close to a vector if the differences spread so much less than the part itself."""
+ALIKE = 1.5
+"""Forms whose turns spread up to so many times as much as the least are named, too."""
+LARGEST_DEVIATION = 0.05
+"""Values that deviate more from a rotation in a form are not written in it."""
+MOST_TICKS = 2000
+"""Ticks that are looked at for rotations, evenly spread."""
+
+
+@dataclass(frozen=True)
+class DataShowCommand:
+    """Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.
+
+    With --sheet, also write a contact sheet for each camera: a picture whose rows are episodes and
+    whose columns are evenly spaced ticks.
+
+    For example:
+      ttm data show demos
+      ttm data show demos --sheet sheet.png
+      ttm data show "demos/pick_*.hdf5" --mask valid
+      ttm data show theirs.hdf5 --spec theirs.yaml    # writes it; edit it and give it with --spec
+    """
+
+    path: Annotated[str, tyro.conf.Positional]
+    """An HDF5 file, a folder of them, or a glob in quotes."""
+
+    mask: str | None = None
+    """Show only the episodes of this mask, such as train or valid."""
+
+    sheet: Path | None = None
+    """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
+    each, with the camera's name added. None writes no contact sheet."""
+
+    rows: int = 12
+    """The number of episodes on the contact sheet, evenly spread over the data set."""
+
+    columns: int = 8
+    """The number of ticks of each episode on the contact sheet, from its first to its last."""
+
+    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
+
+    def run(self) -> int:
+        """Print the summary and write the contact sheets; return the exit code."""
+        require_at_least(1, options(self, "rows", "columns"))
+        episodes, new_spec = _opened(self)
+        console = Console()
+        console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
+        for table in (overview_table, member_table, vector_table, instruction_table):
+            console.print(table(episodes))
+        lines = [*nearness_lines(episodes), *turning_lines(episodes)]
+        if new_spec is not None:
+            write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
+            lines.append(f"spec: {new_spec}")
+        for line in lines:
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        for file in () if self.sheet is None else _write_sheets(episodes, self.sheet, self):
+            console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
+        return 0
+
+
+def _opened(options: DataShowCommand) -> tuple[EpisodeDataset, Path | None]:
+    """Return the episodes to show, and the spec file to write; None if there is none to write."""
+    path, choices = options.path, options.choices
+    new_spec = choices.spec if choices.spec is not None and not choices.spec.exists() else None
+    episodes = open_dataset(path, choices=replace(choices, spec=None) if new_spec else choices)
+    episodes = episodes.filter(options.mask) if options.mask else episodes
+    if not len(episodes):
+        raise UserError(
+            f"{path}: no episode is in mask '{options.mask}'; leave --mask out to see all"
+        )
+    return episodes, new_spec
 
 
 def overview_table(episodes: EpisodeDataset) -> Table:
@@ -96,14 +177,14 @@ def instruction_table(episodes: EpisodeDataset) -> Table:
     succeeded = Counter(
         (episode.instruction, episode.task) for episode in episodes if episode.success
     )
-    told = any(episode.success is not None for episode in episodes)
+    judged = any(episode.success is not None for episode in episodes)
     table = TitledTable("Instructions", box=box.SIMPLE_HEAD)
-    table.add_column("episodes", justify="right")
-    table.add_column("successes", justify="right")
-    table.add_column("task")
-    table.add_column("instruction")
+    for name in ("episodes", "successes"):
+        table.add_column(name, justify="right")
+    for name in ("task", "instruction"):
+        table.add_column(name)
     for (instruction, task), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        successes = str(succeeded[instruction, task]) if told else "-"
+        successes = str(succeeded[instruction, task]) if judged else "-"
         table.add_row(str(count), successes, escape(task) or "-", escape(instruction) or "(none)")
     return table
 
@@ -135,13 +216,8 @@ def _action_labels(spec: PolicySpec) -> tuple[list[str], list[str]]:
     for part in spec.actions:
         unit = f" ({part.unit})" if part.unit not in ("", "unknown") else ""
         bounded = np.isfinite([part.low, part.high]).all()
-        limit = (
-            limits_text(part)
-            if part.kind == "binary"
-            else f"{part.low:g} to {part.high:g}"
-            if bounded
-            else ""
-        )
+        limit = f"{part.low:g} to {part.high:g}" if bounded else ""
+        limit = limits_text(part) if part.kind == "binary" else limit
         for i in range(part.size):
             labels.append(f"{part.name}{unit}" if part.size == 1 else f"{part.name}[{i}]{unit}")
             limits.append(limit)
@@ -165,66 +241,6 @@ def _success_text(episodes: EpisodeDataset) -> str:
 
 def _lines(items: Iterable[str]) -> str:
     return "\n".join(items) or "none"
-
-
-# The options of `ttm data show`.
-
-
-@dataclass(frozen=True)
-class DataShowCommand:
-    """Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.
-
-    With --sheet, also write a contact sheet for each camera: a picture whose rows are episodes and
-    whose columns are evenly spaced ticks.
-
-    For example:
-      ttm data show demos
-      ttm data show demos --sheet sheet.png
-      ttm data show "demos/pick_*.hdf5" --mask valid
-      ttm data show theirs.hdf5 --spec theirs.yaml    # writes it; edit it and give it with --spec
-    """
-
-    path: Annotated[str, tyro.conf.Positional]
-    """An HDF5 file, a folder of them, or a glob in quotes."""
-
-    mask: str | None = None
-    """Show only the episodes of this mask, such as train or valid."""
-
-    sheet: Path | None = None
-    """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
-    each, with the camera's name added. None writes no contact sheet."""
-
-    rows: int = 12
-    """The number of episodes on the contact sheet, evenly spread over the data set."""
-
-    columns: int = 8
-    """The number of ticks of each episode on the contact sheet, from its first to its last."""
-
-    choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
-
-    def run(self) -> int:
-        """Print the summary and write the contact sheets; return the exit code."""
-        require_at_least(1, options(self, "rows", "columns"))
-
-        show_dataset(
-            self.path,
-            mask=self.mask,
-            sheet=self.sheet,
-            rows=self.rows,
-            columns=self.columns,
-            choices=self.choices,
-        )
-        return 0
-
-
-# Contact sheets: rows are episodes under their instruction, columns evenly spaced ticks.
-
-TILE_HEIGHT = 120
-CAPTION_HEIGHT = 26
-GAP = 4
-FONT_SIZE = 15
-LABEL_SIZE = 11
-PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
 
 
 def contact_sheet(
@@ -299,10 +315,33 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-# Which parts of the action stay close to what is measured, as the positions that a robot is to go to do.
+def _write_sheets(episodes: EpisodeDataset, path: Path, options: DataShowCommand) -> Iterator[Path]:
+    """Write one picture for each camera and yield their paths.
 
-CLOSE = 0.5
-"""A part is close to a vector if the differences spread so much less than the part itself."""
+    They are `path`, or with several cameras `path` with the camera's name added to its stem. The
+    suffix chooses the format and is .png if there is none.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    picture_format = Image.registered_extensions().get(path.suffix.lower())
+    if picture_format is None:
+        raise UserError(f"{path} is no kind of picture; give --sheet a name such as sheet.png")
+    if not episodes.spec.cameras:
+        raise UserError(f"{episodes.source} has no camera for a contact sheet; leave --sheet out")
+    several = len(episodes.spec.cameras) > 1
+    chosen = evenly_chosen(episodes, options.rows)
+    for camera in episodes.spec.cameras:
+        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
+        picture = io.BytesIO()
+        contact_sheet(chosen, camera, options.columns).save(
+            picture, format=picture_format, quality=90
+        )
+        try:
+            write_atomically(file, picture.getvalue())
+        except OSError as error:
+            raise UserError(
+                f"cannot write {file} ({error}); give another file with --sheet"
+            ) from error
+        yield file
 
 
 def nearness_lines(episodes: EpisodeDataset) -> list[str]:
@@ -318,7 +357,7 @@ def nearness_lines(episodes: EpisodeDataset) -> list[str]:
         commands = actions[:, spec.action_slices[part.name]]
         ratios = {
             reference: _ratio(commands, vectors[reference.vector], reference)
-            for reference in _candidates(part, episodes)
+            for reference in _usable(_candidates(part, spec), spec)
         }
         closest = min(ratios, key=lambda reference: ratios[reference], default=None)
         if closest is not None and ratios[closest] < CLOSE:
@@ -330,17 +369,20 @@ def nearness_lines(episodes: EpisodeDataset) -> list[str]:
     return lines
 
 
-def _candidates(part: ActionPart, episodes: EpisodeDataset) -> Iterator[Reference]:
-    """Yield all references that a part may have."""
-    for vector in episodes.spec.proprioception:
+def _usable(references: Iterable[Reference], spec: PolicySpec) -> Iterator[Reference]:
+    """Yield the references that `ttm train` takes for a spec."""
+    for reference in references:
+        with suppress(UserError):
+            reference.of(spec)
+            yield reference
+
+
+def _candidates(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
+    """Yield all references that a part may have to values of one vector, usable or not."""
+    for vector in spec.proprioception:
         for first in range(vector.size - part.size + 1):
             some = None if vector.size == part.size else (first, first + part.size)
-            reference = Reference(part.name, vector.name, some)
-            try:
-                reference.of(episodes.spec)
-            except UserError:
-                continue
-            yield reference
+            yield Reference(part.name, vector.name, some)
 
 
 def _ratio(commands: Floats, measured: Floats, reference: Reference) -> float:
@@ -349,18 +391,6 @@ def _ratio(commands: Floats, measured: Floats, reference: Reference) -> float:
     spread = commands.std(axis=0)
     differences = (commands - measured[:, first:stop]).std(axis=0)
     return float((differences / np.maximum(spread, 1e-12)).max())
-
-
-# Which parts of the action are orientations or poses close to what is measured, and how they are written.
-
-ALIKE = 1.5
-"""Forms whose turns spread up to so many times as much as the least are named, too."""
-LARGEST_DEVIATION = 0.05
-"""Values that deviate more from a rotation in a form are not written in it."""
-MOST_TICKS = 2000
-"""Ticks that are looked at, evenly spread."""
-
-Vectors = Mapping[str, Tensor]
 
 
 def turning_lines(episodes: EpisodeDataset) -> list[str]:
@@ -376,7 +406,7 @@ def turning_lines(episodes: EpisodeDataset) -> list[str]:
         commands = actions[:, spec.action_slices[part.name]]
         ratios = {
             reference: _turning_ratio(commands, vectors, reference)
-            for reference in _orientations(part, spec)
+            for reference in _usable(_orientations(part, spec), spec)
         }
         least = min(ratios.values(), default=CLOSE)
         if least >= CLOSE:
@@ -412,33 +442,22 @@ def _orientations(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
             values = None if whole else (first, first + measured.size)
             reference = Reference(part.name, vector, values, form=form, measured_form=measured)
             said = [label for name in vector.split(TOGETHER) for label in labels[name]]
-            if looks_turning(part, vector, said) and _fits(reference, spec):
+            if looks_turning(part, vector, said):
                 yield reference
 
 
-def _fits(reference: Reference, spec: PolicySpec) -> bool:
-    try:
-        reference.of(spec)
-    except UserError:
-        return False
-    return True
-
-
-def _turning_ratio(commands: Tensor, vectors: Vectors, reference: Reference) -> float:
+def _turning_ratio(commands: Tensor, vectors: Mapping[str, Tensor], reference: Reference) -> float:
     """Return the spread of the turns as a multiple of that of the commands; infinite for no rotations."""
-    assert reference.form is not None, "a candidate has forms"
-    assert reference.measured_form is not None, "a candidate has forms"
+    form, measured_form = reference.form, reference.measured_form
+    assert form is not None and measured_form is not None, "a candidate has forms"  # noqa: PT018
     measured = torch.cat([vectors[name] for name in reference.vector.split(TOGETHER)], dim=-1)
     first, stop = reference.values or (0, measured.shape[1])
     rotations = []
-    for values, form in (
-        (commands, reference.form),
-        (measured[:, first:stop], reference.measured_form),
-    ):
-        turns = values[:, form.num_positions :]
-        if deviation(turns, form.rotation).max() > LARGEST_DEVIATION:
+    for values, each in ((commands, form), (measured[:, first:stop], measured_form)):
+        turns = values[:, each.num_positions :]
+        if deviation(turns, each.rotation).max() > LARGEST_DEVIATION:
             return float("inf")
-        rotations.append(matrices(turns, form.rotation))
+        rotations.append(matrices(turns, each.rotation))
     turned = product(rotations[1].mT, rotations[0])
     return _spread(turned) / max(_spread(rotations[0]), 1e-12)
 
@@ -452,71 +471,3 @@ def _some(values: list[Floats]) -> Tensor:
     """Return the rows of all episodes together, (n, K), of many some, in double precision."""
     whole = np.concatenate(values)
     return torch.from_numpy(whole[:: -(-len(whole) // MOST_TICKS)]).double()
-
-
-# What `ttm data show` prints and writes.
-
-
-def show_dataset(
-    path: str,
-    *,
-    mask: str | None = None,
-    sheet: Path | None = None,
-    rows: int = 12,
-    columns: int = 8,
-    choices: Choices | None = None,
-) -> None:
-    """Print the summary of the data set `path`, and write its contact sheets if `sheet` is given.
-
-    The other arguments are those of `DataShowCommand`. A spec file that is not there is written.
-    """
-    choices = choices or Choices()
-    new_spec = choices.spec if choices.spec is not None and not choices.spec.exists() else None
-    episodes = open_dataset(path, choices=replace(choices, spec=None) if new_spec else choices)
-    episodes = episodes.filter(mask) if mask else episodes
-    if not len(episodes):
-        raise UserError(f"{path}: no episode is in mask '{mask}'; leave --mask out to see all")
-    console = Console()
-    console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
-    tables = (overview_table, member_table, vector_table, instruction_table)
-    for table in tables:
-        console.print(table(episodes))
-    for line in (*nearness_lines(episodes), *turning_lines(episodes)):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    if new_spec is not None:
-        write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
-        console.print(f"spec: {new_spec}", soft_wrap=True, highlight=False, markup=False)
-    if sheet is not None:
-        for file in write_contact_sheets(episodes, sheet, rows, columns):
-            console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
-
-
-def write_contact_sheets(
-    episodes: EpisodeDataset, path: Path, rows: int, columns: int
-) -> list[Path]:
-    """Write one picture for each camera and return their paths.
-
-    They are `path`, or with several cameras `path` with the camera's name added to its stem. The
-    suffix chooses the format and is .png if there is none.
-    """
-    path = path if path.suffix else path.with_suffix(".png")
-    picture_format = Image.registered_extensions().get(path.suffix.lower())
-    if picture_format is None:
-        raise UserError(f"{path} is no kind of picture; give --sheet a name such as sheet.png")
-    if not episodes.spec.cameras:
-        raise UserError(f"{episodes.source} has no camera for a contact sheet; leave --sheet out")
-    several = len(episodes.spec.cameras) > 1
-    chosen = evenly_chosen(episodes, rows)
-    written = []
-    for camera in episodes.spec.cameras:
-        file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
-        picture = io.BytesIO()
-        contact_sheet(chosen, camera, columns).save(picture, format=picture_format, quality=90)
-        try:
-            write_atomically(file, picture.getvalue())
-        except OSError as error:
-            raise UserError(
-                f"cannot write {file} ({error}); give another file with --sheet"
-            ) from error
-        written.append(file)
-    return written

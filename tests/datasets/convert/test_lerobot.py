@@ -20,7 +20,7 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-videos = pytest.importorskip("ttm.datasets.formats.lerobot_video")  # needs PyAV
+videos = pytest.importorskip("ttm.datasets.formats.lerobot")  # needs PyAV
 
 VERSIONS = ("lerobot", "lerobot-v2.1")
 

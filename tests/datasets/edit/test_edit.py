@@ -18,11 +18,11 @@ from ttm.datasets.tools.arrange import merge_episodes
 from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.edit import (
     FOLDER,
+    DataDeleteCommand,
+    DataLabelCommand,
     History,
     Labels,
-    delete_and_report,
     delete_episodes,
-    label_and_report,
     label_episodes,
     trim_episode,
     undo_edit,
@@ -303,12 +303,10 @@ def test_the_undo_that_is_printed_undoes(folder, record, capsys):
     for file in files:
         record(file, 3)
     for edit_them in (
-        lambda: delete_and_report(files, None),
-        lambda: label_and_report(
-            str(folder / "*" / "*.hdf5"), None, instruction=None, success=None, task="new"
-        ),
+        DataDeleteCommand(tuple(files)),
+        DataLabelCommand(str(folder / "*" / "*.hdf5"), Labels(task="new")),
     ):
-        edit_them()
+        edit_them.run()
         command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("to undo: "))
         assert main(command[1:]) == 0
         assert [open_dataset(file)[0].task for file in files] == ["", ""]

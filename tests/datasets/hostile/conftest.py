@@ -15,8 +15,8 @@ import pytest
 
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.description import Choices
-from ttm.datasets.tools.check import check_and_report, check_dataset
-from ttm.datasets.tools.show import show_dataset
+from ttm.datasets.tools.check import DataCheckCommand, check_dataset
+from ttm.datasets.tools.show import DataShowCommand
 from ttm.policy.errors import UserError
 
 TICKS = 6
@@ -82,12 +82,12 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
         try:
             found = check_dataset(path, choices)
             faults = "\n".join(f"{fault.what} -> {fault.remedy}" for fault in found.faults)
-            fails = check_and_report(str(path), choices) == 1
+            fails = DataCheckCommand(str(path), choices).run() == 1
             assert fails == (found.num_errors > 0)
         except UserError as error:
             faults, fails = str(error), True
         with suppress(UserError):
-            show_dataset(str(path), choices=choices)
+            DataShowCommand(str(path), choices=choices).run()
         capsys.readouterr()
         for text in (faults, refusal or ""):
             assert "delete" not in text.lower()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import h5py
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import torch
 from ttm.datasets.dataset import open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.tools.check import check_dataset
-from ttm.datasets.tools.pack import pack_dataset
+from ttm.datasets.tools.pack import DataPackCommand, pack_dataset
 from ttm.datasets.windows import WindowDataset
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
@@ -30,9 +33,13 @@ def demos(request, tmp_path, record):
     return tmp_path / "demos"
 
 
+def pack(source: Path, *words: Any, **options: Any) -> tuple[int, int, int]:
+    """Return the numbers of episodes, ticks and files that were written."""
+    return pack_dataset(DataPackCommand(str(source), *words, **options))
+
+
 def test_a_training_on_packed_episodes_gets_the_same_windows(demos, tmp_path):
-    done = pack_dataset(demos, tmp_path / "packed", 10)
-    assert (done.num_episodes, done.num_ticks, done.num_files) == (3, 15, 1)
+    assert pack(demos, tmp_path / "packed", 10) == (3, 15, 1)
     original, packed = open_dataset(demos), open_dataset(tmp_path / "packed")
     assert packed.filter("valid")[0].task == "task 2"
     one = WindowDataset(original, 3, resize_to=SIZES)
@@ -52,7 +59,7 @@ def test_a_training_on_packed_episodes_gets_the_same_windows(demos, tmp_path):
 
 
 def test_frames_lie_uncompressed_one_after_another(demos, tmp_path):
-    pack_dataset(demos, tmp_path / "packed", 10)
+    pack(demos, tmp_path / "packed", 10)
     with h5py.File(tmp_path / "packed" / "part_00000.hdf5") as file:
         stored = file["data/demo_2/obs/head"]
         assert (stored.shape, stored.chunks, stored.compression) == ((6, 10, 10, 3), None, None)
@@ -61,14 +68,14 @@ def test_frames_lie_uncompressed_one_after_another(demos, tmp_path):
 
 def test_a_new_file_is_begun_when_one_is_full(demos, tmp_path):
     gib = 2 * 10 * 10 * 3 * 5 / 2**30  # five ticks of two cameras
-    assert pack_dataset(demos, tmp_path / "packed", 10, file_gib=gib).num_files == 3 - 1
+    assert pack(demos, tmp_path / "packed", 10, file_gib=gib)[2] == 3 - 1
     names = [episode.path.name for episode in open_dataset(tmp_path / "packed")]
     assert names == ["part_00000.hdf5", "part_00000.hdf5", "part_00001.hdf5"]
     assert [e.task for e in open_dataset(tmp_path / "packed")] == ["task 0", "task 1", "task 2"]
 
 
 def test_jpegs_on_request(demos, tmp_path):
-    pack_dataset(demos, tmp_path / "packed", 10, jpeg_quality=95)
+    pack(demos, tmp_path / "packed", 10, jpeg_quality=95)
     with h5py.File(tmp_path / "packed" / "part_00000.hdf5") as file:
         assert file["data/demo_0/obs/head"].attrs["encoding"] == "jpeg"
     assert open_dataset(tmp_path / "packed")[0].frames("head").shape == (4, 10, 10, 3)
@@ -83,9 +90,7 @@ def test_foreign_frames_are_turned_and_choices_hold(tmp_path):
         demo["obs/side"] = frames
         demo["states"] = np.arange(5)
         file["data"].attrs["macros_image_convention"] = "opengl"
-    pack_dataset(
-        tmp_path / "libero.hdf5", tmp_path / "packed", 8, choices=Choices(cameras=("front",))
-    )
+    pack(tmp_path / "libero.hdf5", tmp_path / "packed", 8, choices=Choices(cameras=("front",)))
     packed = open_dataset(tmp_path / "packed")
     assert [camera.name for camera in packed.spec.cameras] == ["front"]
     assert np.array_equal(packed[0].frames("front"), frames[:, ::-1])
@@ -107,4 +112,4 @@ def test_the_command_says_what_it_wrote_and_what_is_wrong(demos, tmp_path, capsy
         assert main([*words, *options]) == 2
         assert told in capsys.readouterr().err
     with pytest.raises(UserError, match="does not exist"):
-        pack_dataset(tmp_path / "nothing", tmp_path / "p2", 10)
+        pack(tmp_path / "nothing", tmp_path / "p2", 10)

@@ -1,8 +1,7 @@
-"""Episodes in the formats of rerun and Foxglove, read again by their own libraries."""
+"""Episodes in the format of rerun, read again by its own library, and what keeps them from being written."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import h5py
@@ -11,7 +10,7 @@ import pytest
 
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.tools import play as report
-from ttm.datasets.tools.play import WRITERS, capture_times_s
+from ttm.datasets.tools.play import WRITERS, DataPlayCommand, capture_times_s
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.training.cli import main
@@ -51,35 +50,11 @@ def test_rerun_has_every_frame_and_value(episode, tmp_path):
     np.testing.assert_array_equal(np.stack(frames).reshape(3, 12, 16, 3), episode.frames("head"))
 
 
-def test_mcap_has_every_frame_and_value(episode, tmp_path):
-    pytest.importorskip("foxglove")
-    reader = pytest.importorskip("mcap.reader")
-    assert main(["data", "play", str(episode.path), "--out", str(tmp_path / "a.mcap")]) == 0
-    with (tmp_path / "a.mcap").open("rb") as file:
-        messages = [(c.topic, m) for _, c, m in reader.make_reader(file).iter_messages()]
-    by_topic: dict[str, list[bytes]] = {}
-    for topic, message in messages:
-        by_topic.setdefault(topic, []).append(message.data)
-    arm = [json.loads(data) for data in by_topic["/action/arm"]]
-    values = np.array([[row[str(place)] for place in range(3)] for row in arm], np.float32)
-    np.testing.assert_array_equal(values, episode.actions[:, :3])
-    done = np.array([row["executed"] for row in arm], np.float32)
-    np.testing.assert_array_equal(done, episode.executed_actions[:, :3])
-    assert json.loads(by_topic["/action/gripper"][0])["value"] == 0
-    joints = [list(json.loads(data).values()) for data in by_topic["/proprioception/joints"]]
-    np.testing.assert_array_equal(np.array(joints, np.float32), episode.proprioception("joints"))
-    for tick, data in enumerate(by_topic["/cameras/head"]):
-        assert episode.frames("head", tick, tick + 1).tobytes() in data
-    assert json.loads(by_topic["/instruction"][0]) == {"text": "wave"}
-    times_s = [message.log_time / 1e9 for topic, message in messages if topic == "/action/arm"]
-    assert times_s == pytest.approx([100, 100.2, 100.4])
-
-
 @pytest.mark.parametrize("suffix", report.EXPORTS)
 def test_without_the_package_one_is_told_what_to_install(episode, tmp_path, suffix, monkeypatch):
     monkeypatch.setattr(report, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "ttm-policy-stack\[look\]"'):
-        report.play_and_report(episode.path, None, tmp_path / f"a{suffix}")
+        DataPlayCommand(episode.path, out=tmp_path / f"a{suffix}").run()
     assert [item.name for item in tmp_path.iterdir()] == ["a.hdf5"]
 
 
@@ -92,7 +67,7 @@ def test_a_failure_leaves_no_file(episode, tmp_path, suffix, monkeypatch):
 
     monkeypatch.setattr(EpisodeReader, "frames", damaged)
     with pytest.raises(UserError, match="the frames are damaged"):
-        report.play_and_report(episode.path, None, tmp_path / f"a{suffix}")
+        DataPlayCommand(episode.path, out=tmp_path / f"a{suffix}").run()
     assert [item.name for item in tmp_path.iterdir()] == ["a.hdf5"]
 
 
@@ -112,7 +87,7 @@ def test_a_place_that_cannot_be_written_is_one_line(episode, tmp_path, suffix, m
         with pytest.raises(
             UserError, match=rf"^cannot write {place} \({why}\); give another --out$"
         ):
-            report.play_and_report(episode.path, None, place)
+            DataPlayCommand(episode.path, out=place).run()
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.hdf5", folder.name]
 
 
@@ -134,15 +109,3 @@ def test_timestamps_of_another_number_than_the_ticks_are_told(episode):
         UserError, match=r"a\.hdf5: 3 ticks have 2 timestamps; play the episode as a"
     ):
         capture_times_s(EpisodeReader.open(episode.path))
-
-
-def test_values_that_json_cannot_hold_are_null_in_mcap(episode, tmp_path):
-    pytest.importorskip("foxglove")
-    reader = pytest.importorskip("mcap.reader")
-    with h5py.File(episode.path, "r+") as file:
-        file["data/demo_0/obs/joints"][1, 0] = np.nan
-    report.play_and_report(episode.path, None, tmp_path / "a.mcap")
-    with (tmp_path / "a.mcap").open("rb") as file:
-        found = reader.make_reader(file).iter_messages(topics=["/proprioception/joints"])
-        rows = [json.loads(message.data, parse_constant=pytest.fail) for _, _, message in found]
-    assert [next(iter(row.values())) is None for row in rows] == [False, True, False]

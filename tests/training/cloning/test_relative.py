@@ -14,7 +14,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from ttm.datasets.dataset import dataset_statistics, open_dataset
-from ttm.datasets.tools.show import show_dataset
+from ttm.datasets.tools.show import DataShowCommand
 from ttm.datasets.windows import WindowDataset
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.checkpoint import load_checkpoint
@@ -180,7 +180,7 @@ def test_positions_are_learned_of_the_ticks_at_which_they_are_commanded(reaching
 
 
 def test_data_show_names_the_option(reaching: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_dataset(str(reaching))
+    DataShowCommand(str(reaching)).run()
     printed = capsys.readouterr().out
     assert "arm stays close to joints: the difference spreads" in printed
     assert printed.count("ttm train --relative") == 1
@@ -258,7 +258,7 @@ def test_what_is_no_rotation_is_told_before_training(command: Make, turning: Pat
 def test_data_show_names_the_forms_of_rotations(
     turning: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_dataset(str(turning))
+    DataShowCommand(str(turning)).run()
     printed = capsys.readouterr().out
     assert "tip stays close to tip_quat: the turn between them spreads" in printed
     given = {"tip:rotvec=tip_quat:xyzw", "tip:rpy=tip_quat:xyzw"}  # about one axis they are equal

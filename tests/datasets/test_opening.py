@@ -1,4 +1,4 @@
-"""The index: a second opening reads no file, and whatever changes is read again."""
+"""The cache of what files say: a second opening reads no file, and whatever changes is read again."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import sqlite3
+import time
 
 import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets import index as opening
+from ttm.datasets import opening
 from ttm.datasets.dataset import dataset_statistics, open_dataset, same_episodes
 from ttm.datasets.description import Choices
-from ttm.datasets.index import EpisodeIndex, default_path
+from ttm.datasets.opening import cache_folder
 from ttm.datasets.windows import WindowDataset, tick_weights
 from ttm.policy.errors import UserError
-
-FIRST = ["0.hdf5"] * 2
-"""The first file is opened for its demos, and for the members of its `obs`."""
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    """The database of these tests; data sets of any size are put into it."""
-    monkeypatch.setattr(opening, "INDEX_FROM", 1)
-    monkeypatch.setenv("TTM_INDEX", str(tmp_path / "cache" / "index.sqlite"))
-    return tmp_path / "cache" / "index.sqlite"
+    """The folder of the cache in these tests; data sets of any size are put into it."""
+    monkeypatch.setattr(opening, "KEPT_FROM", 1)
+    monkeypatch.setenv("TTM_INDEX", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -82,8 +79,7 @@ def test_the_second_opening_opens_no_file(folder, opened, monkeypatch):
     assert everything(first) == expected
     opened.clear()
     second = open_dataset(folder)
-    assert opened == FIRST
-    opened.clear()
+    assert opened == []
     assert list(second) == list(first) == list(plain)
     assert (second.spec, second.note) == (first.spec, first.note)
     assert everything(second) == expected
@@ -94,9 +90,9 @@ def test_the_second_opening_opens_no_file(folder, opened, monkeypatch):
     assert set(opened) == {"0.hdf5"}  # for the embedding of the instruction
 
 
-def test_the_first_opening_opens_each_other_file_once(folder, opened):
+def test_the_first_opening_opens_each_other_file_for_its_facts_and_for_its_vectors(folder, opened):
     open_dataset(folder)
-    assert sorted(opened) == ["0.hdf5", *FIRST, "0.hdf5", "1.hdf5", "2.hdf5"]
+    assert [opened.count(f"{i}.hdf5") for i in (1, 2)] == [2, 2]
 
 
 @pytest.mark.parametrize("same_size_and_time", [False, True])
@@ -112,7 +108,7 @@ def test_a_file_that_changed_is_read_again(folder, opened, same_size_and_time):
         assert path.stat().st_size == stat.st_size
     opened.clear()
     after = open_dataset(folder)
-    assert sorted(opened) == [*FIRST, "1.hdf5"]
+    assert set(opened) == {"1.hdf5"}
     assert after[1].success is False
     assert after[1].actions[2, 0] == np.float32(0.075)
     assert everything(after) != before
@@ -124,10 +120,11 @@ def test_files_that_are_added_or_gone(folder, opened, record, place):
     (folder / "0.hdf5").unlink()
     opened.clear()
     assert [episode.num_samples for episode in open_dataset(folder)] == [5, 6, 9]
-    assert sorted(opened) == ["1.hdf5", "1.hdf5", "3.hdf5"]
-    with sqlite3.connect(place) as database:
-        rows = database.execute("SELECT path FROM files ORDER BY path").fetchall()
-    assert [os.path.basename(path) for (path,) in rows] == ["1.hdf5", "2.hdf5", "3.hdf5"]
+    assert set(opened) == {"1.hdf5", "3.hdf5"}, "the first file is the one that describes all"
+    assert len(list(place.iterdir())) == 1, "the earlier state is gone"
+    opened.clear()
+    assert [len(episode.actions) for episode in open_dataset(folder)] == [5, 6, 9]
+    assert opened == []
 
 
 def test_damage_is_told_at_every_opening(folder):
@@ -152,19 +149,6 @@ def test_vectors_of_a_file_that_changes_after_its_opening_are_not_those_of_befor
     (folder / "0.hdf5").unlink()
     with pytest.raises(UserError, match=r"0\.hdf5 is not there"):
         episodes[0].actions  # noqa: B018
-
-
-def test_several_demos_of_a_file_are_read_at_once(folder, tmp_path, opened):
-    merged = tmp_path / "all.hdf5"
-    with h5py.File(merged, "w") as target:
-        for number in range(3):
-            with h5py.File(folder / f"{number}.hdf5") as source:
-                source.copy(source["data/demo_0"], target, f"data/demo_{number}")
-                target["data"].attrs.update(dict(source["data"].attrs))
-    episodes = open_dataset(merged)
-    opened.clear()
-    assert [len(episode.actions) for episode in episodes] == [4, 5, 6]
-    assert opened == ["all.hdf5"]
 
 
 def test_other_choices_are_another_reading(folder, opened):
@@ -195,41 +179,24 @@ def test_what_is_inferred_is_kept_until_a_file_or_a_choice_changes(folder, opene
     assert [part.kind for part in open_dataset(folder).spec.actions] == ["continuous"]
 
 
-def test_what_is_not_used_for_long_is_removed(folder, place):
-    bare(folder)
-    for episode in open_dataset(folder):
-        assert len(episode.actions) == episode.num_samples  # puts its vectors into the index
-
-    def kept() -> list[int]:
-        with sqlite3.connect(place) as database:
-            tables = ("files", "descriptions", "vectors")
-            return [len(database.execute(f"SELECT * FROM {table}").fetchall()) for table in tables]
-
-    def forget_the_use() -> None:
-        with sqlite3.connect(place) as database:
-            database.executescript("UPDATE files SET used = 0; UPDATE descriptions SET used = 0")
-
-    forget_the_use()
+def test_what_is_not_used_for_long_is_removed(folder, place, tmp_path, record):
     open_dataset(folder)
-    EpisodeIndex(place).store({})
-    assert kept() == [3, 1, 3], "the last opening has used all of it"
-    forget_the_use()
-    EpisodeIndex(place).store({})
-    assert kept() == [0, 0, 0]
-
-
-def test_a_forked_process_does_not_close_the_connection_of_the_other(folder, place):
-    """SQLite's locks would be those of nobody then."""
-    index = open_dataset(folder)[0].kept._index
-    before = index._open
-    index._process = -1  # as in a process that was forked
-    assert index.description("none") is None
-    assert index._open is not before
-    assert index._inherited == [before], "without a reference, Python would close it"
+    (kept,) = place.iterdir()
+    long_ago = time.time() - opening.UNUSED_S - 10
+    os.utime(kept, (long_ago, long_ago))
+    open_dataset(folder)
+    assert kept.stat().st_mtime > long_ago, "it was used"
+    (place / "other").write_text("no file of the cache")
+    for path in place.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    record(tmp_path / "other.hdf5")
+    open_dataset(tmp_path / "other.hdf5")
+    assert not kept.exists()
+    assert (place / "other").exists()
 
 
 def test_small_data_sets_are_not_indexed(folder, place, monkeypatch):
-    monkeypatch.setattr(opening, "INDEX_FROM", 4)
+    monkeypatch.setattr(opening, "KEPT_FROM", 4)
     assert open_dataset(folder)[0].kept is None
     bare(folder)
     assert open_dataset(folder)[0].kept is None
@@ -241,33 +208,45 @@ def test_data_from_outside_are_never_indexed(folder, place):
     assert not place.exists()
 
 
-def test_a_damaged_index_is_replaced(folder, place, opened):
-    place.parent.mkdir()
-    place.write_bytes(b"no database" * 100)
-    assert len(open_dataset(folder)) == 3
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no facts" * 100, b"[1]\x03" + bytes(7), b'{"version": 4}\x0e' + bytes(7), b"\xff" * 9],
+)
+def test_a_damaged_file_of_the_cache_is_replaced(folder, place, opened, content):
     open_dataset(folder)
+    (kept,) = place.iterdir()
+    kept.write_bytes(content)
+    expected = everything(open_dataset(folder))
     opened.clear()
-    assert len(open_dataset(folder)) == 3
-    assert opened == FIRST
+    assert everything(open_dataset(folder)) == expected
+    assert opened == []
+
+
+def test_vectors_that_are_gone_from_the_cache_are_read_from_the_files(folder, place):
+    open_dataset(folder)
+    episodes = open_dataset(folder)
+    expected = everything(episodes)
+    shutil.rmtree(place)
+    assert everything(episodes) == expected
 
 
 def test_without_a_place_for_the_index_data_open_all_the_same(folder, monkeypatch, tmp_path):
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where a folder should be")
-    monkeypatch.setenv("TTM_INDEX", str(blocked / "index.sqlite"))
+    monkeypatch.setenv("TTM_INDEX", str(blocked / "cache"))
     for _ in range(2):
         assert len(everything(open_dataset(folder))) == 17
 
 
-def test_the_index_lies_in_the_cache_of_the_user(monkeypatch, tmp_path):
+def test_the_cache_is_that_of_the_user(monkeypatch, tmp_path):
     monkeypatch.delenv("TTM_INDEX")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "ttm" / "episodes.sqlite"
+    assert cache_folder() == tmp_path / "ttm" / "episodes"
     monkeypatch.setenv("TTM_INDEX", "none")
-    assert default_path() is None
+    assert cache_folder() is None
 
 
-def test_other_processes_use_the_same_index(folder, opened):
+def test_other_processes_use_the_same_cache(folder, opened):
     everything(open_dataset(folder))
     episodes = open_dataset(folder)
     opened.clear()
@@ -281,11 +260,9 @@ def test_other_processes_use_the_same_index(folder, opened):
     assert queue.get() == (episodes[1].actions.tolist(), [])
 
 
-def test_an_index_of_another_version_is_made_anew(folder, place):
+def test_facts_of_another_version_are_not_read(folder, opened, monkeypatch):
     open_dataset(folder)
-    with sqlite3.connect(place) as database:
-        database.execute("PRAGMA user_version = 99")
-    assert EpisodeIndex(place).records({}) == {}
+    monkeypatch.setattr(opening, "VERSION", 99)
+    opened.clear()
     assert len(open_dataset(folder)) == 3
-    shutil.rmtree(place.parent)
-    assert len(open_dataset(folder)) == 3
+    assert "2.hdf5" in opened
