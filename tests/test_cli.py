@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from errno import ENOSPC
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -321,6 +322,17 @@ except SystemExit:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_the_version_is_printed_without_heavy_libraries() -> None:
+    code = """
+import sys
+from ttm.training import cli
+code = cli.main(["--version"])
+print(code, [name for name in ("torch", "mujoco", "h5py", "rclpy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"ttm {version('ttm-policy-stack')}", "0 []"]
 
 
 def test_the_module_runs_as_a_program(tmp_path: Path) -> None:

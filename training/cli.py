@@ -1,18 +1,23 @@
 """The `ttm` command: the table of its sub-commands, and the exit codes.
 
-Each command is a frozen dataclass of options with a method `run` that returns the exit code. Its
-module is imported when the command is chosen, so that `ttm --help` is quick. A new command is such a
-dataclass, in the file of what it runs, and one line in `COMMANDS`.
+Each command is a frozen dataclass of options with a method `run` that returns the exit code, in the file
+of what it runs. A new command is such a dataclass, and one line in `COMMANDS`. Its module is imported when
+the command is chosen, so that `ttm --help` is quick; the list of commands shows the first paragraph of its
+docstring. A class that takes its defaults from a file has a class method `defaults`, which gets the words
+of the command line.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol, Union
@@ -32,179 +37,53 @@ class Command(Protocol):
         """Do the work; return the exit code."""
 
 
-COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "collect": (
-            "ttm.sim.collect:CollectCommand",
-            "Record scripted demonstrations in the simulated kitchen, or in another environment.",
-        ),
-        "data show": (
-            "ttm.datasets.tools.show:DataShowCommand",
-            "Show what is in a data set: episodes, steps, rate, cameras, ranges, instructions, success.",
-        ),
-        "data play": (
-            "ttm.training.robot.tools:PlayCommand",
-            "Write an episode as a film in real time: its cameras, and below them what it did and felt.",
-        ),
-        "data check": (
-            "ttm.datasets.tools.check:DataCheckCommand",
-            "Check every episode of a data set, and name each fault with its file, demo, tick and remedy.",
-        ),
-        "data convert": (
-            "ttm.training.robot.tools:ConvertCommand",
-            "Convert a data set from another project's format to ours, or from ours to another project's.",
-        ),
-        "data bags": (
-            "ttm.training.robot.tools:DataBagsCommand",
-            "Convert recorded bags (rosbag2, sqlite3 or MCAP) to episodes, or back, by the robot's contract.",
-        ),
-        "data merge": (
-            "ttm.datasets.tools.arrange:DataMergeCommand",
-            "Merge data sets of one robot into one HDF5 file.",
-        ),
-        "data split": (
-            "ttm.datasets.tools.arrange:DataSplitCommand",
-            "Split a data set into several HDF5 files in one folder.",
-        ),
-        "data filter": (
-            "ttm.datasets.tools.arrange:DataFilterCommand",
-            "Write those episodes of a data set that are wanted to one HDF5 file.",
-        ),
-        "data pack": (
-            "ttm.datasets.tools.pack:DataPackCommand",
-            "Write a data set once more, with its frames decoded, at the size of a training, in a few files.",
-        ),
-        "data trim": (
-            "ttm.datasets.tools.edit:DataTrimCommand",
-            "Cut off the start or the end of a recorded episode.",
-        ),
-        "data label": (
-            "ttm.datasets.tools.edit:DataLabelCommand",
-            "Write instruction, success or task into recorded episodes.",
-        ),
-        "data delete": (
-            "ttm.datasets.tools.edit:DataDeleteCommand",
-            "Delete recorded episodes. Damaged files can be deleted too.",
-        ),
-        "data undo": (
-            "ttm.datasets.tools.edit:DataUndoCommand",
-            "Take back the newest of the edits by trim, label and delete, or by the recorder's undo.",
-        ),
-        "train": (
-            "ttm.training.train:TrainCommand",
-            "Train a policy on demonstrations, or fine-tune one with --init.",
-        ),
-        "evaluate": (
-            "ttm.sim.evaluation:EvaluateCommand",
-            "Measure how often a policy succeeds in the simulated kitchen, or in another environment.",
-        ),
-        "compare": (
-            "ttm.sim.compare:CompareCommand",
-            "Compare any number of evaluations: rates with intervals, paired tests, and one page.",
-        ),
-        "record": (
-            "ttm.training.robot.record:RecordCommand",
-            "Record episodes from a robot's topics while somebody drives it.",
-        ),
-        "robot": (
-            "ttm.training.robot.robot:RobotCommand",
-            "Drive a robot with a policy over ROS 2, keeping its memory from tick to tick.",
-        ),
-        "contract": (
-            "ttm.training.robot.tools:ContractCommand",
-            "Check a robot's contract on the live graph, before a policy moves it (ttm contract check).",
-        ),
-        "demo": (
-            "ttm.training.demo:DemoCommand",
-            "Record demonstrations, train on them, evaluate before and after, drive over ROS 2.",
-        ),
-        "show": (
-            "ttm.training.show_memory:ShowCommand",
-            "Show what a policy's memory reads and writes over a recorded episode (ttm show memory).",
-        ),
-        "bench tick": (
-            "ttm.training.bench.tick:BenchTickCommand",
-            "Time a control tick on this machine's CPU. Takes some minutes; run it while nothing else runs.",
-        ),
-        "bench step": (
-            "ttm.training.bench.step:BenchStepCommand",
-            "Time a training step on whole episodes with frozen vision, part by part.",
-        ),
-        "bench flops": (
-            "ttm.training.bench.flops:BenchFlopsCommand",
-            "Count the operations of a step of every temporal core, beside tables 2 to 5 of the TTM paper.",
-        ),
-        "bench sequence": (
-            "ttm.training.bench.sequence:BenchSequenceCommand",
-            "Compare the cost of long sequences: TLB by chunk size, Hourglass by hierarchy.",
-        ),
-        "bench drift": (
-            "ttm.training.bench.drift:BenchDriftCommand",
-            "Measure whether a memory drifts in episodes that are much longer than those trained on.",
-        ),
-        "bench sim": (
-            "ttm.training.bench.sim:BenchSimCommand",
-            "Time the control ticks of the simulated kitchen on one core, by part.",
-        ),
-        "bench ros": (
-            "ttm.training.bench.ros:BenchRosCommand",
-            "Run the policy's node over ROS 2 at a steady rate, and measure how regular its ticks are.",
-        ),
-        "bench record": (
-            "ttm.training.bench.record:BenchRecordCommand",
-            "Record made-up cameras over ROS 2, and compare the episode with what they sent.",
-        ),
-        "bench faults": (
-            "ttm.training.bench.faults:BenchFaultsCommand",
-            "Break the sensors of a running policy every 20 seconds, and see that it never moves blindly.",
-        ),
-        "bench respawn": (
-            "ttm.training.robot.respawn:BenchRespawnCommand",
-            "Kill the policy's node once in each episode over ROS 2, and see whether it still succeeds.",
-        ),
-        "bench e-stop": (
-            "ttm.training.bench.e_stop:BenchEStopCommand",
-            "Press the emergency stop again and again, and time how long the robot waits for zero.",
-        ),
-        "bench loader": (
-            "ttm.training.bench.loader:BenchLoaderCommand",
-            "Time the batches of a training, with frames from memory and from files.",
-        ),
-        "bench opening": (
-            "ttm.training.bench.opening:BenchOpeningCommand",
-            "Open a large data set for the first and the second time, and take batches from its files.",
-        ),
-        "study copy": (
-            "ttm.training.study.copy:StudyCopyCommand",
-            "Train memories to repeat ten digits after T ticks of nothing (the TLB paper's copying task).",
-        ),
-        "study chunks": (
-            "ttm.training.study.chunks:StudyChunksCommand",
-            "Train memories to predict the next symbol of chunks L#L (the Hourglass paper's appendix A.1).",
-        ),
-        "study listops": (
-            "ttm.training.study.listops:StudyListopsCommand",
-            "Train memories to predict the value of ListOps expressions, scaled down.",
-        ),
-        "study babyai": (
-            "ttm.training.study.babyai:StudyBabyaiCommand",
-            "Clone the bot of a BabyAI level with every core, and count successes in new episodes.",
-        ),
-        "study memory": (
-            "ttm.training.study.memory:StudyMemoryCommand",
-            "Clone an expert of MiniGrid's Memory levels with every core, and count right choices.",
-        ),
-        "study memory-start": (
-            "ttm.training.study.memory_start:StudyMemoryStartCommand",
-            "Compare the ways of `ttm train --memory` by how well the memory holds over 300 ticks.",
-        ),
-        "study suite": (
-            "ttm.training.study.suite:StudySuiteCommand",
-            "Train policies that differ in their core alone on memory tasks, and compare their choices.",
-        ),
+        "collect": "ttm.sim.collect:CollectCommand",
+        "data show": "ttm.datasets.tools.show:DataShowCommand",
+        "data play": "ttm.training.robot.tools:PlayCommand",
+        "data check": "ttm.datasets.tools.check:DataCheckCommand",
+        "data convert": "ttm.training.robot.tools:ConvertCommand",
+        "data bags": "ttm.training.robot.tools:DataBagsCommand",
+        "data merge": "ttm.datasets.tools.arrange:DataMergeCommand",
+        "data split": "ttm.datasets.tools.arrange:DataSplitCommand",
+        "data filter": "ttm.datasets.tools.arrange:DataFilterCommand",
+        "data pack": "ttm.datasets.tools.pack:DataPackCommand",
+        "data trim": "ttm.datasets.tools.edit:DataTrimCommand",
+        "data label": "ttm.datasets.tools.edit:DataLabelCommand",
+        "data delete": "ttm.datasets.tools.edit:DataDeleteCommand",
+        "data undo": "ttm.datasets.tools.edit:DataUndoCommand",
+        "train": "ttm.training.train:TrainCommand",
+        "evaluate": "ttm.sim.evaluation:EvaluateCommand",
+        "compare": "ttm.sim.compare:CompareCommand",
+        "record": "ttm.training.robot.record:RecordCommand",
+        "robot": "ttm.training.robot.robot:RobotCommand",
+        "contract": "ttm.training.robot.tools:ContractCommand",
+        "demo": "ttm.training.demo:DemoCommand",
+        "show": "ttm.training.show_memory:ShowCommand",
+        "bench tick": "ttm.training.bench.tick:BenchTickCommand",
+        "bench step": "ttm.training.bench.step:BenchStepCommand",
+        "bench flops": "ttm.training.bench.flops:BenchFlopsCommand",
+        "bench sequence": "ttm.training.bench.sequence:BenchSequenceCommand",
+        "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
+        "bench sim": "ttm.training.bench.sim:BenchSimCommand",
+        "bench ros": "ttm.training.bench.ros:BenchRosCommand",
+        "bench record": "ttm.training.bench.record:BenchRecordCommand",
+        "bench faults": "ttm.training.bench.faults:BenchFaultsCommand",
+        "bench respawn": "ttm.training.robot.respawn:BenchRespawnCommand",
+        "bench e-stop": "ttm.training.bench.e_stop:BenchEStopCommand",
+        "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
+        "bench opening": "ttm.training.bench.opening:BenchOpeningCommand",
+        "study copy": "ttm.training.study.copy:StudyCopyCommand",
+        "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
+        "study listops": "ttm.training.study.listops:StudyListopsCommand",
+        "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
+        "study memory": "ttm.training.study.memory:StudyMemoryCommand",
+        "study memory-start": "ttm.training.study.memory_start:StudyMemoryStartCommand",
+        "study suite": "ttm.training.study.suite:StudySuiteCommand",
     }
 )
-"""Name -> where its class is, as "module:Class", and what the list of commands says of it."""
+"""Name -> where its class is, as "module:Class"."""
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
@@ -231,12 +110,13 @@ The way from data to robot:
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
 Each command explains itself: ttm train --help, ttm bench --help, ttm study copy --help
+ttm --version prints the version.
 """
 
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
-"""Errors of a disk that takes no more, which are told in one line."""
+"""Errors of a disk that takes no more, which one line is enough for."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -247,9 +127,6 @@ def parse(args: Sequence[str] | None = None) -> Command:
     tyro exits with code 2 if they are wrong. Raises `UserError` if the file of --config is.
     """
     words = list(sys.argv[1:] if args is None else args)
-    if words[:1] == ["train"]:
-        options = import_module("ttm.training.options")
-        words[1:] = options.with_config_file(words[1:], options.OPTION_NAMES)
     command: Command = tyro.cli(
         _choice("", words),
         prog="ttm",
@@ -265,21 +142,22 @@ def main(args: Sequence[str] | None = None) -> int:
 
     The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
     """
+    words = list(sys.argv[1:] if args is None else args)
+    if words == ["--version"]:
+        print(f"ttm {version('ttm-policy-stack')}")
+        return 0
     try:
-        command = parse(args)
+        command = parse(words)
         _require_written(command)
         return command.run()
     except UserError as error:
-        print(f"ttm: error: {_one_line(error)}", file=sys.stderr)
+        print(f"ttm: error: {printable(error)}", file=sys.stderr)
         return EXIT_USER_ERROR
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        place = error.filename or "the disk"
-        told = (
-            f"cannot write {place} ({os.strerror(error.errno)}); make space, or give another place"
-        )
-        print(f"ttm: error: {told}", file=sys.stderr)
+        problem = f"cannot write {error.filename or 'the disk'} ({os.strerror(error.errno)})"
+        print(f"ttm: error: {problem}; make space, or give another place", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("ttm: interrupted", file=sys.stderr)
@@ -305,7 +183,7 @@ def _choice(group: str, words: Sequence[str]) -> Any:
     """
     every = any(word.startswith("--tyro-") for word in words)
     found: dict[str, Any] = {}
-    for name, (where, help_text) in COMMANDS.items():
+    for name, where in COMMANDS.items():
         first, _, rest = name.removeprefix(group).lstrip().partition(" ")
         if not name.startswith(group) or first in found:
             continue
@@ -315,15 +193,30 @@ def _choice(group: str, words: Sequence[str]) -> Any:
                 _group(first, words if every else words[1:]), subcommand(first)
             ]
         elif chosen:
-            found[first] = Annotated[join_help_lines(_load(where)), subcommand(first)]
+            module, _, class_name = where.partition(":")
+            kind = join_help_lines(getattr(import_module(module), class_name))
+            defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
+            given = {} if defaults is None else {"default": defaults}
+            found[first] = Annotated[kind, subcommand(first, **given)]
         else:
-            found[first] = Annotated[_NotChosen, subcommand(first, description=help_text)]
+            found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
 
 
 @dataclass(frozen=True)
 class _NotChosen:
     """Stands for a command in a list."""
+
+
+def _summary(where: str) -> str:
+    """Return the first paragraph of a command's docstring, without importing its module."""
+    module, _, name = where.partition(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return " ".join((ast.get_docstring(kind) or "").partition("\n\n")[0].split())
 
 
 def _group(name: str, words: Sequence[str]) -> type[Any]:
@@ -338,17 +231,6 @@ def _group(name: str, words: Sequence[str]) -> type[Any]:
         },
         frozen=True,
     )
-
-
-def _load(where: str) -> type[Any]:
-    module, _, name = where.partition(":")
-    found: type[Any] = getattr(import_module(module), name)
-    return found
-
-
-def _one_line(error: UserError) -> str:
-    """Return the message in one line; messages that errors quote may have several."""
-    return printable(error)
 
 
 if __name__ == "__main__":

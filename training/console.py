@@ -1,4 +1,4 @@
-"""How the commands show their figures: tables for people, and JSON files for programs."""
+"""What commands print and write: tables, lines of progress, JSON files and folders."""
 
 from __future__ import annotations
 
@@ -38,15 +38,9 @@ def write_figures(console: Console, path: Path | None, figures: str) -> None:
     console.print(f"figures: {path}", soft_wrap=True)
 
 
-# Lines about the progress of long commands.
-
-
 def print_progress(line: str) -> None:
     """Print one line to stderr at once, so that stdout holds nothing but the results."""
     Console(stderr=True, highlight=False).print(line, soft_wrap=True, markup=False)
-
-
-# Folders that commands write to.
 
 
 def make_folder(path: Path, option: str = "--out") -> Path:

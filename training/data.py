@@ -21,12 +21,10 @@ from ttm.policy.spec import PolicySpec
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
-# The data sets that `--data` names, PATH or PATH:WEIGHT each, and the episodes that are theirs.
-
 
 @dataclass(frozen=True)
 class DataSets:
-    """Several data sets of one training."""
+    """Several data sets of one training, as `--data` names them: PATH or PATH:WEIGHT each."""
 
     names: tuple[str, ...]
     """As `--data` names them, without weights."""
@@ -50,11 +48,15 @@ class DataSets:
 
         Raises `UserError` if a data set with a share has no episode to train on.
         """
-        places: dict[tuple[str, str], int] = {}
+
+        def place(episode: EpisodeReader) -> tuple[str, str]:
+            return str(episode.path), episode.name
+
+        numbers: dict[tuple[str, str], int] = {}
         for number, data_set in enumerate(opened):
             for episode in data_set:
-                places.setdefault(_place(episode), number)
-        of_training = tuple(places[_place(episode)] for episode in training)
+                numbers.setdefault(place(episode), number)
+        of_training = tuple(numbers[place(episode)] for episode in training)
         empty = [name for number, name in enumerate(names) if number not in of_training]
         if shares is not None and empty:
             raise UserError(
@@ -62,7 +64,7 @@ class DataSets:
                 "another mask with --filter"
             )
         mixed = None if shares is None else DataShares(of_training, shares)
-        of_validation = tuple(places[_place(episode)] for episode in validation)
+        of_validation = tuple(numbers[place(episode)] for episode in validation)
         return cls(tuple(names), of_training, of_validation, mixed)
 
     @property
@@ -115,13 +117,6 @@ def _path_and_weight(text: str) -> tuple[str, float | None]:
     return path, weight
 
 
-def _place(episode: EpisodeReader) -> tuple[str, str]:
-    return str(episode.path), episode.name
-
-
-# Opening the episodes that a command names, and choosing cameras and masks of them.
-
-
 def open_all(
     paths: Sequence[str],
     cameras: Sequence[str] = (),
@@ -163,14 +158,6 @@ def split(opened: Sequence[EpisodeDataset], mask: str) -> EpisodeDataset:
     )
 
 
-def split_apart(
-    opened: Sequence[EpisodeDataset], training: str, validation: str
-) -> tuple[EpisodeDataset, EpisodeDataset]:
-    """Return the episodes of two masks; none of the second, and no copy of one, is in the first."""
-    held_out = split(opened, validation)
-    return held_apart(split(opened, training), held_out), held_out
-
-
 @dataclass(frozen=True)
 class Data:
     """The episodes to train on and those held out."""
@@ -204,7 +191,10 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     like = None if checkpoint is None else checkpoint.spec
     paths, shares = paths_and_shares(options.data)
     opened = open_all(paths, choices=options.choices, like=like)
-    training, validation = split_apart(opened, options.filter, options.validation_filter)
+    validation = split(opened, options.validation_filter)
+    training = held_apart(
+        split(opened, options.filter), validation
+    )  # without copies of held-out ones
     if not len(training):
         raise UserError(
             f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"
@@ -224,26 +214,15 @@ def _frame_sizes(
 
     Frames are enlarged only on request.
     """
+    sizes = {camera.name: (camera.height, camera.width) for camera in spec.cameras}
     if options.image_size is not None:
-        side = options.image_size
-        wanted = {camera.name: (side, side) for camera in spec.cameras}
+        wanted = dict.fromkeys(sizes, (options.image_size, options.image_size))
     elif checkpoint is not None:
         wanted = {camera.name: (camera.height, camera.width) for camera in checkpoint.spec.cameras}
     else:
         side = PRESETS[options.preset].image_size
-        wanted = {
-            camera.name: (side, side)
-            for camera in spec.cameras
-            if max(camera.height, camera.width) > side
-        }
-    return {
-        camera.name: wanted[camera.name]
-        for camera in spec.cameras
-        if wanted.get(camera.name, (camera.height, camera.width)) != (camera.height, camera.width)
-    }
-
-
-# From windows of episodes to the inputs of the network.
+        wanted = {name: (side, side) for name, size in sizes.items() if max(size) > side}
+    return {name: wanted[name] for name, size in sizes.items() if wanted.get(name, size) != size}
 
 
 def policy_inputs(batch: WindowBatch) -> PolicyInputs:

@@ -1,4 +1,7 @@
-"""The work of `ttm demo`: a short training, a memory task, and the report about both."""
+"""`ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot.
+
+The whole way once, a memory task with the memory live and erased, and the report about both.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,47 @@ from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
 from ttm.training.runtime import wait_passively
-from ttm.training.schedule import Budget
 from ttm.training.train import train, with_vision_kept
 
-# Options of `ttm demo`.
+FIRST_SEED = 5_000_000
+"""First initial state of the demonstrations: neither the shipped policy's training nor any
+evaluation has seen it. It is a multiple of ten."""
+FINE_TUNING_RATE = 1e-4
+"""Learning rate for a trained policy: low, so that it does not forget on a few demonstrations what it
+learned from many."""
+NEW_WEIGHTS_RATE = 1e-3
+"""Learning rate for a policy whose core and action head have random weights."""
+PREVIOUS_ACTION_DROPOUT = 0.7
+"""As in the training of the shipped policy."""
+DEMO_STEPS, MEMORY_STEPS = 6, 2
+"""Numbers of steps up to the memory task, and of it."""
+PATIENCE_S = "600"
+"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
+DEMO_INTRODUCTION = (
+    "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
+    "before and after on the same initial states, which no training has seen, and then drove the "
+    "simulated robot over ROS 2."
+)
+MEMORY_TITLE = "With its memory and without"
+MEMORY_INTRODUCTION = (
+    "{policy}, as it is without the training above, sees a cue, which is then hidden for {gap} ticks "
+    "before the robot may act (task {task}). Live, its memory is left alone. Erased, it is emptied "
+    "once, when the robot may act: from then on both see the same and get the same instruction, and only "
+    "one of them can know what the cue was. {points}"
+)
 
 
 @dataclass(frozen=True)
-class DemoOptions:
-    """The size of each step of the demo."""
+class DemoCommand:
+    """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
+
+    The policy starts with the vision of the one that ships with the project. Its memory and its
+    action head start from random weights and have to learn the tasks. Then the policy that ships
+    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
+    free cores. OUT/report.html shows what it found, with videos.
+
+    Example: ttm demo --out demo_out
+    """
 
     out: Path = Path("demo_out")
     """Folder for everything that it makes."""
@@ -95,34 +130,161 @@ class DemoOptions:
         require_at_least(1, options(self, "workers", "max_ticks", "steps"))
         require_above_0(options(self, "minutes"))
 
-
-# `ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot.
-
-
-@dataclass(frozen=True)
-class DemoCommand(DemoOptions):
-    """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
-
-    The policy starts with the vision of the one that ships with the project. Its memory and its
-    action head start from random weights and have to learn the tasks. Then the policy that ships
-    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
-    free cores. OUT/report.html shows what it found, with videos.
-
-    Example: ttm demo --out demo_out
-    """
-
     def run(self) -> int:
         """Run all steps; return the exit code."""
         self.check()
         wait_passively()
-
         return Demo(self).run()
 
 
-# Episodes over ROS 2: policy and simulator as processes that share nothing but ROS topics.
+class Demo:
+    """One run of the demo. Each step leaves a line for the report."""
 
-PATIENCE_S = "600"
-"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
+    def __init__(self, options: DemoCommand) -> None:
+        require_rendering()
+        self.options = options
+        self.out = options.out
+        self.tasks = list(SKILL_NAMES)
+        self.checkpoint = resolve_checkpoint(options.checkpoint)
+        self.demonstrations = self.out / "demonstrations"
+        self.trained = self.out / "trained" / "best.safetensors"
+        self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
+        self.memory = MemoryDemo(options, self.checkpoint)
+        self.steps = Steps(DEMO_STEPS + (0 if self.memory.problem else MEMORY_STEPS))
+
+    def run(self) -> int:
+        """Run all steps; return the exit code."""
+        begun_s = time.monotonic()
+        self._record()
+        start = self._start()
+        before = self._evaluate("before", start)
+        self._train(start)
+        after = self._evaluate("after", str(self.trained))
+        ros = self._drive_over_ros()
+        same = describe_same(*same_outcomes(after, ros))
+        self.steps.note("compare ROS 2 with the same states in process", same)
+        chapter = None
+        if self.memory.problem:
+            self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
+        else:
+            chapter = self.memory.run(self.steps)
+        self._report([before, after, ros], chapter, time.monotonic() - begun_s)
+        return 0
+
+    def _record(self) -> None:
+        """Record demonstrations and check them."""
+        count = self.options.demonstrations
+        finding = f"{count} scripted demonstrations of each of {' and '.join(self.tasks)}"
+        with self.steps.step("record demonstrations", finding):
+            exit_code = collect(
+                self.demonstrations,
+                episodes=count,
+                workers=self.options.workers,
+                first_seed=FIRST_SEED,
+            )
+            require_success(exit_code, "collect")
+        with self.steps.step("check them"):
+            report = check_dataset(self.demonstrations)
+            print_report(report, Console())
+            self.steps.found(
+                f"{report.num_errors} faults in {report.num_episodes} episodes ({report.num_ticks} ticks)"
+            )
+        if report.num_errors:
+            raise UserError(
+                f"{self.demonstrations} has the faults above; delete the folder and run again"
+            )
+
+    def _start(self) -> str:
+        """Return the checkpoint to start from, with the vision alone if the options say so."""
+        if not self.only_vision:
+            return self.checkpoint
+        policy, info = load_checkpoint(self.checkpoint)
+        torch.manual_seed(0)
+        path = self.out / "start.safetensors"
+        save_checkpoint(path, with_vision_kept(policy), info)
+        return str(path)
+
+    def _evaluate(self, when: str, checkpoint: str) -> Evaluation:
+        with self.steps.step(f"evaluate {when} the training"):
+            evaluation = evaluate(
+                checkpoint,
+                self.tasks,
+                episodes=self.options.episodes,
+                workers=self.options.workers,
+                max_ticks=self.options.max_ticks,
+                video_folder=self.out / when / VIDEOS,
+                videos=1,
+                label=when,
+            )
+            evaluation.save(self.out / when)
+            for result in evaluation.tasks.values():
+                print(f"  {result}")
+            self.steps.found("; ".join(str(result) for result in evaluation.tasks.values()))
+        return evaluation
+
+    def _train(self, start: str) -> None:
+        """Train on the demonstrations, from the checkpoint or, without one, from random weights."""
+        limits = self.options
+        from_file = Path(start).is_file()
+        rate = NEW_WEIGHTS_RATE if self.only_vision else FINE_TUNING_RATE
+        finding = (
+            f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
+        )
+        with self.steps.step("train", finding):
+            options = TrainOptions(
+                data=(str(self.demonstrations),),
+                out=self.trained.parent,
+                init=Path(start) if from_file else None,
+                steps=limits.steps,
+                minutes=limits.minutes,
+                optimization=OptimizationConfig(rate if from_file else None),
+                input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
+                augment=False,
+                validations=4,
+                overwrite=True,
+            )
+            require_success(train(options), "train")
+
+    def _start_in_words(self) -> str:
+        checkpoint = Path(self.checkpoint)
+        if not checkpoint.is_file():
+            return "random weights"
+        return checkpoint.name + (", of which only the vision is kept" if self.only_vision else "")
+
+    def _drive_over_ros(self) -> Evaluation:
+        """Repeat the first initial states of each task over ROS 2."""
+        results: dict[str, TaskResult] = {}
+        with self.steps.step("drive the robot over ROS 2"):
+            for task in self.tasks:
+                results |= drive_over_ros(
+                    str(self.trained),
+                    task,
+                    self.out / "ros" / task,
+                    self.out / "ros" / VIDEOS,
+                    episodes=self.options.ros_episodes,
+                    max_ticks=self.options.max_ticks,
+                ).tasks
+            self.steps.found(
+                "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
+            )
+        return Evaluation("over ROS 2", None, 0, None, results)
+
+    def _report(
+        self, evaluations: Sequence[Evaluation], chapter: Comparison | None, seconds: float
+    ) -> None:
+        before, after, ros = evaluations
+        for task, test in compare(before, after).items():
+            print(f"{task}: {describe_test(test, 'before', 'after')}")
+        sections = [
+            Section("before", before, self.out / "before" / VIDEOS),
+            Section("after", after, self.out / "after" / VIDEOS),
+            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
+        ]
+        title = "From demonstrations to a closed loop"
+        introduction = DEMO_INTRODUCTION.format(start=self._start_in_words())
+        facts = [*self.steps.facts, Fact("all together", "", seconds)]
+        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
+        print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
 
 
 def drive_over_ros(
@@ -183,9 +345,6 @@ def require_success(exit_code: int, command: str) -> None:
         )
 
 
-# The steps of the demo: what is printed about each, and what the report says.
-
-
 class Steps:
     """Numbers the steps, and times them. `facts` are their rows in the report."""
 
@@ -222,23 +381,10 @@ class Steps:
         self.facts.append(Fact(name, finding, seconds))
 
 
-# A policy on a memory task, live and with its memory erased, in process and over ROS 2.
-
-STEPS = 2
-"""Number of steps that are printed and reported."""
-TITLE = "With its memory and without"
-INTRODUCTION = (
-    "{policy}, as it is without the training above, sees a cue, which is then hidden for {gap} ticks "
-    "before the robot may act (task {task}). Live, its memory is left alone. Erased, it is emptied "
-    "once, when the robot may act: from then on both see the same and are told the same, and only one "
-    "of them can know what the cue was. {points}"
-)
-
-
 class MemoryDemo:
-    """Runs the same initial states live and erased. Nothing is trained."""
+    """A policy on a memory task: the same initial states live and erased, in process and over ROS 2."""
 
-    def __init__(self, options: DemoOptions, checkpoint: str) -> None:
+    def __init__(self, options: DemoCommand, checkpoint: str) -> None:
         """checkpoint: the path of a file, or `none`."""
         self._options, self._checkpoint = options, checkpoint
         self._task, self._folder = options.memory_task, options.out / "memory"
@@ -259,13 +405,13 @@ class MemoryDemo:
             for name, evaluation, folder in zip(names, evaluations, folders, strict=True)
         ]
         print_comparison(entries)
-        introduction = INTRODUCTION.format(
+        introduction = MEMORY_INTRODUCTION.format(
             policy=Path(self._checkpoint).name,
             gap=self._options.gap,
             task=self._task,
             points=self._points(live, erased),
         )
-        return Comparison(TITLE, introduction, entries)
+        return Comparison(MEMORY_TITLE, introduction, entries)
 
     def _evaluate(self, steps: Steps) -> list[Evaluation]:
         options = self._options
@@ -329,180 +475,3 @@ def _unknown(checkpoint: str, task: str) -> str:
         if text not in policy.known_instructions:
             return f"{Path(checkpoint).name} was not trained to “{text}”, so there is no memory to erase"
     return ""
-
-
-FIRST_SEED = 5_000_000
-"""First initial state of the demonstrations: neither the shipped policy's training nor any
-evaluation has seen it. It is a multiple of ten."""
-FINE_TUNING_RATE = 1e-4
-"""Learning rate for a trained policy: low, so that it does not forget on a few demonstrations what it
-learned from many."""
-NEW_WEIGHTS_RATE = 1e-3
-"""Learning rate for a policy whose core and action head have random weights."""
-PREVIOUS_ACTION_DROPOUT = 0.7
-"""As in the training of the shipped policy."""
-DEMO_STEPS = 6
-"""Number of steps up to the memory task."""
-DEMO_INTRODUCTION = (
-    "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
-    "before and after on the same initial states, which no training has seen, and then drove the "
-    "simulated robot over ROS 2."
-)
-
-
-class Demo:
-    """One run of the demo. Each step leaves a line for the report."""
-
-    def __init__(self, options: DemoOptions) -> None:
-        require_rendering()
-        self.options = options
-        self.out = options.out
-        self.tasks = list(SKILL_NAMES)
-        self.checkpoint = resolve_checkpoint(options.checkpoint)
-        self.demonstrations = self.out / "demonstrations"
-        self.trained = self.out / "trained" / "best.safetensors"
-        self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
-        self.memory = MemoryDemo(options, self.checkpoint)
-        self.steps = Steps(DEMO_STEPS + (0 if self.memory.problem else STEPS))
-
-    def run(self) -> int:
-        """Run all steps; return the exit code."""
-        begun_s = time.monotonic()
-        self._record()
-        self._check()
-        start = self._start()
-        before = self._evaluate("before", start)
-        self._train(start)
-        after = self._evaluate("after", str(self.trained))
-        ros = self._drive_over_ros()
-        self._compare_over_ros(after, ros)
-        chapter = self._remember()
-        self._report([before, after, ros], chapter, time.monotonic() - begun_s)
-        return 0
-
-    def _record(self) -> None:
-        count = self.options.demonstrations
-        tasks = " and ".join(self.tasks)
-        finding = f"{count} scripted demonstrations of each of {tasks}"
-        with self.steps.step("record demonstrations", finding):
-            exit_code = collect(
-                self.demonstrations,
-                episodes=count,
-                workers=self.options.workers,
-                first_seed=FIRST_SEED,
-            )
-            require_success(exit_code, "collect")
-
-    def _check(self) -> None:
-        with self.steps.step("check them"):
-            report = check_dataset(self.demonstrations)
-            print_report(report, Console())
-            self.steps.found(
-                f"{report.num_errors} faults in {report.num_episodes} episodes ({report.num_ticks} ticks)"
-            )
-        if report.num_errors:
-            raise UserError(
-                f"{self.demonstrations} has the faults above; delete the folder and run again"
-            )
-
-    def _start(self) -> str:
-        """Return the checkpoint to start from, with the vision alone if the options say so."""
-        if not self.only_vision:
-            return self.checkpoint
-        policy, info = load_checkpoint(self.checkpoint)
-        torch.manual_seed(0)
-        path = self.out / "start.safetensors"
-        save_checkpoint(path, with_vision_kept(policy), info)
-        return str(path)
-
-    def _evaluate(self, when: str, checkpoint: str) -> Evaluation:
-        with self.steps.step(f"evaluate {when} the training"):
-            evaluation = evaluate(
-                checkpoint,
-                self.tasks,
-                episodes=self.options.episodes,
-                workers=self.options.workers,
-                max_ticks=self.options.max_ticks,
-                video_folder=self.out / when / VIDEOS,
-                videos=1,
-                label=when,
-            )
-            evaluation.save(self.out / when)
-            for result in evaluation.tasks.values():
-                print(f"  {result}")
-            self.steps.found("; ".join(str(result) for result in evaluation.tasks.values()))
-        return evaluation
-
-    def _train(self, start: str) -> None:
-        """Train on the demonstrations, from the checkpoint or, without one, from random weights."""
-        limits = self.options
-        from_file = Path(start).is_file()
-        rate = NEW_WEIGHTS_RATE if self.only_vision else FINE_TUNING_RATE
-        finding = (
-            f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
-        )
-        with self.steps.step("train", finding):
-            options = TrainOptions(
-                data=(str(self.demonstrations),),
-                out=self.trained.parent,
-                init=Path(start) if from_file else None,
-                budget=Budget(limits.steps, limits.minutes),
-                optimization=OptimizationConfig(rate if from_file else None),
-                input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
-                augment=False,
-                validations=4,
-                overwrite=True,
-            )
-            require_success(train(options), "train")
-
-    def _start_in_words(self) -> str:
-        checkpoint = Path(self.checkpoint)
-        if not checkpoint.is_file():
-            return "random weights"
-        return checkpoint.name + (", of which only the vision is kept" if self.only_vision else "")
-
-    def _drive_over_ros(self) -> Evaluation:
-        """Repeat the first initial states of each task over ROS 2."""
-        results: dict[str, TaskResult] = {}
-        with self.steps.step("drive the robot over ROS 2"):
-            for task in self.tasks:
-                results |= drive_over_ros(
-                    str(self.trained),
-                    task,
-                    self.out / "ros" / task,
-                    self.out / "ros" / VIDEOS,
-                    episodes=self.options.ros_episodes,
-                    max_ticks=self.options.max_ticks,
-                ).tasks
-            self.steps.found(
-                "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
-            )
-        return Evaluation("over ROS 2", None, 0, None, results)
-
-    def _compare_over_ros(self, after: Evaluation, ros: Evaluation) -> None:
-        same = describe_same(*same_outcomes(after, ros))
-        self.steps.note("compare ROS 2 with the same states in process", same)
-
-    def _remember(self) -> Comparison | None:
-        """Show the policy to start from on the memory task, if it knows that."""
-        if not self.memory.problem:
-            return self.memory.run(self.steps)
-        self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
-        return None
-
-    def _report(
-        self, evaluations: Sequence[Evaluation], chapter: Comparison | None, seconds: float
-    ) -> None:
-        before, after, ros = evaluations
-        for task, test in compare(before, after).items():
-            print(f"{task}: {describe_test(test, 'before', 'after')}")
-        sections = [
-            Section("before", before, self.out / "before" / VIDEOS),
-            Section("after", after, self.out / "after" / VIDEOS),
-            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
-        ]
-        title = "From demonstrations to a closed loop"
-        introduction = DEMO_INTRODUCTION.format(start=self._start_in_words())
-        facts = [*self.steps.facts, Fact("all together", "", seconds)]
-        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
-        print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")

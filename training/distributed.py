@@ -141,11 +141,6 @@ def shares(total: int, count: int) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise(cuts)]
 
 
-# BatchNorm over the batch of all processes, so that its statistics do not depend on their number.
-#
-# PyTorch's own `SyncBatchNorm` does this on GPUs, and refuses tensors on a CPU.
-
-
 def share_batch_norm(module: nn.Module, processes: Processes, device: torch.device) -> None:
     """Make every BatchNorm within `module` one over the batch of all processes."""
     if processes.count == 1:
@@ -163,7 +158,10 @@ def share_batch_norm(module: nn.Module, processes: Processes, device: torch.devi
 
 
 class SharedBatchNorm(nn.BatchNorm2d):
-    """`BatchNorm2d` with the mean and the variance of the images of all processes."""
+    """`BatchNorm2d` with the mean and the variance of the images of all processes, whatever their number.
+
+    PyTorch's own `SyncBatchNorm` does this on GPUs, and refuses tensors on a CPU.
+    """
 
     @classmethod
     def like(cls, norm: nn.BatchNorm2d) -> SharedBatchNorm:
@@ -203,11 +201,6 @@ class SharedBatchNorm(nn.BatchNorm2d):
         self.running_var.lerp_(variance * total / (total - 1), momentum)
 
 
-# Starting the processes of a training by Lightning Fabric, and telling when one of them is lost.
-#
-# Fabric finds out whether torchrun or SLURM has started the processes. Otherwise it starts those of
-# this machine itself: each runs the same command again.
-
 ENDED = (
     "another process of this training has ended; what it said last tells why. Go on with --resume"
 )
@@ -216,38 +209,44 @@ OBSERVER = "lightning.fabric.strategies.launchers.subprocess_script"
 
 
 def launched(options: TrainOptions) -> Fabric:
-    """Start the processes that the options ask for. Each of them returns from here.
+    """Start the processes that the options ask for, by Lightning Fabric. Each of them returns from here.
+
+    Fabric finds out whether torchrun or SLURM has started them. Otherwise it starts those of this
+    machine itself: each runs the same command again.
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
-    with warnings.catch_warnings():
-        # Fabric advises srun wherever it is installed, on login nodes, too.
-        warnings.filterwarnings("ignore", "The `srun` command is available")
-        return _launched(options)
-
-
-def _launched(options: TrainOptions) -> Fabric:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"
         )
     devices, nodes = _wanted(options)
-    _require_windows(options, devices * nodes)
-    alone = devices * nodes == 1
-    if not alone:
-        tell_only_losses()
-    try:
-        fabric = Fabric(
-            accelerator=options.device,
-            strategy="auto" if alone else _strategy(options),
-            devices=devices,
-            num_nodes=nodes,
-            precision="bf16-mixed" if options.precision == "bf16" else "32-true",
-            plugins=_environment(),
+    count, parts = devices * nodes, options.processes.accumulate
+    if options.batch_size < count * parts:
+        raise UserError(
+            f"--batch-size is {options.batch_size}, which is shared by {count} devices that cut their "
+            f"windows into {parts} parts (accumulate); give at least {count * parts}"
         )
-        fabric.launch()
-    except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise UserError(f"{devices} devices on each of {nodes} machines: {error}") from error
+    if count > 1:
+        tell_only_losses()
+    # In the script of a SLURM job, Fabric's own launcher; elsewhere Fabric finds out by itself.
+    in_script = SLURMEnvironment.detect() and not _by_srun()
+    environment: list[ClusterEnvironment] = [LightningEnvironment()] if in_script else []
+    with warnings.catch_warnings():
+        # Fabric advises srun wherever it is installed, on login nodes, too.
+        warnings.filterwarnings("ignore", "The `srun` command is available")
+        try:
+            fabric = Fabric(
+                accelerator=options.device,
+                strategy="auto" if count == 1 else _strategy(options),
+                devices=devices,
+                num_nodes=nodes,
+                precision="bf16-mixed" if options.precision == "bf16" else "32-true",
+                plugins=environment,
+            )
+            fabric.launch()
+        except (MisconfigurationException, ValueError, RuntimeError) as error:
+            raise UserError(f"{devices} devices on each of {nodes} machines: {error}") from error
     return fabric
 
 
@@ -276,14 +275,14 @@ def _wanted(options: TrainOptions) -> tuple[int, int]:
         devices, nodes = (number or 1 for number in given)
         if nodes > 1 and not {"MASTER_ADDR", "NODE_RANK"} <= os.environ.keys():
             raise UserError(
-                f"--nodes is {nodes}, but nothing has started the training on each of them; start it by "
+                f"nodes is {nodes}, but nothing has started the training on each of them; start it by "
                 "torchrun or srun, or on each with MASTER_ADDR, MASTER_PORT and NODE_RANK set"
             )
         return devices, nodes
-    for name, number, found in zip(("devices", "nodes"), given, started, strict=True):
+    for name, number, found in zip(("--devices", "nodes"), given, started, strict=True):
         if number not in (None, found):
             raise UserError(
-                f"--{name} is {number}, but torchrun or SLURM has started processes for {found}; leave it "
+                f"{name} is {number}, but torchrun or SLURM has started processes for {found}; leave it "
                 "out, or start as many"
             )
     return started
@@ -303,21 +302,6 @@ def _started() -> tuple[int, int] | None:
 def _by_srun() -> bool:
     """Whether srun has started this process. The script of a SLURM job is no step of it."""
     return "SLURM_STEP_ID" in os.environ
-
-
-def _environment() -> list[ClusterEnvironment]:
-    """Return Fabric's own launcher in the script of a SLURM job; else Fabric finds out by itself."""
-    return [LightningEnvironment()] if SLURMEnvironment.detect() and not _by_srun() else []
-
-
-def _require_windows(options: TrainOptions, processes: int) -> None:
-    """Raise `UserError` if there are fewer windows in a batch than parts to cut it into."""
-    parts = options.processes.accumulate
-    if options.batch_size < processes * parts:
-        raise UserError(
-            f"--batch-size is {options.batch_size}, which is shared by {processes} devices that cut their "
-            f"windows into --accumulate {parts} parts; give at least {processes * parts}"
-        )
 
 
 def _strategy(options: TrainOptions) -> DDPStrategy:

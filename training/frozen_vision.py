@@ -1,10 +1,9 @@
 """The features of frozen vision for whole data sets, computed once and kept in memory.
 
-Beside them are the colours that a sight memory sees, which has weights of its own to train.
-
-What is kept are the feature maps before TokenLearner, so that the camera tokens, which choose where
-to look, can still be trained. Vision runs in evaluation mode, as it does on the robot. Its
-condition, the code of the instruction, is frozen with it, because the features depend on it.
+The feature maps before TokenLearner are kept, so that the camera tokens, which choose where to look,
+can still be trained. Vision runs in evaluation mode, as it does on the robot. Its condition, the code
+of the instruction, is frozen with it, because the features depend on it. A sight memory, which has
+weights of its own to train, gets the colours that it sees in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from torch import Tensor
 from ttm.datasets.console import track
 from ttm.datasets.dataset import EpisodeDataset, embed_instructions
 from ttm.datasets.hdf5 import available_memory_bytes
-from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.windows import resized_frames
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
@@ -32,14 +30,14 @@ from ttm.policy.spec import CameraSpec
 from ttm.training.augmentation import augment
 from ttm.training.options import AugmentationConfig
 
-# The feature maps of distinct frames, each computed and kept once.
-
 DTYPE = torch.float16
 """The type of the kept maps.
 
 It halves the memory of float32. On the shipped policy it changes the camera tokens by 1e-4 of their
 spread, and the loss of a batch by 2e-5 of its value."""
 FRAMES_AT_ONCE = 64
+MEMORY_PORTION = 0.8
+"""The portion of the free memory that the features may fill."""
 
 
 class MapStore:
@@ -89,23 +87,15 @@ class MapStore:
             rows.append(self._rows[key])
         for places in torch.tensor(new, dtype=torch.int64).split(FRAMES_AT_ONCE):
             if len(places):
-                self._parts.append(_kept(see(frames[places])))
+                maps = see(frames[places])  # (m, C, h, w)
+                kept = maps.permute(0, 2, 3, 1).to("cpu", DTYPE).contiguous()
+                if not kept.isfinite().all():
+                    raise UserError(
+                        f"--freeze-vision keeps features as {DTYPE}, which one of them exceeds "
+                        f"({float(maps.abs().max()):g}); train without it, or begin with another --init"
+                    )
+                self._parts.append(kept)
         return torch.tensor(rows)
-
-
-def _kept(maps: Tensor) -> Tensor:
-    """Map (m, C, h, w) to (m, h, w, C) of type `DTYPE`, in the memory of the CPU."""
-    kept = maps.permute(0, 2, 3, 1).to("cpu", DTYPE).contiguous()
-    if not kept.isfinite().all():
-        raise UserError(
-            f"--freeze-vision keeps features as {DTYPE}, which one of them exceeds "
-            f"({float(maps.abs().max()):g}); train without it, or begin with another --init"
-        )
-    return kept
-
-
-MEMORY_PORTION = 0.8
-"""The portion of the free memory that the features may fill."""
 
 
 def freeze_vision(policy: Policy) -> None:
@@ -185,7 +175,7 @@ class FeatureCache:
         self,
         episodes: EpisodeDataset,
         versions: int = 1,
-        augmentation: AugmentationConfig | None = None,
+        augmentation: AugmentationConfig = AugmentationConfig(),  # noqa: B008 (frozen)
         seed: int = 0,
     ) -> EpisodeFeatures:
         """Return the features of `episodes`.
@@ -199,22 +189,21 @@ class FeatureCache:
         for number, episode in enumerate(track(list(episodes), "computing features")):
             condition = torch.from_numpy(codes[number : number + 1])
             for camera in self._cameras:
-                recorded = _frames(episode, camera)
+                frames = resized_frames(episode.frames(camera.name), camera)
+                recorded = torch.from_numpy(frames).permute(0, 3, 1, 2)  # (T, 3, H, W)
                 seen = [recorded]
                 for version in range(1, versions):
                     rng = np.random.default_rng([seed, number, version])
-                    seen.append(
-                        augment(recorded[None], augmentation or AugmentationConfig(), rng)[0]
-                    )
+                    seen.append(augment(recorded[None], augmentation, rng)[0])
                 rows = [self._see(camera, frames, condition) for frames in seen]
                 found[camera.name].append(torch.stack(rows))
                 if self._sight is not None and camera is self._cameras[0]:
                     sighted.append(torch.stack([self._look(self._sight, each) for each in seen]))
-        return EpisodeFeatures(
-            self._stores,
-            {name: torch.cat(rows, dim=1) for name, rows in found.items()},
-            self._kept_colours(sighted),
-        )
+        colours = None
+        if self._sight is not None and sighted:
+            colours = self._colours[self._sight.cells], torch.cat(sighted, dim=1)
+        rows_of = {name: torch.cat(rows, dim=1) for name, rows in found.items()}
+        return EpisodeFeatures(self._stores, rows_of, colours)
 
     def summary(self) -> str:
         """Return in words how much is kept."""
@@ -249,20 +238,8 @@ class FeatureCache:
         store = self._colours.setdefault(sight.cells, MapStore())
         return store.rows(frames, b"", partial(cell_colours, cells=sight.cells))
 
-    def _kept_colours(self, rows: list[Tensor]) -> tuple[MapStore, Tensor] | None:
-        """Return `EpisodeFeatures.colours` of episodes whose rows are (versions, T)."""
-        if self._sight is None or not rows:
-            return None
-        return self._colours[self._sight.cells], torch.cat(rows, dim=1)
-
 
 def _at(store: MapStore, rows: Tensor) -> FeatureMaps:
     """Return the maps of ticks, whose rows in the store are (B, T), each distinct one once."""
     used, index = torch.unique(rows, return_inverse=True)
     return FeatureMaps(store.maps[used].permute(0, 3, 1, 2), index)  # maps (U, C, h, w)
-
-
-def _frames(episode: EpisodeReader, camera: CameraSpec) -> Tensor:
-    """Return the frames of an episode, (T, 3, H, W) uint8."""
-    frames = resized_frames(episode.frames(camera.name), camera)
-    return torch.from_numpy(frames).permute(0, 3, 1, 2)

@@ -1,4 +1,6 @@
-"""Help texts of options, made from the docstrings of the fields.
+"""Help texts of options, made from the docstrings of the fields, and the names of the temporal cores.
+
+This module imports no torch.
 
 tyro 1.0 breaks the help text of an option wherever the docstring of the field has a line break,
 because it joins lines before it removes their indentation. It is therefore given joined lines.
@@ -15,6 +17,8 @@ from tyro.conf import arg
 from ttm.policy.cores.registry import NAMES, core_descriptions
 
 Command = TypeVar("Command", bound=type[Any])
+DEFAULT = "Default:"
+"""Begins the sentence of a help text that explains the default."""
 
 
 def join_help_lines(command: Command) -> Command:
@@ -30,24 +34,21 @@ def join_help_lines(command: Command) -> Command:
         docstrings = {
             each.arg_name: each.description
             for each in docstring_parser.parse_from_object(owner).params
-            if each.description and "\n" in each.description
+            if each.description and ("\n" in each.description or DEFAULT in each.description)
         }
         hints = get_type_hints(owner, include_extras=True)
         for name in own.keys() & docstrings.keys() & {field.name for field in fields(owner)}:
             if any(getattr(mark, "help", None) for mark in get_args(hints[name])):
                 continue
             text = " ".join(docstrings[name].split())
-            own[name] = Annotated[hints[name], arg(help=text)]
+            hint = "" if DEFAULT in text else None  # each default is said once
+            own[name] = Annotated[hints[name], arg(help=text, help_behavior_hint=hint)]
         for name in own:
             for part in (hints[name], *get_args(hints[name])):
                 if isinstance(part, type) and is_dataclass(part):
                     join_help_lines(part)
     return command
 
-
-# The names of the temporal cores as a type for command lines, and a text that describes them.
-#
-# This module imports no torch.
 
 AUTO = "auto"
 """Value of `ttm train --core` that asks for nothing. (None would look like the core "none" on a

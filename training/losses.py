@@ -103,12 +103,9 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     return memory
 
 
-# Statistics of actions in the form in which a policy predicts them.
-
-
 @dataclass(frozen=True)
 class PredictedStatistics:
-    """Mean and standard deviation of each dimension, (P,) each, in the units of the spec."""
+    """Statistics of actions in the form in which a policy predicts them, (P,) each, in the spec's units."""
 
     mean: Floats
     std: Floats

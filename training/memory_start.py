@@ -11,8 +11,7 @@ Peng 1990), and running the ticks before the window without gradient (burn-in, K
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torch import Tensor
@@ -20,7 +19,7 @@ from torch import Tensor
 from ttm.datasets.samplers import EpisodeSampler, LaneSampler, WindowSampler
 from ttm.datasets.windows import WindowDataset
 from ttm.policy.cores.core import CoreState
-from ttm.training.options import Memory, MemoryStartConfig, Window
+from ttm.training.options import MemoryStartConfig, Window
 
 
 class Pick(NamedTuple):
@@ -138,17 +137,6 @@ class Carried(MemoryStart):
         return {name: value.detach() for name, value in memory.items()}
 
 
-MEMORY_STARTS: Mapping[Memory, Callable[[int, int | None], MemoryStart]] = MappingProxyType(
-    {
-        "zero": lambda ticks, apart: FromZero(apart),
-        "carry": lambda ticks, apart: Carried(),
-        "burn-in": AfterBurnIn,
-    }
-)
-"""Value of `ttm train --memory` -> constructor, which is called with the ticks of --burn-in, and with how
-many batches the windows of a section are apart."""
-
-
 def memory_start(
     config: MemoryStartConfig, window: Window = 8, apart: int | None = None
 ) -> MemoryStart:
@@ -158,4 +146,6 @@ def memory_start(
     """
     if window == "episode":
         return WholeEpisodes()
-    return MEMORY_STARTS[config.memory](config.burn_in, apart)
+    if config.memory == "carry":
+        return Carried()
+    return AfterBurnIn(config.burn_in, apart) if config.memory == "burn-in" else FromZero(apart)

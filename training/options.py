@@ -1,21 +1,32 @@
-"""All options of `ttm train`, grouped by the part of the training that they configure.
+"""All options of `ttm train`, said once: what the command, its YAML file and every part of the training take.
+
+Options that few trainings change have the marker `Suppress`. They stand in the file of --config alone,
+under the same names, such as `optimizer: {betas: [0.9, 0.95]}`.
 
 This module imports no torch, so that the command line can be built without it.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import yaml
-from tyro.conf import OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from ttm.datasets.description import Choices
 from ttm.policy.config import LONGEST_DELAY_S, ActionHeadConfig, PresetName, VisionModel
@@ -28,12 +39,8 @@ from ttm.policy.errors import (
 )
 from ttm.policy.files import write_atomically
 from ttm.policy.references import parsed_once
+from ttm.training.config_file import read_config
 from ttm.training.help_texts import AUTO, CORE_HELP, CoreChoice
-from ttm.training.schedule import Budget, WarmupCosine
-
-# The options of `ttm train` that one part of the training takes as a whole.
-#
-# This module imports no torch, so that the command line can be built without it.
 
 Memory = Literal["zero", "carry", "burn-in"]
 Window = int | Literal["episode"]
@@ -41,6 +48,44 @@ Shuffle = int | Literal["auto", "all"]
 LoggerName = Literal["tensorboard", "csv", "wandb"]
 NO_WEIGHTS = "none"
 """The value of --vision-weights for random ones."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Length of the training. It ends when the steps are done or the minutes have passed."""
+
+    steps: int | None = None
+    minutes: float | None = None
+
+    def progress(self, step: int, elapsed_s: float) -> float:
+        """Return the portion of the budget that is used, in [0, 1]."""
+        by_steps = step / self.steps if self.steps else 0.0
+        by_time = elapsed_s / (60 * self.minutes) if self.minutes else 0.0
+        return min(1.0, max(by_steps, by_time))
+
+
+@dataclass(frozen=True)
+class WarmupCosine:
+    """The learning rate as a function of the step and of the portion of the budget that is used.
+
+    The warm-up is counted in steps, because Adam's moments need steps to settle; the cosine follows
+    the budget.
+    """
+
+    peak: float
+    """Learning rate after the warm-up."""
+    warmup_steps: int = 100
+    longest_warmup: float = 0.05
+    """Portion of the budget after which the warm-up ends at the latest; this matters for short
+    trainings."""
+    floor: float = 0.02
+    """Last learning rate, as a portion of the peak."""
+
+    def learning_rate(self, step: int, progress: float) -> float:
+        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
+        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+        return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)
 
 
 @dataclass(frozen=True)
@@ -63,7 +108,7 @@ class InputDropoutConfig:
     previous_action_dropout: float = 0.5
     """Portion of windows without previous actions, so that the policy does not learn to repeat
     itself."""
-    proprioception_dropout: float = 0.1
+    proprioception_dropout: Suppress[float] = 0.1
     """Portion of windows without proprioception."""
 
 
@@ -76,7 +121,7 @@ class FrozenVisionConfig:
     the code of the instruction that FiLM gets). Its features are computed once for each distinct frame
     and kept in memory, so that a step takes a fraction of the time. TokenLearner and all else is
     trained."""
-    augmented_versions: int = 1
+    augmented_versions: Suppress[int] = 1
     """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
     augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
     Time at the start and memory grow with it."""
@@ -89,7 +134,7 @@ class LossConfig:
     The first four multiply each other and the `loss_weights` of the episodes.
     """
 
-    transition_weight: float = 5.0
+    transition_weight: Suppress[float] = 5.0
     """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
     elsewhere."""
     weigh_changes: float = 1.0
@@ -129,9 +174,9 @@ class OptimizationConfig:
     learning_rate: float | None = None
     """Peak learning rate. Default: 1e-3 for tiny, 3e-4 for base and paper; a third of that with
     --init."""
-    weight_decay: float = 0.05
+    weight_decay: Suppress[float] = 0.05
     """Weight decay of AdamW; normalisations and biases have none."""
-    average_decay: float = 0.999
+    average_decay: Suppress[float] = 0.999
     """Decay of the exponential moving average of the weights. The checkpoints hold the average."""
 
 
@@ -161,9 +206,9 @@ class ProcessesConfig:
     devices: int | None = None
     """Devices of each machine that share each batch, one process for each: GPUs, or with --device cpu
     processes. Default: as many as torchrun or SLURM has started processes, otherwise 1."""
-    nodes: int | None = None
+    nodes: Suppress[int | None] = None
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
-    accumulate: int = 1
+    accumulate: Suppress[int] = 1
     """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
     their gradients, which needs less memory. BatchNorm (base, paper) takes its statistics from each
     part; all else stays the same."""
@@ -177,9 +222,9 @@ class KeepingConfig:
     """End after this many validations in a row without a lower error. Default: train to the end."""
     save_every: int | None = None
     """Also write a checkpoint, OUT/checkpoints/step_….safetensors, every so many steps."""
-    keep: int | None = None
-    """With --save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
-    logger: tuple[LoggerName, ...] = ("tensorboard",)
+    keep: Suppress[int | None] = None
+    """With save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
+    logger: Suppress[tuple[LoggerName, ...]] = ("tensorboard",)
     """Where losses, speeds and errors are logged, one or more: tensorboard, csv (OUT/csv/), wandb
     (Weights & Biases, offline in OUT/wandb/ unless WANDB_MODE says otherwise)."""
 
@@ -190,8 +235,8 @@ LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
-PREFIXED = (AugmentationConfig, OptimizerConfig)
-"""Groups whose options have the name of the group before their own, such as --augmentation.shift."""
+DEFAULT_MINUTES = 60.0
+"""Length of a training that is given neither steps nor minutes."""
 
 
 def _fields_in_words(config: object) -> str:
@@ -215,7 +260,7 @@ HEAD_HELP = (
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The options of one training."""
+    """The options of one training. Those that matter most stand first."""
 
     data: tuple[str, ...]
     """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot. With weights,
@@ -226,6 +271,41 @@ class TrainOptions:
     preset: PresetName = "tiny"
     """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
     paper)."""
+    core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
+    steps: int | None = None
+    """Stop after this many optimiser steps, including those before --resume."""
+    minutes: float | None = None
+    """Stop after this many minutes of training, including those before --resume. Default: 60 without
+    --steps."""
+    init: Path | None = None
+    """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
+    that comes with the project. It must be for the robot of the data. With another --core or
+    --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
+    head is; with a first --delay, what tells the policy of it."""
+    resume: bool = False
+    """Continue the training in OUT exactly where it stopped."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU where there is one."""
+    seed: int = 0
+    """Seed of the weights, windows, augmentation and dropout."""
+    config: Path | None = None
+    """A YAML file of options, such as the run.yaml of another training, or with lines such as
+    `batch-size: 32`. Options of the command line count more. Options that are seldom changed stand
+    there alone; run.yaml has all of them, and training/README.md explains them."""
+    overwrite: bool = False
+    """Start again even if OUT holds a training."""
+    resume_anyway: bool = False
+    """With --resume: go on although the episodes, the length of the training, --learning-rate,
+    --precision or optimizer.gradient-limit are others than before, which the training then says. A
+    training of another length has another learning rate."""
+    dry_run: bool = False
+    """Write nothing: say what would be trained and on what, and measure a few steps, from which the
+    time of the whole training and its memory follow."""
+    core_options: tuple[str, ...] = ()
+    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
+    processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
+    default. An unknown field is answered with a list of all fields."""
+    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
     vision_model: VisionModel | None = None
     """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
     are those of BC-Z, with FiLM after every block."""
@@ -234,16 +314,10 @@ class TrainOptions:
     torchvision for ResNets, which are downloaded once; of efficientnet-lite0 they are a package, the
     extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With either of the
     last two, tiny has the first stages of EfficientNet-B0 at their full width."""
-    core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
-    core_options: tuple[str, ...] = ()
-    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
-    processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
-    default. An unknown field is answered with a list of all fields."""
-    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
-    sight_cells: int | None = None
+    sight_cells: Suppress[int | None] = None
     """Cells along each side of a frame as the sight memory sees it. Fewer are faster, more tell smaller
     things apart. Default: the checkpoint's with --init, otherwise 16."""
     chunk: int | None = None
@@ -263,36 +337,18 @@ class TrainOptions:
     """Longest time from an observation until its command is in force, in seconds. The policy learns to
     act for any time up to it, which is drawn for each window, and is told it when it runs. Default: the
     checkpoint's with --init, otherwise 0."""
-    budget: OmitArgPrefixes[Budget] = field(default_factory=Budget)
-    resume: bool = False
-    """Continue the training in OUT exactly where it stopped."""
-    overwrite: bool = False
-    """Start again even if OUT holds a training."""
-    resume_anyway: bool = False
-    """With --resume: go on although the episodes, the length of the training, --learning-rate,
-    --optimizer.gradient-limit or --precision are others than before, which the training then says. A
-    training of another length has another learning rate."""
-    dry_run: bool = False
-    """Write nothing: say what would be trained and on what, and measure a few steps, from which the
-    time of the whole training and its memory follow."""
-    keeping: OmitArgPrefixes[KeepingConfig] = field(default_factory=KeepingConfig)
-    init: Path | None = None
-    """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
-    that comes with the project. It must be for the robot of the data. With another --core or
-    --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
-    head is; with a first --delay, what tells the policy of it."""
-    new_statistics: bool = False
-    """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     filter: str = "train"
     """Mask of the episodes to train on. Without mask/train, these are all that no mask/valid or
     mask/test names; without mask/valid, every tenth of them is held out."""
-    validation_filter: str = "valid"
+    validation_filter: Suppress[str] = "valid"
     """Mask of the held-out episodes."""
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
     image_size: int | None = None
     """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
     --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller
     ones stay as they are. The robot must then send frames of that size too."""
+    new_statistics: Suppress[bool] = False
+    """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     window: Window = 8
     """Ticks in a training window, over which gradients flow through the memory; or `episode` for
     whole episodes from their first tick, in batches of similar length."""
@@ -306,19 +362,16 @@ class TrainOptions:
     it is in. auto: 24 where the frames do not fit into memory, and otherwise all."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
     input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
     loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
     augment: bool = True
     """Shift images by a few pixels and change their colours, differently for each window."""
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    augmentation: Suppress[AugmentationConfig] = field(default_factory=AugmentationConfig)
     validations: int = 20
     """Number of evaluations on the held-out episodes, each followed by writing the checkpoints,
     over the whole training."""
-    seed: int = 0
-    """Seed of the weights, windows, augmentation and dropout."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto takes a GPU where there is one."""
+    keeping: OmitArgPrefixes[KeepingConfig] = field(default_factory=KeepingConfig)
     processes: OmitArgPrefixes[ProcessesConfig] = field(default_factory=ProcessesConfig)
     precision: Literal["32", "bf16"] = "32"
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
@@ -332,19 +385,23 @@ class TrainOptions:
     is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
     otherwise half as many as there are cores for it, at most 8."""
 
+    @property
+    def budget(self) -> Budget:
+        """The length of the training."""
+        minutes = DEFAULT_MINUTES if self.steps is self.minutes is None else self.minutes
+        return Budget(self.steps, minutes)
+
+    @property
+    def schedule(self) -> WarmupCosine:
+        """The course of the learning rate."""
+        rate, course = self.optimization.learning_rate, self.optimizer
+        if rate is None:
+            rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
+        return WarmupCosine(rate, course.warmup_steps, course.longest_warmup, course.floor)
+
     def by_name(self) -> dict[str, Any]:
-        """Return the values by the names of the command line, such as `batch-size`."""
-        values: dict[str, Any] = {}
-        for each in fields(TrainOptions):
-            value = getattr(self, each.name)
-            if not is_dataclass(value):
-                values[_dashed(each.name)] = value
-                continue
-            prefix = f"{each.name}." if isinstance(value, PREFIXED) else ""
-            values |= {
-                f"{prefix}{_dashed(part.name)}": getattr(value, part.name) for part in fields(value)
-            }
-        return values
+        """Return the values by the names of the options, such as `batch-size`."""
+        return {name: place.value(self) for name, place in PLACES.items()}
 
     def plain(self) -> dict[str, Any]:
         """Return the values of `by_name` as plain data, for JSON and YAML."""
@@ -352,107 +409,106 @@ class TrainOptions:
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of its range or two options contradict each other."""
-        values = {f"--{name}": value for name, value in self.by_name().items()}
+        values = self.by_name()
 
         def given(*names: str) -> dict[str, Any]:
-            return {name: values[name] for name in names}
+            return {label(name): values[name] for name in names}
 
-        require_above_0(given("--burn-in", "--image-size", "--batch-size", "--augmented-versions"))
-        require_above_0(given("--weigh-changes", "--weigh-starts"))
+        require_above_0(given("burn-in", "image-size", "batch-size", "augmented-versions"))
+        require_above_0(given("weigh-changes", "weigh-starts"))
         if self.window != "episode":
-            require_above_0(given("--window"))
-        require_above_0(given("--validations", "--steps", "--minutes", "--learning-rate"))
-        require_above_0(given("--early-stopping", "--save-every", "--keep", "--chunk"))
-        require_above_0(given("--devices", "--nodes", "--accumulate"))
+            require_above_0(given("window"))
+        require_above_0(given("validations", "steps", "minutes", "learning-rate"))
+        require_above_0(given("early-stopping", "save-every", "keep", "chunk"))
+        require_above_0(given("devices", "nodes", "accumulate"))
         if not isinstance(self.shuffle, str):
-            require_above_0(given("--shuffle"))
-        require_above_0(given("--sight-cells"))
+            require_above_0(given("shuffle"))
+        require_above_0(given("sight-cells"))
         above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
-        require_above_0(given(*(f"--optimizer.{name}" for name in above_0)))
-        require_portion(given("--optimizer.floor", "--optimizer.longest-warmup"))
-        require_portion(given("--previous-action-dropout", "--proprioception-dropout"))
-        require_portion(given("--average-decay", "--augmentation.shift"))
+        require_above_0(given(*(f"optimizer.{name}" for name in above_0)))
+        require_portion(given("optimizer.floor", "optimizer.longest-warmup"))
+        require_portion(given("previous-action-dropout", "proprioception-dropout"))
+        require_portion(given("average-decay", "augmentation.shift"))
         limits = ("brightness", "contrast", "saturation", "hue-rad")
-        require_at_least(0, given(*(f"--augmentation.{name}" for name in limits)))
-        require_at_least(0, given("--weigh-policy", "--recall-weight", "--workers", "--threads"))
-        limited = ("--weight-decay", "--transition-weight", "--sight-tokens", "--seed")
-        require_at_least(0, given(*limited, "--delay"))
-        require_at_most(LONGEST_DELAY_S, given("--delay"))
+        require_at_least(0, given(*(f"augmentation.{name}" for name in limits)))
+        require_at_least(0, given("weigh-policy", "recall-weight", "workers", "threads"))
+        limited = ("weight-decay", "transition-weight", "sight-tokens", "seed")
+        require_at_least(0, given(*limited, "delay"))
+        require_at_most(LONGEST_DELAY_S, given("delay"))
         parsed_once(self.relative, self.absolute)
-        self._check_optimizer()
-        self._check_together()
-
-    def _check_optimizer(self) -> None:
-        """Raise `UserError` if AdamW does not take these values."""
         for beta in self.optimizer.betas:
             if not 0 <= beta < 1:
-                raise UserError(
-                    f"--optimizer.betas has {beta}; give two portions from 0 to below 1"
-                )
+                raise UserError(f"optimizer.betas has {beta}; give two portions from 0 to below 1")
+        for contradicted, message in self._contradictions():
+            if contradicted:
+                raise UserError(message)
 
-    def _check_together(self) -> None:
-        """Raise `UserError` if two options contradict each other."""
+    def _contradictions(self) -> Iterator[tuple[object, str]]:
+        """Yield whether options contradict each other, and what to say then."""
         memory, versions = self.memory_start.memory, self.vision.augmented_versions
-        if self.window == "episode" and memory != "zero":
-            raise UserError(
-                f"--window episode starts at the first tick, before which there is no memory, but "
-                f"--memory is {memory}; leave --memory out, or give --window a number"
-            )
-        if not isinstance(self.shuffle, str) and (self.window == "episode" or memory == "carry"):
-            raise UserError(
-                f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
-                "episode or --memory carry none do; leave --shuffle out"
-            )
-        if self.window == "episode" and self.compile:
-            raise UserError(
-                "--compile makes one graph of the ticks of a window, and --window episode has windows of "
-                "many lengths, each of which would be compiled anew; give --window a number, or leave it out"
-            )
-        if self.vision_model is not None and self.init is not None:
-            raise UserError(
-                f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; "
-                "give one of them"
-            )
-        if self.vision_weights != NO_WEIGHTS and self.init is not None:
-            raise UserError(
-                f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
-                f"{self.init}; give one of them"
-            )
-        if self.vision.freeze_vision and self.init is None and self.vision_weights == NO_WEIGHTS:
-            raise UserError(
-                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, "
-                "or give --vision-weights"
-            )
-        if versions > 1 and not (self.vision.freeze_vision and self.augment):
-            raise UserError(
-                f"--augmented-versions is {versions}, which needs --freeze-vision and --augment; "
-                "leave it out to augment every window anew"
-            )
-        if self.loss.recall_weight and not self.vision.freeze_vision:
-            raise UserError(
-                f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of "
-                "a vision that stays the same; give --freeze-vision too, or leave it out"
-            )
-        if self.vision.freeze_vision and self.workers:
-            raise UserError(
-                f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and "
-                "no frames are read; leave it out"
-            )
-        if self.keeping.keep is not None and self.keeping.save_every is None:
-            raise UserError(
-                f"--keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it "
-                "too, or leave it out (best and last are always kept)"
-            )
-        if "wandb" in self.keeping.logger and find_spec("wandb") is None:
-            raise UserError("--logger wandb needs Weights & Biases: pip install '.[wandb]'")
-        if self.resume_anyway and not self.resume:
-            raise UserError(
-                "--resume-anyway says how to resume; give --resume too, or leave it out"
-            )
-        if self.resume and self.overwrite:
-            raise UserError(
-                "--resume continues a training and --overwrite discards it; give one of them"
-            )
+        frozen, sections = self.vision.freeze_vision, not isinstance(self.shuffle, str)
+        yield (
+            self.window == "episode" and memory != "zero",
+            f"--window episode starts at the first tick, before which there is no memory, but --memory is "
+            f"{memory}; leave --memory out, or give --window a number",
+        )
+        yield (
+            sections and (self.window == "episode" or memory == "carry"),
+            f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
+            "episode or --memory carry none do; leave --shuffle out",
+        )
+        yield (
+            self.window == "episode" and self.compile,
+            "--compile makes one graph of the ticks of a window, and --window episode has windows of many "
+            "lengths, each of which would be another graph; give --window a number, or leave it out",
+        )
+        yield (
+            self.vision_model is not None and self.init is not None,
+            f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; give "
+            "one of them",
+        )
+        yield (
+            self.vision_weights != NO_WEIGHTS and self.init is not None,
+            f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
+            f"{self.init}; give one of them",
+        )
+        yield (
+            frozen and self.init is None and self.vision_weights == NO_WEIGHTS,
+            "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, or "
+            "give --vision-weights",
+        )
+        yield (
+            versions > 1 and not (frozen and self.augment),
+            f"augmented-versions is {versions}, which needs --freeze-vision and --augment; leave it out to "
+            "augment every window by itself",
+        )
+        yield (
+            self.loss.recall_weight and not frozen,
+            f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
+            "vision that stays the same; give --freeze-vision too, or leave it out",
+        )
+        yield (
+            frozen and self.workers,
+            f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and no "
+            "frames are read; leave it out",
+        )
+        yield (
+            self.keeping.keep is not None and self.keeping.save_every is None,
+            f"keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it too, or "
+            "leave keep out (best and last are always kept)",
+        )
+        yield (
+            "wandb" in self.keeping.logger and find_spec("wandb") is None,
+            "logger wandb needs Weights & Biases: pip install '.[wandb]'",
+        )
+        yield (
+            self.resume_anyway and not self.resume,
+            "--resume-anyway says how to resume; give --resume too, or leave it out",
+        )
+        yield (
+            self.resume and self.overwrite,
+            "--resume continues a training and --overwrite discards it; give one of them",
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -461,32 +517,65 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
+Options = TypeVar("Options", bound=TrainOptions)
 
 
-OPTION_NAMES = tuple(TrainOptions(data=(), out=Path()).by_name())
-"""The names of all options on the command line, without their dashes."""
+class Place(NamedTuple):
+    """Where the value of an option stands in `TrainOptions`."""
+
+    group: str
+    """The field of the group that has it; empty for a field of `TrainOptions` itself."""
+    field: str
+    type: Any
+    in_file_alone: bool
+    """Whether the command line lacks it."""
+
+    def value(self, options: TrainOptions) -> Any:
+        """Return the value of the option."""
+        return getattr(getattr(options, self.group) if self.group else options, self.field)
+
+    def changed(self, options: Options, value: Any) -> Options:
+        """Return `options` with another value."""
+        if not self.group:
+            return replace(options, **{self.field: value})
+        group = replace(getattr(options, self.group), **{self.field: value})
+        return replace(options, **{self.group: group})
 
 
-# The YAML file that holds the options of a training: `ttm train --config`, and run.yaml.
-#
-# It has the names of the command line: `batch-size: 16`, and `augmentation:` with `shift: 0.06` below
-# it. What it says stands before the words of the command line, of which the last one counts, so that
-# tyro checks both alike.
+def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict[str, Place]:
+    """Return the options of a dataclass and of the groups among its fields, by their names."""
+    found: dict[str, Place] = {}
+    prefix = f"{group}." if group and OmitArgPrefixes not in marks else ""
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        hint = hints[each.name]
+        inner, *own = get_args(hint) if get_origin(hint) is Annotated else [hint]
+        if is_dataclass(inner):
+            found |= _places(inner, each.name, own)  # type: ignore[arg-type]
+        elif each.name != "config":
+            name = prefix + each.name.replace("_", "-")
+            found[name] = Place(group, each.name, inner, Suppress in (*marks, *own))
+    return found
+
+
+PLACES: Mapping[str, Place] = MappingProxyType(_places(TrainOptions))
+"""Name of each option -> where its value stands."""
+
+
+def label(name: str) -> str:
+    """Return what messages call an option: `--seed`, or `weight-decay`, which the command line lacks."""
+    return name if PLACES[name].in_file_alone else f"--{name}"
+
 
 ACTIONS = ("resume", "resume-anyway", "overwrite", "dry-run")
 """Options that say what to do with a training, and do not belong to it."""
 HEADER = "# The options of a training. To train the same again: ttm train --config {} --out ANOTHER_FOLDER\n"
 
 
-def write_config(path: Path, values: Mapping[str, Any]) -> None:
-    """Write the options of a training.
-
-    values: plain data by the names of the command line.
-    """
+def write_config(path: Path, options: TrainOptions) -> None:
+    """Write the options of a training."""
     nested: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, value in options.plain().items():
         group, _, part = name.rpartition(".")
         if name not in ACTIONS:
             (nested.setdefault(group, {}) if group else nested)[part] = value
@@ -494,54 +583,8 @@ def write_config(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, HEADER.format(path) + text)
 
 
-def with_config_file(words: Sequence[str], names: Collection[str]) -> list[str]:
-    """Return the words of the command line, with those of the file of --config before them.
-
-    names: the options that the command has. Raises `UserError` if the file cannot be read, or has
-    something else.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config", type=Path)
-    try:
-        path = parser.parse_known_args(words)[0].config
-    except argparse.ArgumentError:  # --config without a file, which tyro tells
-        path = None
-    return list(words) if path is None else [*_words(path, names), *words]
-
-
-def _words(path: Path, names: Collection[str]) -> Iterator[str]:
-    """Yield the options of a file as words of the command line."""
-    for name, value in _flat(_read(path), path):
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else "see ttm train --help"
-            raise UserError(f"{path}: there is no option '{name}'; {hint}")
-        if isinstance(value, bool):
-            yield f"--{name}" if value else f"--no-{name}"
-        elif value is not None:  # None is the default of every option that takes it
-            yield f"--{name}"
-            yield from map(str, value if isinstance(value, list) else [value])
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"--config {path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} holds no options; give lines such as 'batch-size: 16'")
-    return found
-
-
-def _flat(found: Mapping[str, Any], path: Path, group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the names of the command line with their values."""
-    for key, value in found.items():
-        name = f"{group}{key}".replace("_", "-")
-        if isinstance(value, dict) and not group:
-            yield from _flat(value, path, f"{name}.")
-        elif isinstance(value, dict) or any(
-            isinstance(each, dict | list) for each in (value if isinstance(value, list) else ())
-        ):
-            raise UserError(f"{path}: {name} has no value that an option takes: {value}")
-        else:
-            yield name, value
+def with_file(options: Options, path: Path) -> Options:
+    """Return `options` with the values of a file. Raises `UserError` if it cannot be read."""
+    for name, value in read_config(path, {n: place.type for n, place in PLACES.items()}).items():
+        options = PLACES[name].changed(options, value)
+    return options

@@ -51,9 +51,6 @@ class RecallLoss(nn.Module):
         return {"recall": error, "recall_ratio": (error / nothing.clamp_min(1e-12)).detach()}
 
 
-# What the recall loss asks for: that which has been seen and is not seen now.
-
-
 def largest_differences(codes: Tensor, highest: Tensor, lowest: Tensor) -> Tensor:
     """Return the largest difference between a past code and the present one, with its sign.
 
@@ -100,12 +97,6 @@ class RecallTargets:
         return largest_differences(codes, codes.cummax(1).values, codes.cummin(1).values)
 
 
-# Short codes of what a camera frame shows, from the features of frozen vision.
-#
-# The features of all cameras at a tick are projected on the leading principal components of their
-# differences between ticks of one episode, and whitened: the differences of codes have variance 1 in
-# each dimension. What never changes within an episode, such as the room, has no part in a code.
-
 CODE_SIZE = 96
 """The most dimensions of a code."""
 PAIRS = 4096
@@ -117,7 +108,11 @@ MAPS_AT_ONCE = 1024
 
 
 def tick_codes(features: EpisodeFeatures, lengths: Sequence[int], seed: int) -> Tensor:
-    """Return the code of each tick in each version, (versions, num_ticks, C) float32.
+    """Return a short code of what the cameras show at each tick, (versions, num_ticks, C) float32.
+
+    The features of all cameras are projected on the leading principal components of their differences
+    between ticks of one episode, and whitened: the differences of codes have variance 1 in each
+    dimension. What never changes within an episode, such as the room, has no part in a code.
 
     lengths: the ticks of each episode. C is `CODE_SIZE`, or less where the frames differ in fewer
     ways. Raises `UserError` if no frame differs from another one of its episode.

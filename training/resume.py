@@ -1,9 +1,8 @@
-"""The file from which a training continues exactly where it stopped.
+"""Continuing a training exactly where it stopped: the file for it, and what must be as it was then.
 
-It is a safetensors file with a JSON header, without pickle.
-
-It holds no state of a random generator: everything random in step k (windows, augmentation,
-dropout) is drawn from generators seeded by (seed, k), so the step number suffices.
+The file is a safetensors file with a JSON header, without pickle. It holds no state of a random
+generator: everything random in step k (windows, augmentation, dropout) is drawn from generators seeded
+by (seed, k), so the step number suffices.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ttm.datasets.dataset import EpisodeDataset
 from ttm.policy.cores.core import CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
-from ttm.training.options import TrainOptions
+from ttm.training.options import ACTIONS, PLACES, TrainOptions, label
 
 FORMAT = "1"
 
@@ -61,10 +60,9 @@ def save_resume(
 ) -> None:
     """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
-    facts: what a training that resumes is compared with, by name, as plain data for JSON; see
-    `same_training`. memory: the memory that the next batch starts from, if it is carried from batch
-    to batch.
-    recall: the network of the recall loss, which the checkpoints do not hold.
+    facts: what a training that resumes is compared with, by name, as plain data for JSON. memory: the
+    memory that the next batch starts from, if it is carried from batch to batch. recall: the network of
+    the recall loss, which the checkpoints do not hold.
     """
     tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
         "average", average.state_dict()
@@ -140,23 +138,17 @@ def _load_optimizer(
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = _laid_out_like(parameters[int(index)], value)
+        if value.shape == parameters[int(index)].shape:
+            # Fused optimisers need the memory layout of the parameter; files hold plain layouts.
+            layout = torch.empty_like(
+                parameters[int(index)], device="cpu", dtype=value.dtype, requires_grad=False
+            )
+            value = layout.copy_(value)
+        state.setdefault(int(index), {})[key] = value
     current = optimizer.state_dict()["param_groups"]
     for mine, saved in zip(current, groups, strict=True):
         mine.update(saved)
     optimizer.load_state_dict({"state": state, "param_groups": current})
-
-
-def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return `value` in the memory layout of `parameter`.
-
-    Fused optimisers need this layout; files hold plain layouts.
-    """
-    if value.shape != parameter.shape:
-        return value
-    return torch.empty_like(parameter, device="cpu", dtype=value.dtype, requires_grad=False).copy_(
-        value
-    )
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -170,37 +162,15 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
 
 
-# What a training must have in common with the state that it resumes, and what differs.
-
 LENGTH = ("steps", "minutes")
 """Options on which the course of the learning rate depends."""
 ADJUSTABLE = ("learning-rate", "optimizer.gradient-limit", "precision")
 """Options that `--resume-anyway` may change, so that a training that diverged can go on."""
-MAY_CHANGE = frozenset(
-    {
-        "data",
-        "out",
-        *LENGTH,
-        "resume",
-        "resume-anyway",
-        "overwrite",
-        "dry-run",
-        "early-stopping",
-        "save-every",
-        "keep",
-        "logger",
-        "threads",
-        "workers",
-        "device",
-        "devices",
-        "nodes",
-        "accumulate",
-        "validations",
-        "core",
-        "core-options",
-        "head-options",
-    }
-)
+MAY_CHANGE = frozenset({
+    *ACTIONS, *LENGTH, "data", "out", "early-stopping", "save-every", "keep", "logger", "validations",
+    "threads", "workers", "device", "devices", "nodes", "accumulate",
+    "core", "core-options", "head-options",
+})  # fmt: skip
 """Options that are not compared when a training is resumed, or not here: the content of the episodes
 is compared in place of `data`, the last three are with the checkpoint's network."""
 
@@ -217,12 +187,10 @@ class Difference:
         return f"{self.name} ({self.then} then, {self.now} now)"
 
 
-def differences(
-    then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
-) -> list[Difference]:
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     """Return where two mappings differ; what `then` lacks was not saved yet, and is not compared."""
     return [
-        Difference(f"{prefix}{name}", then[name], value)
+        Difference(label(name) if name in PLACES else name, then[name], value)
         for name, value in now.items()
         if name in then and then[name] != value
     ]
@@ -245,7 +213,7 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
     """
     # A training that was saved before an option existed has its default.
     defaults = comparable(TrainOptions(data=(), out=Path()))
-    found = differences({**defaults, **header["options"]}, comparable(options), "--")
+    found = differences({**defaults, **header["options"]}, comparable(options))
     adjusted = [each for each in found if each.name.removeprefix("--") in ADJUSTABLE]
     found = [each for each in found if each not in adjusted]
     if found:
@@ -253,7 +221,7 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
             f"this is another training than the one to resume: {_listed(found)}; give the same options "
             "as before, or start another training with another --out"
         )
-    longer = differences(header.get("length", {}), length(options), "--")
+    longer = differences(header.get("length", {}), length(options))
     _require_allowed(options, longer, "the learning rate follows the length of the training")
     _require_allowed(options, adjusted, "these options change every step")
     return [*longer, *adjusted]
@@ -283,10 +251,6 @@ def _listed(found: Sequence[Difference]) -> str:
     return ", ".join(map(str, found))
 
 
-# A fingerprint of the episodes of a training, by which a resumed training knows them again.
-#
-# Names, places and times of files do not count, so that data can be moved or copied.
-
 EPISODES = 32
 """Of so many episodes, evenly spread, the first frame of each camera counts. To read all frames
 would take as long as an epoch; all other arrays are in memory, and count whole."""
@@ -296,6 +260,9 @@ def fingerprint(
     name: str, episodes: EpisodeDataset, vectors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """Return what the episodes hold, by names that begin with `name`, as plain data for JSON.
+
+    A resumed training knows them again by it. Names, places and times of files do not count, so that
+    data can be moved or copied.
 
     vectors: what their ticks hold besides frames, by name. Digests stand for arrays and texts, in
     the order of the episodes, on which the batches depend.

@@ -1,4 +1,4 @@
-"""The log of a training: scalars and images for the loggers, a progress bar for the terminal."""
+"""What a training writes into its folder, and its log: for loggers, and on a bar in the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from ttm.training.console import make_folder
 from ttm.training.distributed import Processes
 from ttm.training.options import LoggerName
 
-# The places where a training can be logged: a table of Lightning's loggers.
+BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
+LOGS = ("tensorboard", "csv", "wandb")
+"""Folders of the loggers, by their names."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints that --save-every asks for."""
+LINE_EVERY_S = 30.0
+"""Seconds between two lines of progress where the output is no terminal."""
 
 
 def _tensorboard(out: Path, first_step: int) -> Logger:
@@ -51,7 +57,7 @@ LOGGERS: Mapping[LoggerName, Callable[[Path, int], Logger]] = MappingProxyType(
     {"tensorboard": _tensorboard, "csv": _csv, "wandb": _wandb}
 )
 """Value of `ttm train --logger` -> constructor, which is called with the folder of the training and
-its first step. The files are in the folder of that name, which `run_folder.LOGS` lists."""
+its first step. The files are in the folder of that name, one of `LOGS`."""
 
 
 class Loggers:
@@ -86,10 +92,6 @@ class Loggers:
                 logger.experiment.finish(exit_code=0 if success else 1)
 
 
-LINE_EVERY_S = 30.0
-"""Seconds between two lines of progress where the output is no terminal."""
-
-
 class RunLog:
     """Averages scalars over several steps and writes the means.
 
@@ -101,13 +103,13 @@ class RunLog:
         loggers: Loggers,
         console: Console,
         start_progress: float = 0.0,
-        processes: Processes | None = None,
+        processes: Processes = Processes(),  # noqa: B008 (frozen)
     ) -> None:
         """start_progress: portion of the training that was done before, in [0, 1].
 
-        processes: those that train together, whose scalars add up; None for one alone.
+        processes: those that train together, whose scalars add up.
         """
-        self._processes = Processes() if processes is None else processes
+        self._processes = processes
         self.console = console
         self.loggers = loggers
         self._sums: dict[str, Tensor] = {}
@@ -147,7 +149,10 @@ class RunLog:
     def write(self, step: int, progress: float, learning_rate: float) -> None:
         """Write the means since the last call to the loggers and to the terminal."""
         seconds = time.monotonic() - self._since_s
-        means = self._means()
+        means = {name: (value / self._count).item() for name, value in self._sums.items()}
+        means["images"] = float(self._images)
+        total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
+        means = dict(zip(means, total.tolist(), strict=True))
         images = means.pop("images")
         rates = {"steps_per_s": self._count / seconds, "images_per_s": images / seconds}
         scalars = {f"train/{name}": value for name, value in means.items()}
@@ -157,14 +162,7 @@ class RunLog:
         speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
         self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
-        self._sums, self._count, self._images, self._since_s = {}, 0, 0, time.monotonic()
-
-    def _means(self) -> dict[str, float]:
-        """Return the mean of each scalar over the steps, and of all images as "images"."""
-        means = {name: (value / self._count).item() for name, value in self._sums.items()}
-        means["images"] = float(self._images)
-        total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
-        return dict(zip(means, total.tolist(), strict=True))
+        self.restart_clock()
 
     def restart_clock(self) -> None:
         """Forget the steps since the last `write`. Call this after a pause in training."""
@@ -213,15 +211,6 @@ def _time_left(task: Task) -> str:
         return "ETA -:--:--"
     left = int(task.elapsed * (1.0 - task.completed) / done)
     return f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-
-
-# The files of a training in its folder: checkpoints, result, state to resume.
-
-BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
-LOGS = ("tensorboard", "csv", "wandb")
-"""Folders of the loggers, by their names."""
-CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints that --save-every asks for."""
 
 
 def resume_path(out: Path) -> Path:

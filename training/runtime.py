@@ -1,8 +1,6 @@
-"""Keeping freed memory in the process, which speeds up training on CPUs with glibc.
+"""The process of a long run: its memory, settings that PyTorch reads at its import, and signals.
 
-glibc returns large blocks to the kernel as soon as they are freed, and the kernel clears every page
-when it hands it out again. With activations of tens of megabytes this takes a quarter of a training
-step.
+This module imports no torch.
 """
 
 from __future__ import annotations
@@ -18,9 +16,11 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory() -> None:
-    """Make malloc take large blocks from the heap, and never shrink the heap.
+    """Make malloc take large blocks from the heap, and never shrink the heap, which speeds up training.
 
-    Does nothing where the C library has no mallopt(3), which is glibc's.
+    glibc returns large blocks to the kernel as soon as they are freed, and the kernel clears every page
+    when it hands it out again. With activations of tens of megabytes this takes a quarter of a training
+    step on a CPU. Does nothing where the C library has no mallopt(3), which is glibc's.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -31,15 +31,11 @@ def keep_freed_memory() -> None:
     mallopt(M_TOP_PAD, 64 * 2**20)
 
 
-# Settings of PyTorch that it reads when it is imported; this module does not import it.
-
-
 def wait_passively() -> None:
     """Make waiting threads sleep, unless the environment says otherwise.
 
     Waiting threads that spin would take the core from those that prepare the next batch. OpenMP
-    reads the setting once, when torch is imported; this module imports no torch. Child processes
-    inherit it.
+    reads the setting once, when torch is imported. Child processes inherit it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -52,14 +48,11 @@ def hide_hints() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
-# Handling of Ctrl-C and SIGTERM by a long run that has to save before it exits.
-
-
 class Interruption:
     """Context manager that stores the first SIGINT or SIGTERM in `signal_number`.
 
-    The run polls `signal_number` and stops when it is not None. A second signal acts as it did
-    before the context was entered.
+    A long run that has to save before it exits polls it, and stops when it is not None. A second signal
+    acts as it did before the context was entered.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)

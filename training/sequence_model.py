@@ -1,4 +1,4 @@
-"""The model of the studies on sequences of symbols: embedding, temporal core, classifier."""
+"""The studies on sequences of symbols: their model, the sizes of its cores, and the training loop."""
 
 from __future__ import annotations
 
@@ -65,9 +65,12 @@ def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
     return len(seen) - 1 - int(seen.int().argmax())
 
 
-# Temporal cores at the common sizes of a study, so that they differ in their memory only.
-#
-# Where a study wants the same number of parameters for all cores, the width of their MLPs is chosen.
+MLP_SIZE = "mlp_size"
+"""The field that `with_parameters` chooses."""
+MAX_GRADIENT_NORM = 1.0
+
+Samples = tuple[Tensor, ...]
+"""Tensors of the same first dimension, one row for each sample; the arguments of a loss."""
 
 
 def study_core(
@@ -91,10 +94,6 @@ def study_core(
         return with_options(replace(config, **{**values, **own.get(name, {})}), options)
     except UserError as error:
         raise UserError(f"core {name}: {error}") from error
-
-
-MLP_SIZE = "mlp_size"
-"""The field that `with_parameters` chooses."""
 
 
 def has_free_size(config: CoreConfig, options: Sequence[str] = ()) -> bool:
@@ -131,14 +130,6 @@ def with_parameters(
     return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
 
 
-# The training loop of the studies: Adam with clipped gradients, on given batches.
-
-MAX_GRADIENT_NORM = 1.0
-
-Samples = tuple[Tensor, ...]
-"""Tensors of the same first dimension, one row for each sample; the arguments of a loss."""
-
-
 @dataclass(frozen=True)
 class Progress:
     """The state of a training after some steps."""
@@ -160,7 +151,7 @@ def fit(
     learning_rate: float | Callable[[int], float],
     report_every: int = 50,
 ) -> Iterator[Progress]:
-    """Train on `batches` until they end or the caller stops iterating.
+    """Train on `batches` by Adam with clipped gradients, until they end or the caller stops iterating.
 
     Yields every `report_every` steps and at the end. The model is in training mode during the
     steps, whatever the caller does in between.
@@ -219,10 +210,8 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-# The two options of a variant that are no fields of its core: the size of a sight memory.
-
 TOKENS, CELLS = "sight_tokens", "sight_cells"
-"""The names of the fields."""
+"""The two options of a variant that are no fields of its core: the size of a sight memory."""
 
 
 @dataclass(frozen=True)

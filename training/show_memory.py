@@ -1,4 +1,4 @@
-"""The work of `ttm show memory`: a picture, a video and a table of an episode."""
+"""`ttm show memory`: a picture, a video and a table of what a memory reads and writes in an episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.reader import EpisodeReader
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError, options, require_at_least
-from ttm.policy.memory_attention import Floats, Which
+from ttm.policy.memory_attention import Which
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec
 from ttm.sim.memory_picture import (
@@ -45,7 +45,13 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.sim.video import EpisodeVideo
 from ttm.training.console import compact_table, make_folder
 
-# `ttm show memory`: options of the pictures of a memory.
+WIDTH = 14.4
+HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
+"""Heights of the title, the block of camera images, the space between images, each chart over time,
+its axis."""
+IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
+BARS_LEFT, BARS_WIDTH = 9.2, 1.9
+MATRIX_LEFT, MATRIX = 12.0, 2.1
 
 
 @dataclass(frozen=True)
@@ -79,12 +85,77 @@ class ShowCommand:
     def run(self) -> int:
         """Write both files; return the exit code."""
         require_at_least(1, options(self, "columns"))
-
-        show_memory(self.episode, self.checkpoint, self.out, self.columns)
+        policy, _ = load_checkpoint(checkpoint_path(self.checkpoint))
+        episode = find_episode(self.episode, policy.spec, self.checkpoint)
+        name = f"{episode.path.stem}/{episode.name}, policy {Path(self.checkpoint).stem}"
+        trace = trace_episode(policy, episode, name)
+        picture = make_folder(self.out) / f"{episode.path.stem}_{episode.name}.png"
+        draw_strip(trace, self.columns).savefig(picture)
+        video = picture.with_suffix(".mp4")
+        write_video(trace, video)
+        console = Console()
+        console.print(shares_table(trace))
+        console.print(f"picture: {picture}\nvideo: {video}", soft_wrap=True, highlight=False)
         return 0
 
 
-# A recorded episode, replayed through a policy.
+def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReader:
+    """Return the episode that `wanted` names as `PATH`, `PATH:NAME` or `PATH:NUMBER`.
+
+    spec: the spec of the policy `checkpoint`. Files without a spec get the one inferred from all of
+    PATH, as in training. Raises `UserError` if there is no such episode or more than one, or if the
+    episode is of another robot than the policy.
+    """
+    path, colon, which = wanted.rpartition(":")
+    if not colon or Path(wanted).exists():
+        path, which = wanted, ""
+    episodes = open_dataset(path, like=spec)
+    recorded = {camera.name for camera in episodes.spec.cameras}
+    needed = {camera.name for camera in spec.cameras}
+    # Cameras that the policy does not use are left out, as in training.
+    shown = replace(episodes.spec, cameras=spec.cameras) if recorded >= needed else episodes.spec
+    spec.require_compatible(shown, ours=checkpoint, theirs=path)
+    return _choose(episodes, which or "0")
+
+
+def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
+    """Return the episode of the name or number `which`."""
+    if which.isdecimal():
+        if int(which) >= len(episodes):
+            raise UserError(
+                f"{episodes.source} has {len(episodes)} episodes and none of number {which}; "
+                "they count from 0"
+            )
+        return episodes[int(which)]
+    found = [episode for episode in episodes if episode.name == which]
+    if len(found) != 1:
+        names = ", ".join(dict.fromkeys(episode.name for episode in episodes))
+        raise UserError(
+            f"{episodes.source} has {len(found) or 'no'} episodes of the name '{which}' "
+            f"(it has: {names}); give the file that it is in, or its number, counted from 0"
+        )
+    return found[0]
+
+
+def shares_table(trace: MemoryTrace) -> Table:
+    """Return a table of the mean share of every source, and of the size of the memory."""
+    table = compact_table(
+        f"{trace.seen.title}\n“{trace.seen.instruction}”",
+        [
+            f"mean of {trace.num_ticks} ticks",
+            *(TITLES[which].lower() for which in trace.directions),
+        ],
+    )
+    for source in list(trace.shares[trace.directions[-1]]):
+        shares = [trace.shares[which].get(source) for which in trace.directions]
+        table.add_row(
+            source_label(source, "read", trace),
+            *("-" if share is None else f"{share.mean():.1%}" for share in shares),
+        )
+    table.add_section()
+    blank = [""] * (len(trace.directions) - 1)
+    table.add_row("norm of memory tokens", *blank, f"{trace.norms.mean():.2f}")
+    return table
 
 
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
@@ -94,52 +165,26 @@ def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryT
     policy's cameras.
     """
     instruction = episode.instruction or DEFAULT_INSTRUCTION
-    observations = _observations(policy.spec, episode)
-    seen = SeenEpisode(
-        title,
-        instruction,
-        observations,
-        _embedding(policy, episode, instruction),
-        executed=episode.executed_actions,
-    )
-    return trace_memory(policy, seen, each=partial(track, description="replaying"))
-
-
-def _observations(spec: PolicySpec, episode: EpisodeReader) -> dict[str, npt.NDArray[Any]]:
-    """Return every observation as (T, ...).
-
-    All are read at once, so that the file is not opened at every tick.
-    """
-    seen: dict[str, npt.NDArray[Any]] = {
+    # All frames are read at once, so that the file is not opened at every tick.
+    observations: dict[str, npt.NDArray[Any]] = {
         camera.name: np.stack(
             [
-                resize_frame(frame, camera.height, camera.width)
-                for frame in episode.frames(camera.name)
+                resize_frame(each, camera.height, camera.width)
+                for each in episode.frames(camera.name)
             ]
         )
-        for camera in spec.cameras
+        for camera in policy.spec.cameras
     }
-    return seen | {
-        vector.name: episode.proprioception(vector.name) for vector in spec.proprioception
-    }
-
-
-def _embedding(policy: Policy, episode: EpisodeReader, instruction: str) -> Floats | None:
-    """Return the episode's embedding if the policy needs it, and if it is of its language model."""
+    for vector in policy.spec.proprioception:
+        observations[vector.name] = episode.proprioception(vector.name)
+    # The embedding of the episode serves if the policy needs it, and if it is of its language model.
     known = instruction in policy.known_instructions
     fits = episode.language_model in (None, policy.config.language_model)
-    return episode.language_embedding if fits and not known else None
-
-
-# The video of an episode: what the memory reads and writes, tick by tick.
-
-WIDTH = 14.4
-HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
-"""Heights of the title, the block of camera images, the space between images, each chart over time,
-its axis."""
-IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
-BARS_LEFT, BARS_WIDTH = 9.2, 1.9
-MATRIX_LEFT, MATRIX = 12.0, 2.1
+    embedding = episode.language_embedding if fits and not known else None
+    seen = SeenEpisode(
+        title, instruction, observations, embedding, executed=episode.executed_actions
+    )
+    return trace_memory(policy, seen, each=partial(track, description="replaying"))
 
 
 def write_video(trace: MemoryTrace, path: Path) -> None:
@@ -320,80 +365,3 @@ def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
         axes.set_title(TITLES[which], loc="left", fontsize=10, weight="bold", pad=3)
         cursors.append(axes.axvline(0, color="black", lw=2))
     return cursors
-
-
-def show_memory(wanted: str, checkpoint: str, out: Path, columns: int) -> None:
-    """Write the picture and the video of an episode to the folder `out`, and print mean shares.
-
-    wanted: as in `find_episode`. checkpoint: a path, or `shipped`. columns: ticks in the picture.
-    """
-    policy, _ = load_checkpoint(checkpoint_path(checkpoint))
-    episode = find_episode(wanted, policy.spec, checkpoint)
-    title = f"{episode.path.stem}/{episode.name}, policy {Path(checkpoint).stem}"
-    trace = trace_episode(policy, episode, title)
-    picture = make_folder(out) / f"{episode.path.stem}_{episode.name}.png"
-    draw_strip(trace, columns).savefig(picture)
-    video = picture.with_suffix(".mp4")
-    write_video(trace, video)
-    console = Console()
-    console.print(shares_table(trace))
-    console.print(f"picture: {picture}\nvideo: {video}", soft_wrap=True, highlight=False)
-
-
-def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReader:
-    """Return the episode that `wanted` names as `PATH`, `PATH:NAME` or `PATH:NUMBER`.
-
-    spec: the spec of the policy `checkpoint`. Files without a spec get the one inferred from all of
-    PATH, as in training. Raises `UserError` if there is no such episode or more than one, or if the
-    episode is of another robot than the policy.
-    """
-    path, colon, which = wanted.rpartition(":")
-    if not colon or Path(wanted).exists():
-        path, which = wanted, ""
-    episodes = open_dataset(path, like=spec)
-    recorded = {camera.name for camera in episodes.spec.cameras}
-    needed = {camera.name for camera in spec.cameras}
-    # Cameras that the policy does not use are left out, as in training.
-    shown = replace(episodes.spec, cameras=spec.cameras) if recorded >= needed else episodes.spec
-    spec.require_compatible(shown, ours=checkpoint, theirs=path)
-    return _choose(episodes, which or "0")
-
-
-def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
-    """Return the episode of the name or number `which`."""
-    if which.isdecimal():
-        if int(which) >= len(episodes):
-            raise UserError(
-                f"{episodes.source} has {len(episodes)} episodes and none of number {which}; "
-                "they count from 0"
-            )
-        return episodes[int(which)]
-    found = [episode for episode in episodes if episode.name == which]
-    if len(found) != 1:
-        names = ", ".join(dict.fromkeys(episode.name for episode in episodes))
-        raise UserError(
-            f"{episodes.source} has {len(found) or 'no'} episodes of the name '{which}' "
-            f"(it has: {names}); give the file that it is in, or its number, counted from 0"
-        )
-    return found[0]
-
-
-def shares_table(trace: MemoryTrace) -> Table:
-    """Return a table of the mean share of every source, and of the size of the memory."""
-    table = compact_table(
-        f"{trace.seen.title}\n“{trace.seen.instruction}”",
-        [
-            f"mean of {trace.num_ticks} ticks",
-            *(TITLES[which].lower() for which in trace.directions),
-        ],
-    )
-    for source in list(trace.shares[trace.directions[-1]]):
-        shares = [trace.shares[which].get(source) for which in trace.directions]
-        table.add_row(
-            source_label(source, "read", trace),
-            *("-" if share is None else f"{share.mean():.1%}" for share in shares),
-        )
-    table.add_section()
-    blank = [""] * (len(trace.directions) - 1)
-    table.add_row("norm of memory tokens", *blank, f"{trace.norms.mean():.2f}")
-    return table

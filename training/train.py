@@ -1,25 +1,27 @@
-"""Assembles and runs a training from its options: policy, batches, trainer."""
+"""`ttm train`: the policy, the batches and the trainer that the options ask for, or a dry run of them."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import resource
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import torch
+import tyro
 from lightning.fabric import Fabric
 from rich.console import Console
-from torch import nn
 
 from ttm.datasets.dataset import dataset_statistics, embed_instructions, require_motion
 from ttm.datasets.spec_inference import member_lines
 from ttm.policy.checkpoint import build_empty, load_checkpoint
-from ttm.policy.config import ActionHeadConfig, VisionConfig, VisionModel
+from ttm.policy.config import ActionHeadConfig
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, core_to_dict, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_choice
@@ -29,23 +31,272 @@ from ttm.policy.relative import RelativeActions
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import BatchSource, batch_source, reading_notes, training_windows
+from ttm.training.config_file import config_path
 from ttm.training.data import Data, open_data
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import FeatureCache, freeze_vision
 from ttm.training.help_texts import AUTO
 from ttm.training.losses import predicted_statistics
-from ttm.training.options import NO_WEIGHTS, TrainOptions, write_config
+from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
 from ttm.training.recall import RecallLoss
-from ttm.training.resume import Difference, read_header, require_same_data, require_same_options
+from ttm.training.resume import (
+    Difference,
+    comparable,
+    fingerprint,
+    length,
+    read_header,
+    require_same_data,
+    require_same_options,
+)
 from ttm.training.run_log import CONFIG, LAST, Loggers, RunLog, prepare_folder, resume_path
 from ttm.training.runtime import hide_hints, keep_freed_memory, wait_passively
-from ttm.training.trainer import Trainer, trainer_config
+from ttm.training.trainer import Trainer
 from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
 
-# The network that the options ask for: a preset's, or a checkpoint's with another core.
-#
-# A trained policy can be given another core without learning to see again. Its action head stays as
-# it is.
+
+@dataclass(frozen=True)
+class TrainCommand(TrainOptions):
+    """Train a policy on demonstrations, or fine-tune one with --init.
+
+    OUT receives best.safetensors (lowest error on held-out episodes), last.safetensors, result.json
+    (errors, and those of two baselines), run.yaml (all options, for --config), tensorboard/ and
+    resume/ (for --resume). Ctrl-C saves all of that and leaves with exit code 130 (SIGTERM: 143);
+    the same command with --resume continues exactly there.
+    """
+
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> TrainCommand | None:
+        """Return the values of the file of --config, if `words` of a command line have one."""
+        path = config_path(words)
+        return None if path is None else with_file(cls(data=tyro.MISSING, out=tyro.MISSING), path)
+
+    def run(self) -> int:
+        """Train; return the exit code."""
+        self.check()
+        wait_passively()
+        hide_hints()
+        return train(self)
+
+
+def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
+    """Run a training; return the exit code. `options` have passed `TrainOptions.check`.
+
+    features: made by an earlier training from the same frozen vision, so that features of frames
+    that it knows are not computed again; None to compute them all.
+    """
+    keep_freed_memory()
+    fabric = launched(options)
+    processes = Processes.of(fabric)
+    console = Console(stderr=True, quiet=not processes.first)
+    torch.set_num_threads(options.threads or max(1, usable_cores() // processes.on_machine))
+    with together(processes):
+        if options.dry_run:
+            return dry_run(assembled(options, console, features, fabric), console)
+        with processes.agreeing():
+            if processes.first:
+                prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
+        trainer = assembled(options, console, features, fabric)
+        if processes.first:
+            write_config(options.out / CONFIG, options)
+        names = options.keeping.logger if processes.first else ()
+        loggers = Loggers(names, options.out, trainer.progress.step)
+        with RunLog(loggers, console, trainer.used, processes) as log:
+            return trainer.run(log)
+
+
+def assembled(
+    options: TrainOptions,
+    console: Console,
+    features: FeatureCache | None = None,
+    fabric: Fabric | None = None,
+) -> Trainer:
+    """Return the trainer of `options`, as `train` runs it; write no files.
+
+    What is trained, and on what, is printed on `console`. fabric: with the processes that train;
+    None for this one alone.
+    """
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    fabric = launched(options) if fabric is None else fabric
+    processes = Processes.of(fabric)
+    with processes.agreeing():
+        checkpoint, notes = _checkpoint(options)
+        data = open_data(options, checkpoint)
+        for line in (*notes, *(f"note: {note}" for note in data.notes)):
+            say(line)
+        for line in member_lines(data.training.members):
+            say(line)
+        for line in () if data.sets is None else data.sets.lines():
+            say(line)
+        policy = _policy(options, checkpoint, data)
+        share_batch_norm(policy, processes, fabric.device)
+        cache = None
+        if options.vision.freeze_vision:
+            freeze_vision(fabric.to_device(policy))
+            if features is None:
+                features = FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
+            cache = features.for_sight(policy.sight)
+    trainer = _trainer(options, policy, data, cache, fabric)
+    if options.resume:
+        with processes.agreeing():
+            path = resume_path(options.out)
+            for each in require_same_data(options, read_header(path), trainer.facts["data"]):
+                say(_resumed(each))
+            trainer.resume(path)
+    say(_summary(options, policy, data, trainer))
+    for note in reading_notes(trainer.source):
+        say(f"note: {note}")
+    if cache is not None:
+        say(f"vision is frozen: {cache.summary()}")
+    return trainer
+
+
+def _checkpoint(options: TrainOptions) -> tuple[Policy | None, list[str]]:
+    """Return the policy to resume or to fine-tune, None for a new one, and what to say about it."""
+    if options.resume:
+        found = require_same_options(options, read_header(resume_path(options.out)))
+        last = options.out / LAST
+        policy = load_checkpoint(last)[0]
+        require_same_core(policy.config, options, str(last))
+        require_same_head(policy.config, options, str(last))
+        return policy, [_resumed(each) for each in found]
+    if options.init is None:
+        return None, []
+    loaded = load_checkpoint(checkpoint_path(options.init))[0]
+    require_same_head(loaded.config, options, str(options.init))
+    require_same_form(loaded, options, str(options.init))
+    torch.manual_seed(options.seed)  # for the random weights of a new core
+    policy = with_chosen_parts(loaded, options)
+    if policy is loaded:
+        return policy, []
+    note = (
+        "note: what the options change in the network is new, with random weights; all else begins as "
+        f"{options.init} has it"
+    )
+    return policy, [note]
+
+
+def _resumed(difference: Difference) -> str:
+    return f"note: resumed in spite of {difference}"
+
+
+def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Policy:
+    """Return a new policy or the checkpoint's, which keeps its normalisation unless told otherwise."""
+    torch.manual_seed(options.seed)
+    policy = checkpoint
+    if policy is None:
+        policy = Policy(data.spec, chosen_network(options))
+        weights = None if options.vision_weights == NO_WEIGHTS else options.vision_weights
+        given = {"--vision-model": options.vision_model, "--vision-weights": weights}
+        for name, value in given.items():
+            if policy.vision is None and value is not None:
+                raise UserError(f"{name} is {value}, but the data have no camera; leave it out")
+    if checkpoint is None or (options.new_statistics and not options.resume):
+        policy.normalizer.set_statistics(
+            dataset_statistics(data.training), predicted_statistics(policy, data.training)
+        )
+    for part in (data.training, data.validation):
+        if len(part):
+            texts = [episode.instruction for episode in part]
+            policy.known_instructions |= dict(
+                zip(texts, embed_instructions(list(part)), strict=True)
+            )
+    return policy
+
+
+def _trainer(
+    options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
+) -> Trainer:
+    """Return the trainer with its data in memory, at the first step."""
+    processes = Processes.of(fabric)
+    with processes.agreeing():
+        windows = training_windows(options, data, processes, frozen=cache is not None)
+    with processes.agreeing():
+        source = batch_source(options, data, windows, cache, policy, fabric)
+        errors = _errors(options, data, cache, processes)
+        recall = None
+        if source.recall is not None:
+            torch.manual_seed(options.seed)
+            weight = options.loss.recall_weight
+            recall = RecallLoss(policy.config.width, source.recall.size, weight)
+        info = {
+            "command": shlex.join(["ttm", *sys.argv[1:]]),
+            "data": data.training.source,
+            "training_episodes": len(data.training),
+            "training_ticks": data.training.num_ticks,
+            "validation_episodes": len(data.validation),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
+        facts = _facts(options, data, source, errors)
+    return Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
+
+
+def _facts(
+    options: TrainOptions, data: Data, source: BatchSource, errors: dict[str, EpisodeErrors]
+) -> dict[str, Any]:
+    """Return what a training that resumes this one is compared with."""
+    vectors = {**source.windows.vectors, "weights": source.tick_weights}
+    found = fingerprint("training", data.training, vectors)
+    shares = None if data.sets is None else data.sets.shares
+    found["training shares"] = None if shares is None else list(shares.shares)
+    if "validation" in errors:
+        found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
+    return {
+        "options": comparable(options),
+        "length": length(options),
+        "data": found,
+        "shuffle": source.memory.apart or "all",
+    }
+
+
+def _errors(
+    options: TrainOptions, data: Data, cache: FeatureCache | None, processes: Processes
+) -> dict[str, EpisodeErrors]:
+    """Return what evaluates a policy on the held-out episodes, and on those to train on."""
+    statistics = dataset_statistics(data.training).actions
+    require_motion(statistics, data.training.source)
+    sets = () if data.sets is None else data.sets.validation_names
+    errors = {
+        name: EpisodeErrors.of(
+            part, statistics, data.resize_to, cache=cache, data_sets=names, processes=processes
+        )
+        for name, part, names in (
+            ("validation", data.validation, sets),
+            ("training", data.training, ()),
+        )
+        if len(part)
+    }
+    if options.keeping.early_stopping is not None and "validation" not in errors:
+        raise UserError(
+            "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
+            "mask/valid, or leave it out"
+        )
+    return errors
+
+
+def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer) -> str:
+    """Return one line that says what is trained, on what, and where."""
+    millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
+    cameras = ", ".join(
+        f"{camera.name} {camera.width}x{camera.height}" for camera in data.spec.cameras
+    )
+    vision = policy.vision.weights_used if policy.vision is not None else "none"
+    others = trainer.processes.count - 1
+    more = f" and {others} more" if others else ""
+    start = f", from {options.init}" if options.init else ""
+    start = f", from step {trainer.progress.step}" if options.resume else start
+    return (
+        f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
+        f"{len(data.validation)} held out; cameras {cameras or 'none'}; {millions:.2f} million weights "
+        f"(core: {core_name(policy.config.core)}, vision: {vision}) on "
+        f"{trainer.device}{more}{start}"
+    )
+
+
+# The network that the options ask for: a preset's, or a checkpoint's with other parts. A trained policy
+# can be given another core without learning to see again.
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
 """Prefixes of the parameters' names."""
@@ -53,97 +304,45 @@ HEAD = "action head"
 """What error messages call the head."""
 
 
-def chosen_network(
-    preset: str,
-    core: str,
-    core_options: Sequence[str],
-    head_options: Sequence[str] = (),
-    sight_tokens: int | None = None,
-    sight_cells: int | None = None,
-    chunk: int | None = None,
-    vision_weights: str = NO_WEIGHTS,
-    vision_model: VisionModel | None = None,
-    relative: Sequence[str] = (),
-    absolute: Sequence[str] = (),
-    delay_s: float | None = None,
-) -> PolicyConfig:
-    """Return the preset with the core called `core` (auto: `ttm`) and with the options."""
-    config = PRESETS[preset]
-    sized = sized_like(TTM if core == AUTO else core, config.core)
-    network = replace(
-        config,
-        core=with_options(sized, core_options),
-        head=with_head_options(config.head, head_options),
-        sight_tokens=config.sight_tokens if sight_tokens is None else sight_tokens,
-        sight_cells=config.sight_cells if sight_cells is None else sight_cells,
-        chunk=config.chunk if chunk is None else chunk,
-        relative=tuple(relative),
-        absolute=tuple(absolute),
-        longest_delay_s=config.longest_delay_s if delay_s is None else delay_s,
-        vision=with_vision_weights(with_vision_model(config.vision, vision_model), vision_weights),
-    )
-    _require_sight(network, sight_cells)
-    return network
+def chosen_network(options: TrainOptions) -> PolicyConfig:
+    """Return the network of a new policy: the preset with what the options change.
 
-
-def with_vision_model(config: VisionConfig, model: VisionModel | None) -> VisionConfig:
-    """Return `config` with a whole network of another model, cut at the same stride; None for its own."""
-    if model is None:
-        return config
-    return replace(config, model=model, width_coefficient=None, depth_coefficient=None)
-
-
-def with_vision_weights(config: VisionConfig, weights: str) -> VisionConfig:
-    """Return `config` with initial weights: `none` for random ones, `imagenet`, or a file.
-
-    Such weights are those of a whole network with BatchNorm, so that a narrowed one becomes one.
-    It is still cut at the same stride.
+    Weights for vision are those of a whole network with BatchNorm, so that a narrowed one becomes
+    one. It is still cut at the same stride.
     """
-    if weights == NO_WEIGHTS:
-        return config
-    return replace(
-        config, weights=weights, norm="batch", width_coefficient=None, depth_coefficient=None
+    preset = PRESETS[options.preset]
+    vision = preset.vision
+    whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
+    if options.vision_model is not None:
+        vision = replace(vision, model=options.vision_model, **whole)
+    if options.vision_weights != NO_WEIGHTS:
+        vision = replace(vision, weights=options.vision_weights, norm="batch", **whole)
+    core = sized_like(TTM if options.core == AUTO else options.core, preset.core)
+    return _changed(
+        preset,
+        core=with_options(core, options.core_options),
+        head=with_head_options(preset.head, options.head_options),
+        vision=vision,
+        relative=options.relative,
+        absolute=options.absolute,
+        **_sizes(options),
     )
 
 
-def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:
-    """Return `config` with `options`, each FIELD=VALUE; raise `UserError` if one is wrong."""
-    changed = with_options(config, options, HEAD)
-    hints = get_type_hints(ActionHeadConfig)
-    for field in fields(changed):
-        value, name = getattr(changed, field.name), f"{HEAD} option {field.name}"
-        if choices := get_args(hints[field.name]):
-            require_choice(name, value, choices)
-        else:
-            require_above_0({name: value})
-    return changed
+def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
+    """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
 
-
-def with_chosen_parts(
-    policy: Policy,
-    core: str,
-    options: Sequence[str],
-    sight_tokens: int | None = None,
-    sight_cells: int | None = None,
-    chunk: int | None = None,
-    delay_s: float | None = None,
-) -> Policy:
-    """Return `policy` if it has the parts asked for, else a copy with new ones of random weights.
-
-    A new core has the old one's sizes, changed by `options`. All other weights are kept, except
-    the action head's if the new core has another number of outputs. With another number of
-    `sight_tokens` the core is new, too, and so is the sight memory; with another number of
-    `sight_cells` nothing is new. With another `chunk` the action head is new. A policy that is told
-    of delays, or of longer ones than before, begins with the actions that it had. None keeps what
-    there is.
+    A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
+    the action head's if the new core has another number of outputs. With another number of sight
+    tokens the core is new, too, and so is the sight memory; with another number of cells nothing is
+    new. With another chunk the action head is new. A policy that is told of delays, or of longer ones
+    than before, begins with the actions that it had.
     """
-    config = (
-        policy.config.core
-        if _is(policy.config.core, core)
-        else sized_like(core, policy.config.core)
-    )
-    config = with_options(config, options)
-    network = _network(policy.config, config, sight_tokens, sight_cells, chunk, delay_s)
+    core = policy.config.core
+    if not _is(core, options.core):
+        core = sized_like(options.core, core)
+    core = with_options(core, options.core_options)
+    network = _changed(policy.config, core=core, **_sizes(options))
     return policy if network == policy.config else _with_new_parts(policy, network)
 
 
@@ -160,57 +359,67 @@ def with_vision_kept(
     core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
     as in `with_chosen_parts`.
     """
-    network = _network(policy.config, core or policy.config.core, sight_tokens, sight_cells)
+    given = {"core": core, "sight_tokens": sight_tokens, "sight_cells": sight_cells}
+    network = _changed(policy.config, **given)
     return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD, SIGHT))
 
 
-def require_same_core(config: PolicyConfig, core: str, options: Sequence[str], source: str) -> None:
+def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:
+    """Return `config` with `options`, each FIELD=VALUE; raise `UserError` if one is wrong."""
+    changed = with_options(config, options, HEAD)
+    hints = get_type_hints(ActionHeadConfig)
+    for field in fields(changed):
+        value, name = getattr(changed, field.name), f"{HEAD} option {field.name}"
+        if choices := get_args(hints[field.name]):
+            require_choice(name, value, choices)
+        else:
+            require_above_0({name: value})
+    return changed
+
+
+def require_same_core(config: PolicyConfig, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
-    if not _is(config.core, core):
+    advice = f"to resume, or give another --out and --init {source} to begin with a new core"
+    if not _is(config.core, options.core):
         raise UserError(
-            f"--core is {core}, but {source} has {core_name(config.core)}; leave --core out to resume, "
-            f"or give another --out and --init {source} to begin with a new core"
+            f"--core is {options.core}, but {source} has {core_name(config.core)}; leave --core out {advice}"
         )
-    advice = f"leave it out to resume, or give another --out and --init {source} to begin with a new core"
-    _require_same_fields(
-        "--core-options", config.core, options, with_options, "core", source, advice
-    )
+    where, advice = ("--core-options", "core", source), f"leave it out {advice}"
+    _require_same_fields(where, config.core, options.core_options, with_options, advice)
 
 
-def require_same_head(config: PolicyConfig, options: Sequence[str], source: str) -> None:
-    """Raise `UserError` if `options` contradict the action head of the checkpoint `source`."""
+def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) -> None:
+    """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
     advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
-    _require_same_fields(
-        "--head-options", config.head, options, with_head_options, HEAD, source, advice
-    )
+    where = ("--head-options", HEAD, source)
+    _require_same_fields(where, config.head, options.head_options, with_head_options, advice)
 
 
-def require_same_form(
-    policy: Policy, relative: Sequence[str], absolute: Sequence[str], source: str
-) -> None:
+def require_same_form(policy: Policy, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if parts are to be predicted in another form than by the checkpoint `source`."""
-    if (relative or absolute) and RelativeActions(
-        policy.spec, relative, absolute
-    ) != policy.relative:
-        given, config = [*relative, *absolute], policy.config
-        known = [*config.relative, *config.absolute]
+    given, config = [*options.relative, *options.absolute], policy.config
+    if not given:
+        return
+    if RelativeActions(policy.spec, options.relative, options.absolute) != policy.relative:
+        known = " ".join([*config.relative, *config.absolute]) or "none"
         raise UserError(
-            f"--relative and --absolute say {' '.join(given)}, but {source} was trained with "
-            f"{' '.join(known) or 'none'}; leave them out to keep that, or train a new policy "
-            "without --init"
+            f"--relative and --absolute say {' '.join(given)}, but {source} was trained with {known}; leave "
+            "them out to keep that, or train a new policy without --init"
         )
 
 
 def _require_same_fields(
-    option: str,
+    where: tuple[str, str, str],
     config: Any,
     wanted: Sequence[str],
     changed: Callable[[Any, Sequence[str]], Any],
-    what: str,
-    source: str,
     advice: str,
 ) -> None:
-    """Raise `UserError` if one of `wanted`, each FIELD=VALUE, would change `config` of `source`."""
+    """Raise `UserError` if one of `wanted`, each FIELD=VALUE, would change `config`.
+
+    where: the option, what it is about, and the checkpoint that has `config`.
+    """
+    option, what, source = where
     for each in wanted:
         if changed(config, [each]) != config:
             name = each.partition("=")[0]
@@ -224,34 +433,26 @@ def _is(config: CoreConfig, core: str) -> bool:
     return core in (AUTO, core_name(config))
 
 
-def _network(
-    config: PolicyConfig,
-    core: CoreConfig,
-    sight_tokens: int | None,
-    sight_cells: int | None = None,
-    chunk: int | None = None,
-    delay_s: float | None = None,
-) -> PolicyConfig:
-    """Return `config` with another core, and with other values of what is not None."""
-    given: dict[str, Any] = {
-        "sight_tokens": sight_tokens,
-        "sight_cells": sight_cells,
-        "chunk": chunk,
-        "longest_delay_s": delay_s,
+def _sizes(options: TrainOptions) -> dict[str, Any]:
+    """Return the fields of the network that options change in a preset and in a checkpoint alike."""
+    return {
+        "sight_tokens": options.sight_tokens,
+        "sight_cells": options.sight_cells,
+        "chunk": options.chunk,
+        "longest_delay_s": options.delay,
     }
-    changes = {name: value for name, value in given.items() if value is not None}
-    network = replace(config, core=core, **changes)
-    _require_sight(network, sight_cells)
-    return network
 
 
-def _require_sight(network: PolicyConfig, sight_cells: int | None) -> None:
-    """Raise `UserError` if cells were asked for, and nothing sees them."""
-    if sight_cells is not None and not network.sight_tokens:
+def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
+    """Return `config` with the changes that are not None."""
+    network = replace(config, **{k: value for k, value in changes.items() if value is not None})
+    cells = changes.get("sight_cells")
+    if cells is not None and not network.sight_tokens:
         raise UserError(
-            f"--sight-cells is {sight_cells}, but the policy has no sight memory; give it one by "
-            "--sight-tokens 6, or leave --sight-cells out"
+            f"sight-cells is {cells}, but the policy has no sight memory; give it one by --sight-tokens 6, "
+            "or leave sight-cells out"
         )
+    return network
 
 
 def _with_new_parts(
@@ -284,46 +485,31 @@ STEPS = 6
 """Steps that are done; the first one, which allocates, is not timed."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """How long a training takes."""
-
-    step_s: float
-    """Median time of a step."""
-    validation_s: float
-    """Time of a validation."""
-    steps: int
-    """Steps that are left to do."""
-    seconds: float
-    """Time of all of them, validations included."""
-
-
 def dry_run(trainer: Trainer, console: Console) -> int:
     """Measure some steps of a training that is ready to run; write no files. Returns the exit code.
 
     The weights of the trainer change, so that it cannot be used for the training itself.
     """
-    for line in _network_lines(trainer):
+    for line in (*_network_lines(trainer), *_time_lines(trainer), _memory_line(trainer.device)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-    found = estimate(trainer)
-    for line in _time_lines(trainer, found):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    console.print(_memory_line(trainer.device), highlight=False, soft_wrap=True)
     return 0
 
 
-def estimate(trainer: Trainer) -> Estimate:
-    """Return how long the training takes, from some steps and a part of a validation."""
+def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
+    """Return the times of a step and of a validation, the steps that are left, and the time of all.
+
+    Times are in seconds, and found from some steps and a part of a validation.
+    """
     step_s, validation_s = statistics.median(_step_times(trainer)[1:]), _validation_time(trainer)
-    budget, done = trainer.config.budget, trainer.progress
-    validations_s = (trainer.config.validations - done.validations) * validation_s
+    budget, done = trainer.budget, trainer.progress
+    validations_s = (trainer.options.validations - done.validations) * validation_s
     limits = []
     if budget.steps is not None:
         limits.append(budget.steps - done.step)
     if budget.minutes is not None:
         limits.append(int((60 * budget.minutes - done.elapsed_s - validations_s) / step_s))
     steps = max(0, min(limits))
-    return Estimate(step_s, validation_s, steps, steps * step_s + validations_s)
+    return step_s, validation_s, steps, steps * step_s + validations_s
 
 
 def _step_times(trainer: Trainer) -> list[float]:
@@ -357,31 +543,28 @@ def _validation_time(trainer: Trainer) -> float:
 def _network_lines(trainer: Trainer) -> Iterator[str]:
     """Yield the parts of the network with their parameters, and the sizes of the core."""
     for name, part in trainer.policy.named_children():
-        number, trained = _parameters(part)
+        sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
+        number = sum(size for size, _ in sizes)
+        left = sum(size for size, trained in sizes if not trained)
         if number:
-            frozen = "" if trained == number else f", {number - trained:,} of them frozen"
+            frozen = f", {left:,} of them frozen" if left else ""
             yield f"{name.replace('_', ' ')}: {number:,} parameters{frozen}"
-    sizes = core_to_dict(trainer.policy.config.core)
-    kind = sizes.pop("kind")
-    yield f"sizes of the core, {kind}: " + " ".join(f"{k}={v}" for k, v in sizes.items())
+    sizes_of_core = core_to_dict(trainer.policy.config.core)
+    kind = sizes_of_core.pop("kind")
+    yield f"sizes of the core, {kind}: " + " ".join(f"{k}={v}" for k, v in sizes_of_core.items())
 
 
-def _parameters(module: nn.Module) -> tuple[int, int]:
-    """Return the number of parameters, and of those that are trained."""
-    sizes = [(each.numel(), each.requires_grad) for each in module.parameters()]
-    return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
-
-
-def _time_lines(trainer: Trainer, found: Estimate) -> Iterator[str]:
-    config, source = trainer.config, trainer.source
+def _time_lines(trainer: Trainer) -> Iterator[str]:
+    options, source = trainer.options, trainer.source
+    step_s, validation_s, steps, seconds = estimate(trainer)
     yield (
-        f"a step: {found.step_s:.3g} s (median of {STEPS - 1}), {source.batch_size} windows of "
+        f"a step: {step_s:.3g} s (median of {STEPS - 1}), {source.batch_size} windows of "
         f"{source.windows.window} ticks at most, {source.workers} worker processes"
     )
-    left = config.validations - trainer.progress.validations
-    yield f"a validation: about {found.validation_s:.3g} s; {left} of them"
-    limit = "about" if config.keeping.early_stopping is None else "at most"
-    yield f"the whole training: {limit} {found.steps:,} steps in {_in_words(found.seconds)}"
+    left = options.validations - trainer.progress.validations
+    yield f"a validation: about {validation_s:.3g} s; {left} of them"
+    limit = "about" if options.keeping.early_stopping is None else "at most"
+    yield f"the whole training: {limit} {steps:,} steps in {_in_words(seconds)}"
 
 
 def _in_words(seconds: float) -> str:
@@ -398,287 +581,3 @@ def _memory_line(device: torch.device) -> str:
     if device.type == "cuda":
         line += f", and {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB on the GPU"
     return f"{line}. Nothing was written."
-
-
-NEW_PARTS = "what the options change in the network is new, with random weights; all else begins as {} has it"
-
-
-def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
-    """Run a training; return the exit code. `options` have passed `TrainOptions.check`.
-
-    features: made by an earlier training from the same frozen vision, so that features of frames
-    that it knows are not computed again; None to compute them all.
-    """
-    keep_freed_memory()
-    fabric = launched(options)
-    processes = Processes.of(fabric)
-    console = Console(stderr=True, quiet=not processes.first)
-    cores = max(1, usable_cores() // processes.on_machine)
-    torch.set_num_threads(options.threads or cores)
-    with together(processes):
-        if options.dry_run:
-            return dry_run(assembled(options, console, features, fabric), console)
-        with processes.agreeing():
-            if processes.first:
-                prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
-        return _run(options, assembled(options, console, features, fabric), console)
-
-
-def _run(options: TrainOptions, trainer: Trainer, console: Console) -> int:
-    """Run the trainer; the first process alone logs."""
-    first = trainer.processes.first
-    if first:
-        write_config(options.out / CONFIG, options.plain())
-    names = options.keeping.logger if first else ()
-    loggers = Loggers(names, options.out, trainer.progress.step)
-    with RunLog(loggers, console, trainer.used, trainer.processes) as log:
-        return trainer.run(log)
-
-
-def assembled(
-    options: TrainOptions,
-    console: Console,
-    features: FeatureCache | None = None,
-    fabric: Fabric | None = None,
-) -> Trainer:
-    """Return the trainer of `options`, as `train` runs it; write no files.
-
-    What is trained, and on what, is printed on `console`. fabric: with the processes that train;
-    None for this one alone.
-    """
-    fabric = launched(options) if fabric is None else fabric
-    processes = Processes.of(fabric)
-    with processes.agreeing():
-        data, policy = _opened(options, console)
-        share_batch_norm(policy, processes, fabric.device)
-        cache = _feature_cache(options, fabric.to_device(policy), data, features, processes)
-    trainer = _trainer(options, policy, data, cache, fabric)
-    if options.resume:
-        with processes.agreeing():
-            _resume(options, trainer, console)
-    console.print(_summary(options, policy, data, trainer), highlight=False, soft_wrap=True)
-    for note in reading_notes(trainer.source):
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
-    if cache is not None:
-        console.print(f"vision is frozen: {cache.summary()}", highlight=False, soft_wrap=True)
-    return trainer
-
-
-def _opened(options: TrainOptions, console: Console) -> tuple[Data, Policy]:
-    """Return the data, and the policy to train on them."""
-    checkpoint = _checkpoint(options, console)
-    data = open_data(options, checkpoint)
-    for note in data.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
-    about_sets = () if data.sets is None else data.sets.lines()
-    for line in (*member_lines(data.training.members), *about_sets):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    return data, _policy(options, checkpoint, data)
-
-
-def _checkpoint(options: TrainOptions, console: Console) -> Policy | None:
-    """Return the policy to resume or to fine-tune, or None for a new one."""
-    if options.resume:
-        header = read_header(resume_path(options.out))
-        _tell_differences(console, require_same_options(options, header))
-        last = options.out / LAST
-        policy = load_checkpoint(last)[0]
-        require_same_core(policy.config, options.core, options.core_options, str(last))
-        require_same_head(policy.config, options.head_options, str(last))
-        return policy
-    if options.init is None:
-        return None
-    loaded = load_checkpoint(checkpoint_path(options.init))[0]
-    require_same_head(loaded.config, options.head_options, str(options.init))
-    require_same_form(loaded, options.relative, options.absolute, str(options.init))
-    torch.manual_seed(options.seed)  # for the random weights of a new core
-    policy = with_chosen_parts(
-        loaded,
-        options.core,
-        options.core_options,
-        options.sight_tokens,
-        options.sight_cells,
-        options.chunk,
-        options.delay,
-    )
-    if policy is not loaded:
-        console.print(f"note: {NEW_PARTS.format(options.init)}", highlight=False, soft_wrap=True)
-    return policy
-
-
-def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Policy:
-    """Return a new policy or the checkpoint's.
-
-    The latter keeps its own normalisation unless --new-statistics.
-    """
-    torch.manual_seed(options.seed)
-    policy = checkpoint
-    if policy is None:
-        network = chosen_network(
-            options.preset,
-            options.core,
-            options.core_options,
-            options.head_options,
-            options.sight_tokens,
-            options.sight_cells,
-            options.chunk,
-            options.vision_weights,
-            options.vision_model,
-            options.relative,
-            options.absolute,
-            options.delay,
-        )
-        policy = Policy(data.spec, network)
-        if policy.vision is None:
-            _require_no_vision(options)
-    if checkpoint is None or (options.new_statistics and not options.resume):
-        policy.normalizer.set_statistics(
-            dataset_statistics(data.training), predicted_statistics(policy, data.training)
-        )
-    for part in (data.training, data.validation):
-        if len(part):
-            texts = [episode.instruction for episode in part]
-            policy.known_instructions |= dict(
-                zip(texts, embed_instructions(list(part)), strict=True)
-            )
-    return policy
-
-
-def _require_no_vision(options: TrainOptions) -> None:
-    """Raise `UserError` if the options are about a vision that the policy does not have."""
-    given = {
-        "--vision-model": options.vision_model,
-        "--vision-weights": None
-        if options.vision_weights == NO_WEIGHTS
-        else options.vision_weights,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise UserError(f"{name} is {value}, but the data have no camera; leave it out")
-
-
-def _feature_cache(
-    options: TrainOptions,
-    policy: Policy,
-    data: Data,
-    known: FeatureCache | None,
-    processes: Processes,
-) -> FeatureCache | None:
-    """Freeze vision and return the cache for its features, if the options ask for it."""
-    if not options.vision.freeze_vision:
-        return None
-    freeze_vision(policy)
-    if known is None:
-        known = FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
-    return known.for_sight(policy.sight)
-
-
-def _trainer(
-    options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
-) -> Trainer:
-    """Return the trainer with its data in memory, at the first step."""
-    processes = Processes.of(fabric)
-    with processes.agreeing():
-        windows = training_windows(options, data, processes, frozen=cache is not None)
-    with processes.agreeing():
-        network, form = policy.config, policy.relative
-        source = batch_source(
-            options, data, windows, cache, network, form, processes, fabric.device
-        )
-        errors = _errors(options, data, cache, processes)
-        config = trainer_config(options, data, source, errors)
-        recall = _recall_loss(options, policy, source)
-    return Trainer(policy, source, errors, config, options.out, fabric, recall)
-
-
-def _errors(
-    options: TrainOptions, data: Data, cache: FeatureCache | None, processes: Processes
-) -> dict[str, EpisodeErrors]:
-    """Return what evaluates a policy on the held-out episodes, and on those to train on."""
-    statistics = dataset_statistics(data.training).actions
-    require_motion(statistics, data.training.source)
-    parts = {"validation": data.validation, "training": data.training}
-    data_sets = {} if data.sets is None else {"validation": data.sets.validation_names}
-    errors = {
-        name: EpisodeErrors.of(
-            part,
-            statistics,
-            data.resize_to,
-            cache=cache,
-            data_sets=data_sets.get(name, ()),
-            processes=processes,
-        )
-        for name, part in parts.items()
-        if len(part)
-    }
-    if options.keeping.early_stopping is not None and "validation" not in errors:
-        raise UserError(
-            "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
-            "--validation-filter, or leave it out"
-        )
-    return errors
-
-
-def _resume(options: TrainOptions, trainer: Trainer, console: Console) -> None:
-    """Bring the trainer to the step where the training stopped, if its data are still the same."""
-    path = resume_path(options.out)
-    found = require_same_data(options, read_header(path), trainer.config.facts["data"])
-    _tell_differences(console, found)
-    trainer.resume(path)
-
-
-def _tell_differences(console: Console, found: Sequence[Difference]) -> None:
-    for each in found:
-        console.print(f"note: resumed in spite of {each}", highlight=False, soft_wrap=True)
-
-
-def _recall_loss(options: TrainOptions, policy: Policy, source: BatchSource) -> RecallLoss | None:
-    if source.recall is None:
-        return None
-    torch.manual_seed(options.seed)
-    return RecallLoss(policy.config.width, source.recall.size, options.loss.recall_weight)
-
-
-def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer) -> str:
-    """Return one line that tells what is trained, on what, and where."""
-    millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
-    cameras = ", ".join(
-        f"{camera.name} {camera.width}x{camera.height}" for camera in data.spec.cameras
-    )
-    vision = policy.vision.weights_used if policy.vision is not None else "none"
-    others = trainer.processes.count - 1
-    more = f" and {others} more" if others else ""
-    start = f", from {options.init}" if options.init else ""
-    start = f", from step {trainer.progress.step}" if options.resume else start
-    return (
-        f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
-        f"{len(data.validation)} held out; cameras {cameras or 'none'}; {millions:.2f} million weights "
-        f"(core: {core_name(policy.config.core)}, vision: {vision}) on "
-        f"{trainer.device}{more}{start}"
-    )
-
-
-# `ttm train`: behaviour cloning of a policy from episodes in HDF5.
-
-
-@dataclass(frozen=True)
-class TrainCommand(TrainOptions):
-    """Train a policy on demonstrations, or fine-tune one with --init.
-
-    OUT receives best.safetensors (lowest error on held-out episodes), last.safetensors, result.json
-    (errors, and those of two baselines), run.yaml (all options, for --config), tensorboard/ and
-    resume/ (for --resume). Ctrl-C saves all of that and leaves with exit code 130 (SIGTERM: 143);
-    the same command with --resume continues exactly there.
-    """
-
-    config: Path | None = None
-    """A YAML file of options, such as the run.yaml of another training, or with lines such as
-    `batch-size: 32`. Options of the command line count more."""
-
-    def run(self) -> int:
-        """Train; return the exit code."""
-        self.check()
-        wait_passively()
-        hide_hints()
-
-        return train(self)

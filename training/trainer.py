@@ -1,17 +1,14 @@
-"""The training loop: takes batches, writes checkpoints and errors."""
+"""The training loop: takes batches, moves the weights and their average, writes checkpoints and errors."""
 
 from __future__ import annotations
 
 import copy
-import datetime
 import math
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,355 +23,14 @@ from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource, TrainingBatch
-from ttm.training.data import Data
 from ttm.training.distributed import Processes, shares
 from ttm.training.losses import cloning_losses, weight_sums
-from ttm.training.options import (
-    FINE_TUNING,
-    LEARNING_RATES,
-    KeepingConfig,
-    OptimizerConfig,
-    TrainOptions,
-)
+from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.recall import RecallLoss
-from ttm.training.resume import (
-    TrainingProgress,
-    comparable,
-    fingerprint,
-    length,
-    load_memory,
-    load_resume,
-    save_resume,
-)
+from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.run_log import BEST, LAST, RESULT, RunLog, resume_path, save_step
 from ttm.training.runtime import Interruption
-from ttm.training.schedule import Budget, WarmupCosine
 from ttm.training.validation import EpisodeErrors
-
-# An exponential moving average of the weights (Polyak averaging).
-#
-# The averaged weights are what is validated, saved and run.
-
-Model = TypeVar("Model", bound=nn.Module)
-
-
-class WeightAverage(Generic[Model]):
-    """Holds a copy of a model, `model`, whose weights are the moving average of the trained ones.
-
-    The decay is at most (1 + k) / (10 + k) after k updates, so that a short training is not
-    averaged with its random start.
-    """
-
-    def __init__(self, trained: Model, decay: float = 0.999) -> None:
-        self.decay = decay
-        self.updates = 0
-        self.model: Model = copy.deepcopy(trained)
-        self.model.eval().requires_grad_(False)
-        self._pairs = _matching_floats(self.model, trained)
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Move the average towards the trained weights; call this after every optimiser step."""
-        self.updates += 1
-        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        averaged, trained = self._pairs
-        torch._foreach_lerp_(averaged, trained, 1 - decay)
-
-
-def _matching_floats(averaged: nn.Module, trained: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the saved floating-point tensors of both models, in the same order.
-
-    Buffers that are not saved are constants, which may be infinite, and are left out.
-    """
-    mine, theirs = averaged.state_dict(), trained.state_dict()
-    names = [name for name, value in mine.items() if value.is_floating_point()]
-    return [mine[name] for name in names], [theirs[name] for name in names]
-
-
-@torch.no_grad()
-def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
-    """Replace BatchNorm's running statistics by those of the weights of `model` on some batches.
-
-    The running statistics of training belong to the trained weights and do not fit their average
-    (Izmailov et al. 2018, stochastic weight averaging). Drawing an item from `forwards` must run
-    `model` once. Nothing is drawn for a model without BatchNorm.
-    """
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    if not norms:
-        return
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches
-        norm.train()  # only the norms: dropout elsewhere stays off
-    for _ in forwards:
-        pass
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
-
-
-# AdamW (Loshchilov and Hutter 2019) with decay for matrices and kernels only.
-#
-# Biases, normalisations and embeddings do not decay.
-
-
-def build_optimizer(
-    model: nn.Module, weight_decay: float, config: OptimizerConfig | None = None
-) -> torch.optim.AdamW:
-    """Return the optimiser of the weights that require a gradient.
-
-    Its learning rate is 0 until `set_learning_rate` sets it, which the trainer does before every
-    step.
-
-    config: None for its defaults.
-    """
-    config = OptimizerConfig() if config is None else config
-    named = [
-        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
-    ]
-    decaying = [parameter for name, parameter in named if _decays(name, parameter)]
-    others = [parameter for name, parameter in named if not _decays(name, parameter)]
-    groups = [
-        {"params": decaying, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of all groups."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-
-
-def _decays(name: str, parameter: nn.Parameter) -> bool:
-    return name.endswith("weight") and parameter.dim() >= 2
-
-
-# Compiling what a training step computes, by `torch.compile`.
-#
-# The losses of a batch with their gradients become one graph, in which the ticks of a window stand one
-# after the other, so that the recurrence of the memory is a part of it.
-
-BACKEND: str | Callable[..., Any] = "inductor"
-"""What compiles the graph; another one in tests, which is quick."""
-
-
-def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> None:
-    """Have `module` compiled when it is first called, in place.
-
-    graphs: whether a GPU may record CUDA graphs, for which the shapes of a step must always be the same
-    and its gradients used before the next call. Raises `UserError` if no compiler works here.
-    """
-    _require_compiler(device)
-    mode = "reduce-overhead" if graphs and device.type == "cuda" else "default"
-    module.compile(backend=BACKEND, mode=mode)
-
-
-def kept(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies, without gradient, that the next call of a compiled module does not overwrite."""
-    return {name: value.detach().clone() for name, value in values.items()}
-
-
-def _require_compiler(device: torch.device) -> None:
-    """Compile a small function, and raise `UserError` if that fails."""
-
-    def more(x: Tensor) -> Tensor:
-        return (x + 1).sin()
-
-    try:
-        torch.compile(more, backend=BACKEND)(torch.zeros(8, device=device))
-    except (RuntimeError, ImportError, OSError) as error:
-        cause = getattr(error, "inner_exception", error)
-        raise UserError(
-            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
-            "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
-        ) from error
-
-
-# The losses and gradients of a batch that several processes share, or that is taken in parts.
-#
-# Every loss is a weighted mean over the whole batch. Each part computes its portion of it, by the
-# weights that it holds, so that the portions and their gradients add up to those of the batch,
-# however unequal the parts are.
-
-LEAST_WEIGHT = 1e-6
-"""Where the weights of a whole batch add up to less, a loss is 0."""
-
-Losses = dict[str, Tensor]
-
-
-class _CloningLosses(nn.Module):
-    """`cloning_losses` as a module, the form in which Fabric takes what processes share."""
-
-    def __init__(self, policy: Policy, recall: RecallLoss | None) -> None:
-        super().__init__()
-        self.policy, self.recall = policy, recall
-
-    def forward(
-        self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
-    ) -> tuple[Losses, CoreState]:
-        losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
-        # No gradient flows beyond the batch, and no process waits for one.
-        return losses, {name: value.detach() for name, value in memory.items()}
-
-
-class Gradients:
-    """Computes the losses of a batch, and their gradients, which all processes then have."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        recall: RecallLoss | None,
-        fabric: Fabric,
-        processes: Processes,
-        parts: int = 1,
-        *,
-        compiles: bool = False,
-        same_shapes: bool = False,
-    ) -> None:
-        """Make what computes the losses of `policy` and `recall`.
-
-        parts: into how many parts each process cuts its windows, which it takes in turn. compiles: whether
-        the losses are computed by `torch.compile`. same_shapes: whether all batches have the same shapes.
-        """
-        self._spec, self._fabric, self._processes, self._parts = (
-            policy.spec,
-            fabric,
-            processes,
-            parts,
-        )
-        losses, self._compiles = _CloningLosses(policy, recall), compiles
-        if compiles:
-            graphs = same_shapes and parts == processes.count == 1
-            compile_module(losses, fabric.device, graphs=graphs)
-        self._losses = fabric.strategy.setup_module(losses)
-
-    def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
-        """Add the gradients of the whole batch to those of the weights.
-
-        batch: the windows of this process; memory: theirs before the first tick. Returns the
-        portions of the losses that are of these windows, and their memory after the last tick.
-        """
-        rows = shares(len(batch.valid), self._parts)
-        parts = [batch] if len(rows) == 1 else [batch.of_windows(each) for each in rows]
-        done = [
-            self._of_part(part, _of_windows(memory, each), portions, last=each == rows[-1])
-            for part, each, portions in zip(parts, rows, self._portions(parts), strict=True)
-        ]
-        losses, memories = zip(*done, strict=True)
-        if len(done) == 1:
-            return losses[0], memories[0]
-        return (
-            {name: torch.stack(values).sum(0) for name, values in _by_name(losses)},
-            {name: torch.cat(values) for name, values in _by_name(memories)},
-        )
-
-    def _of_part(
-        self,
-        part: TrainingBatch,
-        memory: CoreState | None,
-        portions: Mapping[str, Tensor] | None,
-        *,
-        last: bool,
-    ) -> tuple[Losses, CoreState]:
-        here = part.to(self._fabric.device)
-        if self._compiles:
-            torch.compiler.cudagraph_mark_step_begin()
-        with self._exchanging(last):
-            with self._fabric.autocast():
-                losses, memory = self._losses(here, memory, portions)
-            # The processes take the mean of their gradients, and these are to be added up.
-            self._fabric.backward(losses["loss"] * self._processes.count)
-        return (kept(losses), kept(memory)) if self._compiles else (losses, memory)
-
-    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context in which gradients are exchanged only at the last part of a batch."""
-        if last or not isinstance(self._losses, DistributedDataParallel):
-            return nullcontext()
-        waiting: AbstractContextManager[None] = self._losses.no_sync()
-        return waiting
-
-    def _portions(self, parts: Sequence[TrainingBatch]) -> list[dict[str, Tensor] | None]:
-        """Return for each part which portion of each loss it has; None for a whole batch."""
-        if len(parts) == self._processes.count == 1:
-            return [None]
-        sums = [weight_sums(self._spec, part) for part in parts]
-        held = {name: torch.stack(values).double() for name, values in _by_name(sums)}
-        totals = self._processes.sum(torch.stack([value.sum() for value in held.values()]))
-        portions = {
-            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
-            for (name, value), total in zip(held.items(), totals, strict=True)
-        }
-        return [
-            {name: value[index] for name, value in portions.items()} for index in range(len(parts))
-        ]
-
-
-def _of_windows(memory: CoreState | None, rows: slice) -> CoreState | None:
-    return None if memory is None else {name: value[rows] for name, value in memory.items()}
-
-
-def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
-    """Yield each name with its values."""
-    for name in several[0]:
-        yield name, [each[name] for each in several]
-
-
-# The time of a training, by which all of its processes go.
-
-
-class Clock:
-    """Tells how long a training has run, and how long ago it was saved.
-
-    Where several processes train together, all of them have the time of the first, as it was when
-    they last agreed, so that each of them makes the same decisions.
-    """
-
-    def __init__(self, processes: Processes) -> None:
-        self._processes = processes
-        self.start(0.0)
-
-    def start(self, elapsed_s: float) -> None:
-        """Start the clock at `elapsed_s`, as if the training had just been saved."""
-        now = time.monotonic()
-        self._begun_s, self._saved_s = now - elapsed_s, now
-        self._agreed = elapsed_s, 0.0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the training began."""
-        return self._times()[0]
-
-    @property
-    def since_saved_s(self) -> float:
-        """Seconds since the training was saved, or started."""
-        return self._times()[1]
-
-    def saved(self) -> None:
-        """Note that the training has been saved now."""
-        self._saved_s = time.monotonic()
-        self._agreed = self._agreed[0], 0.0
-
-    def agree(self, interruption: Interruption) -> None:
-        """Take over the time of the first process, and the signal that any process has received."""
-        if self._processes.count == 1:
-            return
-        times = self._read() if self._processes.first else (0.0, 0.0)
-        signals = [float(interruption.signal_number == each) for each in Interruption.SIGNALS]
-        told = self._processes.sum(torch.tensor([*times, *signals], dtype=torch.float64)).tolist()
-        self._agreed = told[0], told[1]
-        received = zip(Interruption.SIGNALS, told[2:], strict=True)
-        interruption.signal_number = next((each for each, count in received if count), None)
-
-    def _times(self) -> tuple[float, float]:
-        return self._read() if self._processes.count == 1 else self._agreed
-
-    def _read(self) -> tuple[float, float]:
-        now = time.monotonic()
-        return now - self._begun_s, now - self._saved_s
-
 
 CALIBRATION_BATCHES = 8
 """Batches from which the statistics of BatchNorm are found for the averaged weights."""
@@ -382,28 +38,6 @@ LOG_EVERY = 10
 IMAGES_EVERY = 1000
 SAVE_EVERY_S = 180.0
 """Steps between two writings of scalars and of sample images, and seconds between two savings."""
-
-
-@dataclass(frozen=True)
-class TrainerConfig:
-    """Length and optimisation of a training, and what its files hold besides the errors."""
-
-    budget: Budget
-    schedule: WarmupCosine
-    weight_decay: float
-    average_decay: float
-    validations: int
-    seed: int
-    info: dict[str, Any]
-    """Data, command and date, for the checkpoints and `result.json`."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What a training that resumes is compared with; see `save_resume`."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    keeping: KeepingConfig = field(default_factory=KeepingConfig)
-    accumulate: int = 1
-    """The number of parts of a batch that each process takes in turn."""
-    compiles: bool = False
-    """Whether losses and gradients are computed by `torch.compile`."""
 
 
 class Trainer:
@@ -415,34 +49,32 @@ class Trainer:
 
     def __init__(
         self,
+        options: TrainOptions,
         policy: Policy,
         source: BatchSource,
-        errors: dict[str, EpisodeErrors],
-        config: TrainerConfig,
-        out: Path,
+        errors: Mapping[str, EpisodeErrors],
         fabric: Fabric,
         recall: RecallLoss | None = None,
+        *,
+        info: Mapping[str, Any] = MappingProxyType({}),
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """errors: of the "training" episodes, and of the "validation" episodes if there are any.
 
-        recall: trained along with the policy, but not saved in checkpoints; None for none.
+        recall: trained along with the policy, but not saved in checkpoints; None for none. info: data,
+        command and date, for the checkpoints and `result.json`. facts: see `save_resume`.
         """
-        self.config, self.out, self.fabric, self.source = config, out, fabric, source
+        self.options, self.out, self.budget = options, options.out, options.budget
+        self.schedule, self.fabric, self.source = options.schedule, fabric, source
+        self.info, self.facts = dict(info), facts
         self.policy = fabric.to_device(policy)
-        self.average = WeightAverage(self.policy, config.average_decay)
+        self.average = WeightAverage(self.policy, options.optimization.average_decay)
         self.recall = None if recall is None else fabric.to_device(recall)
         self.processes = source.processes
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
-        self._gradients = Gradients(
-            self.policy,
-            self.recall,
-            fabric,
-            self.processes,
-            config.accumulate,
-            compiles=config.compiles,
-            same_shapes=source.features is None,
-        )
-        self.optimizer = build_optimizer(self._trained, config.weight_decay, config.optimizer)
+        self._gradients = Gradients(options, self.policy, self.recall, fabric, source)
+        decay = options.optimization.weight_decay
+        self.optimizer = build_optimizer(self._trained, decay, options.optimizer)
         self.progress = TrainingProgress()
         self._memory: CoreState | None = None  # the memory that the next batch starts from
         self.errors = errors
@@ -501,13 +133,13 @@ class Trainer:
 
     @property
     def _stops_early(self) -> bool:
-        patience = self.config.keeping.early_stopping
+        patience = self.options.keeping.early_stopping
         return patience is not None and self.progress.validations_since_best >= patience
 
     @property
     def used(self) -> float:
         """The portion of the budget that was used when the clock was last read, in [0, 1]."""
-        return self.config.budget.progress(self.progress.step, self.progress.elapsed_s)
+        return self.budget.progress(self.progress.step, self.progress.elapsed_s)
 
     def _read_clock(self) -> None:
         self.progress.elapsed_s = self.clock.elapsed_s
@@ -525,7 +157,7 @@ class Trainer:
 
     def update_weights(self) -> Tensor:
         """Move weights and their average: the second half. Returns the gradient's norm."""
-        limit = self.config.optimizer.gradient_limit
+        limit = self.options.optimizer.gradient_limit
         norm: Tensor = torch.nn.utils.clip_grad_norm_(self._trained.parameters(), limit)
         self.optimizer.step()
         self.average.update()
@@ -533,8 +165,10 @@ class Trainer:
 
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
         step = self.progress.step
-        torch.manual_seed(self.config.seed * 1_000_003 + step)  # dropout within the network, if any
-        learning_rate = self.config.schedule.learning_rate(step, self.used)
+        torch.manual_seed(
+            self.options.seed * 1_000_003 + step
+        )  # dropout within the network, if any
+        learning_rate = self.schedule.learning_rate(step, self.used)
         set_learning_rate(self.optimizer, learning_rate)
         scalars = self.backpropagate(batch)
         scalars["gradient_norm"] = self.update_weights() / self.processes.count
@@ -563,7 +197,7 @@ class Trainer:
             self._diverged(f"the loss or its gradient is not finite in step {min(steps)}")
 
     def _diverged(self, what: str) -> None:
-        advice = "lower --learning-rate or --optimizer.gradient-limit, or look for faults with ttm data check"
+        advice = "lower --learning-rate or optimizer.gradient-limit, or look for faults with ttm data check"
         if resume_path(self.out).exists():
             advice += f"; --resume --resume-anyway goes on from what {self.out} held before"
         raise UserError(f"{what}; the training has ended and overwrote no checkpoint; {advice}")
@@ -573,7 +207,7 @@ class Trainer:
 
         --save-every asks for a checkpoint of its own besides.
         """
-        due, every = int(self.used * self.config.validations), self.config.keeping.save_every
+        due, every = int(self.used * self.options.validations), self.options.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0
         if not (validates or keeps or self.clock.since_saved_s > SAVE_EVERY_S):
@@ -585,7 +219,7 @@ class Trainer:
             self._validate(log)
         self._save()
         if keeps and self.processes.first:
-            keep = self.config.keeping.keep
+            keep = self.options.keeping.keep
             save_step(self.out, self.progress.step, self.average.model, self._info(), keep)
         log.restart_clock()
 
@@ -654,7 +288,7 @@ class Trainer:
         if not self.processes.first:
             return
         path, models = resume_path(self.out), (self.policy, self.average.model)
-        state = (self.progress, self.config.facts, *models, self.optimizer)
+        state = (self.progress, self.facts, *models, self.optimizer)
         save_resume(path, *state, memory, self.recall)
         result = {
             "step": self.progress.step,
@@ -664,7 +298,7 @@ class Trainer:
             "best": {"step": self.progress.best_step, "validation_error": self.progress.best_error},
             **{key: value for key, value in self._latest.items() if key != "step"},
             "units": {part.name: part.unit for part in self.policy.spec.actions},
-            "info": self.config.info,
+            "info": self.info,
         }
         write_json(self.out / RESULT, result)
 
@@ -674,7 +308,7 @@ class Trainer:
 
     def _info(self) -> dict[str, Any]:
         minutes = round(self.progress.elapsed_s / 60, 2)
-        return {**self.config.info, "steps": self.progress.step, "minutes": minutes}
+        return {**self.info, "steps": self.progress.step, "minutes": minutes}
 
 
 def _in_words(found: dict[str, Any]) -> str:
@@ -703,64 +337,276 @@ def _flat(found: dict[str, Any]) -> dict[str, float]:
     }
 
 
-# The configuration of the trainer that the options ask for.
-
-DEFAULT_MINUTES = 60.0
-"""Length of a training that is given neither steps nor minutes."""
+Model = TypeVar("Model", bound=nn.Module)
 
 
-def trainer_config(
-    options: TrainOptions, data: Data, source: BatchSource, errors: Mapping[str, EpisodeErrors]
-) -> TrainerConfig:
-    """Return the configuration of the trainer on `data`, whose windows `source` and `errors` hold."""
-    budget, optimizer = options.budget, options.optimizer
-    return TrainerConfig(
-        budget=replace(budget, minutes=DEFAULT_MINUTES) if budget == Budget() else budget,
-        schedule=WarmupCosine(
-            _learning_rate(options),
-            optimizer.warmup_steps,
-            optimizer.longest_warmup,
-            optimizer.floor,
-        ),
-        weight_decay=options.optimization.weight_decay,
-        average_decay=options.optimization.average_decay,
-        validations=options.validations,
-        seed=options.seed,
-        facts=_facts(options, data, source, errors),
-        optimizer=optimizer,
-        keeping=options.keeping,
-        accumulate=options.processes.accumulate,
-        compiles=options.compile,
-        info={
-            "command": shlex.join(["ttm", *sys.argv[1:]]),
-            "data": data.training.source,
-            "training_episodes": len(data.training),
-            "training_ticks": data.training.num_ticks,
-            "validation_episodes": len(data.validation),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        },
-    )
+class WeightAverage(Generic[Model]):
+    """An exponential moving average of the weights (Polyak averaging), which is what is saved and run.
+
+    `model` is a copy of the trained model with the averaged weights. The decay is at most
+    (1 + k) / (10 + k) after k updates, so that a short training is not averaged with its random start.
+    """
+
+    def __init__(self, trained: Model, decay: float = 0.999) -> None:
+        self.decay = decay
+        self.updates = 0
+        self.model: Model = copy.deepcopy(trained)
+        self.model.eval().requires_grad_(False)
+        # Buffers that are not saved are constants, which may be infinite, and are left out.
+        mine, theirs = self.model.state_dict(), trained.state_dict()
+        names = [name for name, value in mine.items() if value.is_floating_point()]
+        self._averaged, self._trained = [mine[n] for n in names], [theirs[n] for n in names]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the average towards the trained weights; call this after every optimiser step."""
+        self.updates += 1
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        torch._foreach_lerp_(self._averaged, self._trained, 1 - decay)
 
 
-def _learning_rate(options: TrainOptions) -> float:
-    if options.optimization.learning_rate is not None:
-        return options.optimization.learning_rate
-    return LEARNING_RATES[options.preset] * (1.0 if options.init is None else FINE_TUNING)
+@torch.no_grad()
+def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
+    """Replace BatchNorm's running statistics by those of the weights of `model` on some batches.
+
+    The running statistics of training belong to the trained weights and do not fit their average
+    (Izmailov et al. 2018, stochastic weight averaging). Drawing an item from `forwards` must run
+    `model` once. Nothing is drawn for a model without BatchNorm.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over the batches
+        norm.train()  # only the norms: dropout elsewhere stays off
+    for _ in forwards:
+        pass
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
 
 
-def _facts(
-    options: TrainOptions, data: Data, source: BatchSource, errors: Mapping[str, EpisodeErrors]
-) -> dict[str, Any]:
-    """Return what a training that resumes this one is compared with."""
-    vectors = {**source.windows.vectors, "weights": source.tick_weights}
-    found = fingerprint("training", data.training, vectors)
-    shares = None if data.sets is None else data.sets.shares
-    found["training shares"] = None if shares is None else list(shares.shares)
-    if "validation" in errors:
-        found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
-    return {
-        "options": comparable(options),
-        "length": length(options),
-        "data": found,
-        "shuffle": source.memory.apart or "all",
-    }
+def build_optimizer(
+    model: nn.Module, weight_decay: float, config: OptimizerConfig | None = None
+) -> torch.optim.AdamW:
+    """Return AdamW (Loshchilov and Hutter 2019) with decay for matrices and kernels only.
+
+    Biases, normalisations and embeddings do not decay. The learning rate is 0 until
+    `set_learning_rate` sets it, which the trainer does before every step. config: None for its defaults.
+    """
+    config = OptimizerConfig() if config is None else config
+    decaying: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decays = name.endswith("weight") and parameter.dim() >= 2
+            (decaying if decays else others).append(parameter)
+    groups = [
+        {"params": decaying, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Set the learning rate of all groups."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+BACKEND: str | Callable[..., Any] = "inductor"
+"""What compiles the graph of --compile; another one in tests, which is quick."""
+
+
+def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> None:
+    """Have `module` compiled by `torch.compile` when it is first called, in place.
+
+    The losses of a batch become one graph, in which the ticks of a window stand one after the other,
+    so that the recurrence of the memory is a part of it. graphs: whether a GPU may record CUDA graphs,
+    for which the shapes of a step must always be the same and its gradients used before the next call.
+    Raises `UserError` if no compiler works here, which a small function shows.
+    """
+    try:
+        torch.compile(lambda x: (x + 1).sin(), backend=BACKEND)(torch.zeros(8, device=device))
+    except (RuntimeError, ImportError, OSError) as error:
+        cause = getattr(error, "inner_exception", error)
+        raise UserError(
+            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
+            "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
+        ) from error
+    mode = "reduce-overhead" if graphs and device.type == "cuda" else "default"
+    module.compile(backend=BACKEND, mode=mode)
+
+
+LEAST_WEIGHT = 1e-6
+"""Where the weights of a whole batch add up to less, a loss is 0."""
+
+Losses = dict[str, Tensor]
+
+
+class _CloningLosses(nn.Module):
+    """`cloning_losses` as a module, the form in which Fabric takes what processes share."""
+
+    def __init__(self, policy: Policy, recall: RecallLoss | None) -> None:
+        super().__init__()
+        self.policy, self.recall = policy, recall
+
+    def forward(
+        self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
+    ) -> tuple[Losses, CoreState]:
+        losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
+        # No gradient flows beyond the batch, and no process waits for one.
+        return losses, {name: value.detach() for name, value in memory.items()}
+
+
+class Gradients:
+    """Computes the losses of a batch, and their gradients, which all processes then have.
+
+    Several processes may share a batch, and each may take its windows in parts. Every loss is a
+    weighted mean over the whole batch. Each part computes its portion of it, by the weights that it
+    holds, so that the portions and their gradients add up to those of the batch, however unequal the
+    parts are.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        policy: Policy,
+        recall: RecallLoss | None,
+        fabric: Fabric,
+        source: BatchSource,
+    ) -> None:
+        self._spec, self._fabric, self._processes = policy.spec, fabric, source.processes
+        self._parts, self._compiles = options.processes.accumulate, options.compile
+        losses = _CloningLosses(policy, recall)
+        if self._compiles:
+            same_shapes = source.features is None
+            graphs = same_shapes and self._parts == self._processes.count == 1
+            compile_module(losses, fabric.device, graphs=graphs)
+        self._losses = fabric.strategy.setup_module(losses)
+
+    def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
+        """Add the gradients of the whole batch to those of the weights.
+
+        batch: the windows of this process; memory: theirs before the first tick. Returns the
+        portions of the losses that are of these windows, and their memory after the last tick.
+        """
+        rows = shares(len(batch.valid), self._parts)
+        parts = [batch] if len(rows) == 1 else [batch.of_windows(each) for each in rows]
+        done = [
+            self._of_part(part, _of_windows(memory, each), portions, last=each == rows[-1])
+            for part, each, portions in zip(parts, rows, self._portions(parts), strict=True)
+        ]
+        losses, memories = zip(*done, strict=True)
+        if len(done) == 1:
+            return losses[0], memories[0]
+        return (
+            {name: torch.stack(values).sum(0) for name, values in _by_name(losses)},
+            {name: torch.cat(values) for name, values in _by_name(memories)},
+        )
+
+    def _of_part(
+        self,
+        part: TrainingBatch,
+        memory: CoreState | None,
+        portions: Mapping[str, Tensor] | None,
+        *,
+        last: bool,
+    ) -> tuple[Losses, CoreState]:
+        here = part.to(self._fabric.device)
+        if self._compiles:
+            torch.compiler.cudagraph_mark_step_begin()
+        with self._exchanging(last):
+            with self._fabric.autocast():
+                losses, memory = self._losses(here, memory, portions)
+            # The processes take the mean of their gradients, and these are to be added up.
+            self._fabric.backward(losses["loss"] * self._processes.count)
+        if self._compiles:  # the next call would overwrite the values
+            losses = {name: value.detach().clone() for name, value in losses.items()}
+            memory = {name: value.detach().clone() for name, value in memory.items()}
+        return losses, memory
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
+        """Return a context in which gradients are exchanged only at the last part of a batch."""
+        if last or not isinstance(self._losses, DistributedDataParallel):
+            return nullcontext()
+        waiting: AbstractContextManager[None] = self._losses.no_sync()
+        return waiting
+
+    def _portions(self, parts: Sequence[TrainingBatch]) -> list[dict[str, Tensor] | None]:
+        """Return for each part which portion of each loss it has; None for a whole batch."""
+        if len(parts) == self._processes.count == 1:
+            return [None]
+        sums = [weight_sums(self._spec, part) for part in parts]
+        held = {name: torch.stack(values).double() for name, values in _by_name(sums)}
+        totals = self._processes.sum(torch.stack([value.sum() for value in held.values()]))
+        portions = {
+            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
+            for (name, value), total in zip(held.items(), totals, strict=True)
+        }
+        return [
+            {name: value[index] for name, value in portions.items()} for index in range(len(parts))
+        ]
+
+
+def _of_windows(memory: CoreState | None, rows: slice) -> CoreState | None:
+    return None if memory is None else {name: value[rows] for name, value in memory.items()}
+
+
+def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield each name with its values."""
+    for name in several[0]:
+        yield name, [each[name] for each in several]
+
+
+class Clock:
+    """How long a training has run, and how long ago it was saved.
+
+    Where several processes train together, all of them have the time of the first, as it was when
+    they last agreed, so that each of them makes the same decisions.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self.start(0.0)
+
+    def start(self, elapsed_s: float) -> None:
+        """Start the clock at `elapsed_s`, as if the training had just been saved."""
+        now = time.monotonic()
+        self._begun_s, self._saved_s = now - elapsed_s, now
+        self._agreed = elapsed_s, 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the training began."""
+        return self._times()[0]
+
+    @property
+    def since_saved_s(self) -> float:
+        """Seconds since the training was saved, or started."""
+        return self._times()[1]
+
+    def saved(self) -> None:
+        """Note that the training has been saved now."""
+        self._saved_s = time.monotonic()
+        self._agreed = self._agreed[0], 0.0
+
+    def agree(self, interruption: Interruption) -> None:
+        """Take over the time of the first process, and the signal that any process has received."""
+        if self._processes.count == 1:
+            return
+        times = self._read() if self._processes.first else (0.0, 0.0)
+        signals = [float(interruption.signal_number == each) for each in Interruption.SIGNALS]
+        told = self._processes.sum(torch.tensor([*times, *signals], dtype=torch.float64)).tolist()
+        self._agreed = told[0], told[1]
+        received = zip(Interruption.SIGNALS, told[2:], strict=True)
+        interruption.signal_number = next((each for each, count in received if count), None)
+
+    def _times(self) -> tuple[float, float]:
+        return self._read() if self._processes.count == 1 else self._agreed
+
+    def _read(self) -> tuple[float, float]:
+        now = time.monotonic()
+        return now - self._begun_s, now - self._saved_s

@@ -26,15 +26,13 @@ from ttm.training.data import policy_inputs
 from ttm.training.distributed import Processes
 from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache, without_cameras
 
-# Delays between observation and command, as a robot has them that goes on while its policy thinks.
-#
-# What is commanded upon an observation is in force only some time later, when the robot is elsewhere.
-# "Thinking while moving" (Xiao et al., 2020) therefore tells the policy that time, beside the previous
-# action. For behaviour cloning this means to learn what was demonstrated so much later.
-
 
 class Delays:
     """Draws a delay for each window, and finds the actions that were demonstrated so much later.
+
+    What is commanded upon an observation is in force only some time later, when the robot is elsewhere.
+    "Thinking while moving" (Xiao et al., 2020) therefore tells the policy that time, beside the previous
+    action. For behaviour cloning this means to learn what was demonstrated so much later.
 
     The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
     in force for the last 0.7 of one tick and the first 0.3 of the next, so that it is their mean with
@@ -62,27 +60,19 @@ class Delays:
         whole = ticks.floor().clamp_max(self.ticks_ahead - 1)
         share = (ticks - whole)[:, None, None, None]  # (B, 1, 1, 1), in the later of two ticks
         earlier = whole.long()[:, None] + torch.arange(size, device=ticks.device)  # (B, K)
-        first, second = _taken(coming.actions, earlier), _taken(coming.actions, earlier + 1)
+        batch = torch.arange(len(ticks), device=ticks.device)[:, None]
+
+        def taken(values: Tensor, index: Tensor) -> Tensor:
+            """Return values (B, T, n, …) at the places (B, K) of the third axis, (B, T, K, …)."""
+            return values.transpose(1, 2)[batch, index].transpose(1, 2)
+
+        first, second = taken(coming.actions, earlier), taken(coming.actions, earlier + 1)
         mean = (1 - share) * first + share * second
         nearest = torch.where(share > 0.5, second, first)
         actions = torch.where(self._binary.to(mean.device), nearest, mean)
         main = earlier + (ticks - whole > 0.5).long()[:, None]
-        return Chunks(actions, coming.inside[..., :size], _taken(coming.dataset_tick, main))
+        return Chunks(actions, coming.inside[..., :size], taken(coming.dataset_tick, main))
 
-
-def _taken(values: Tensor, index: Tensor) -> Tensor:
-    """Return values (B, T, n, …) at the places (B, K) of the third axis, (B, T, K, …)."""
-    batch = torch.arange(len(index), device=index.device)[:, None]
-    return values.transpose(1, 2)[batch, index].transpose(1, 2)
-
-
-# How far predicted actions are from demonstrated ones.
-#
-# The normalised error is the root mean square over ticks and action dimensions of (predicted -
-# demonstrated) / s, where s is the standard deviation of the dimension over the training episodes;
-# dimensions that never moved in them (`LEAST_DEVIATION`) are left out.
-# The mean action has the least mean square of all constant predictions, so it is the strongest
-# constant baseline for this error.
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -102,7 +92,9 @@ class ActionErrors:
     """The errors of one predictor over some ticks."""
 
     normalized: float
-    """Root mean square error in standard deviations of the training actions."""
+    """Root mean square over ticks and action dimensions of (predicted - demonstrated) / s, where s is the
+    standard deviation of the dimension over the training episodes; dimensions that never moved in them
+    (`LEAST_DEVIATION`) are left out. Of all constant predictions the mean action has the least."""
     parts: dict[str, float]
     """Part -> mean absolute error in the part's unit; for a binary part the portion of wrong
     ticks."""
@@ -197,24 +189,22 @@ class EpisodeErrors:
         most_episodes: int = 50,
         cache: FeatureCache | None = None,
         data_sets: Sequence[str] = (),
-        processes: Processes | None = None,
+        processes: Processes = Processes(),  # noqa: B008 (frozen)
     ) -> EpisodeErrors:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
-        cache: makes the features of frozen vision, if it is frozen. data_sets: see the attribute.
-        processes: those that evaluate together, each its part of the episodes; None for one alone.
+        cache: makes the features of frozen vision, if it is frozen. processes: those that evaluate
+        together, each its part of the episodes.
         """
-        processes = Processes() if processes is None else processes
         chosen = slice(None, None, -(-len(episodes) // most_episodes))
         episodes, data_sets = episodes[chosen], data_sets[chosen]
         longest = max((episode.num_samples for episode in episodes), default=1)
-        if cache is None:
-            windows = WindowDataset(
-                episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
-            )
-            return cls(windows, statistics, data_sets=data_sets, processes=processes)
-        windows = WindowDataset(without_cameras(episodes), longest, pad="none")
-        features = cache.features(episodes)
+        features = None
+        if cache is not None:
+            features, episodes, resize_to = cache.features(episodes), without_cameras(episodes), {}
+        windows = WindowDataset(
+            episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+        )
         return cls(windows, statistics, features, data_sets=data_sets, processes=processes)
 
     def mean_action(self) -> ActionErrors:
@@ -242,19 +232,14 @@ class EpisodeErrors:
         form = policy.relative
 
         def predicted(batch: WindowBatch) -> Floats:
-            actions = _predict(policy, self._inputs(batch), without_previous_action)
+            inputs = policy_inputs(batch)
+            if self.features is not None:
+                inputs = self.features.into(inputs, batch["dataset_tick"])
+            actions = _predict(policy, inputs, without_previous_action)
             # One rotation is written in several ways, such as by two quaternions; that is no error.
             return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
 
         return self._errors((batch, predicted(batch)) for batch in self._batches())
-
-    def _inputs(self, batch: WindowBatch) -> PolicyInputs:
-        inputs = policy_inputs(batch)
-        return (
-            self.features.into(inputs, batch["dataset_tick"])
-            if self.features is not None
-            else inputs
-        )
 
     def _batches(self) -> Iterator[WindowBatch]:
         indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]

@@ -14,7 +14,6 @@ import pytest
 
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.training.schedule import Budget
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer
 
@@ -92,7 +91,6 @@ def large_frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PARTS = (
-    "budget",
     "choices",
     "memory_start",
     "optimization",
@@ -111,7 +109,7 @@ def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
     standard = TrainCommand(
         data=(str(episodes),),
         out=tmp_path / "run",
-        budget=Budget(steps=2),
+        steps=2,
         window=3,
         batch_size=2,
         validations=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ttm.training.robot.robot import (
     read_options,
     require_contract,
     require_started,
+    with_config,
 )
 from ttm_policy.parameters import (
     NodeParameters,
@@ -140,6 +141,10 @@ class _CommandOptions:
     one that comes with the project. Each episode begins its scene anew, and has who drove."""
     task: str | None = None
     """With --sim: task of the simulated kitchen. By default the one of the instruction, or the first."""
+    config: Path | None = None
+    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
+    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
+    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
 _AllOptions: Any = make_dataclass(
@@ -169,6 +174,11 @@ class RecordCommand(_AllOptions):
       ttm record --contract my_robot.yaml --rate-hz 10 --teleop leader --controls leader.yaml --out taught
       ttm record --contract my_robot.yaml --spec runs/mine/best.safetensors --out more_episodes
     """
+
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> RecordCommand | None:
+        """Return the values of the file of --config, if `words` of a command line have one."""
+        return with_config(cls(), words)
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

@@ -10,20 +10,21 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
-from tyro.conf import arg
+from tyro.conf import Suppress, arg
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.execution import make_execution
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.training.config_file import config_path, read_config
 from ttm.training.robot.processes import (
     require_rclpy,
     running_nodes,
@@ -42,7 +43,11 @@ from ttm_policy.parameters import (
     parameters_of,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Parameters = TypeVar("Parameters", bound=NodeParameters)
+Command = TypeVar("Command", bound="DataclassInstance")
 
 WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
     PolicyParameters: {
@@ -72,6 +77,13 @@ WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
 }
 """The parameters that no option is made for, and why."""
 
+IN_FILE_ALONE = frozenset({
+    "bond_heartbeat_period", "precision", "start_on_instruction", "goal_timeout_s", "preempt_goals",
+    "stop_after_s", "e_stop_rearm", "e_stop_timeout_s", "command_rate_hz", "lifespan_ticks",
+    "snapshot_path", "recovery_path", "recovery_period_s", "recovery_max_age_s", "resume_after_crash",
+    "preroll_s", "max_delay_s", "min_fresh",
+})  # fmt: skip
+"""Parameters, beside the limits of acceleration and jerk, that only the file of --config sets."""
 RENAMED = {"first_seed": "seed", "folder": "out"}
 """Parameter -> option, where the names differ."""
 
@@ -79,6 +91,11 @@ RENAMED = {"first_seed": "seed", "folder": "out"}
 def option_of(parameter: str) -> str:
     """Return the name of the option (with underscores) that sets a parameter."""
     return RENAMED.get(parameter, parameter)
+
+
+def in_file_alone(parameter: str) -> bool:
+    """Whether only the file of --config sets a parameter, since few robots need another value."""
+    return parameter in IN_FILE_ALONE or "_accel_" in parameter or "_jerk_" in parameter
 
 
 def parameter_options(
@@ -96,9 +113,21 @@ def parameter_options(
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
         kind, default = _type_and_default(next(iter(found.values())))
-        about = arg(help=_help(found))
-        options.append((name, Annotated[kind, about], field(default=default)))
+        about, alone = arg(help=_help(found)), in_file_alone(name)
+        hint = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
+        options.append((name, hint, field(default=default)))
     return options
+
+
+def with_config(command: Command, words: Sequence[str]) -> Command | None:
+    """Return `command` with the values of the file of --config, if `words` of a command line have one."""
+    path = config_path(words)
+    if path is None:
+        return None
+    kinds = {name.replace("_", "-"): kind for name, kind in get_type_hints(type(command)).items()}
+    del kinds["config"]
+    values = read_config(path, kinds).items()
+    return replace(command, **{name.replace("-", "_"): value for name, value in values})
 
 
 def check_options(command: object, *kinds: type[NodeParameters]) -> None:
@@ -108,7 +137,7 @@ def check_options(command: object, *kinds: type[NodeParameters]) -> None:
     """
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
-            parameter.check(_value(command, name), label=f"--{name.replace('_', '-')}")
+            parameter.check(_value(command, name), label=_label(name))
 
 
 def require_started(
@@ -125,7 +154,7 @@ def require_started(
     for kind, remedy in others.items():
         for name, parameter in _with_option(kind).items():
             if name not in known and _value(command, name) != parameter.default:
-                raise UserError(f"--{name.replace('_', '-')} is one of {remedy}")
+                raise UserError(f"{_label(name)} is one of {remedy}")
 
 
 def require_contract(path: Path | None) -> None:
@@ -153,6 +182,12 @@ def _with_option(node_parameters: type[NodeParameters]) -> dict[str, DeclaredPar
         for parameter in parameters_of(node_parameters)
         if parameter.name not in WITHOUT_OPTION[node_parameters]
     }
+
+
+def _label(option: str) -> str:
+    """Return what messages call an option, which has dashes only if the command line has it."""
+    name = option.replace("_", "-")
+    return name if in_file_alone(option) else f"--{name}"
 
 
 def _value(command: object, option: str) -> Any:
@@ -269,6 +304,10 @@ class _CommandOptions:
     waits for each command, and every run of an initial state is the same."""
     respawn: bool = False
     """Start the policy again after a crash, with the memory that it had."""
+    config: Path | None = None
+    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
+    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
+    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
 _AllOptions: Any = make_dataclass(
@@ -292,6 +331,11 @@ class RobotCommand(_AllOptions):
       ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
       ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
     """
+
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> RobotCommand | None:
+        """Return the values of the file of --config, if `words` of a command line have one."""
+        return with_config(cls(), words)
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

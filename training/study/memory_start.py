@@ -46,9 +46,8 @@ from ttm.training.bench.drift import (
 from ttm.training.console import make_folder
 from ttm.training.data import open_all, policy_inputs, split
 from ttm.training.memory_start import memory_start
-from ttm.training.options import Memory, MemoryStartConfig, OptimizationConfig
-from ttm.training.schedule import Budget, WarmupCosine
-from ttm.training.trainer import Trainer, TrainerConfig
+from ttm.training.options import Memory, MemoryStartConfig, OptimizationConfig, TrainOptions
+from ttm.training.trainer import Trainer
 from ttm.training.validation import EpisodeErrors
 
 # The demonstrations of the study, seen once by the vision of a trained policy.
@@ -423,20 +422,18 @@ def train(
     windows = material.windows(material.training[kind], options.window, "both")
     start = memory_start(MemoryStartConfig(memory, options.burn_in))
     source = BatchSource(windows, options.batch_size, seed, memory=start)
-    usual = OptimizationConfig()
-    config = TrainerConfig(
-        budget=Budget(options.steps, None),
-        schedule=WarmupCosine(options.learning_rate),
-        weight_decay=usual.weight_decay,
-        average_decay=usual.average_decay,
-        validations=1,
-        seed=seed,
-        info={},
-    )
     with tempfile.TemporaryDirectory() as folder:
+        training = TrainOptions(
+            data=(),
+            out=Path(folder),
+            steps=options.steps,
+            optimization=OptimizationConfig(options.learning_rate),
+            validations=1,
+            seed=seed,
+        )
         fabric = Fabric(accelerator="cpu", devices=1)
         policy = fresh_policy(options, trained, seed)
-        trainer = Trainer(policy, source, {}, config, Path(folder), fabric)
+        trainer = Trainer(training, policy, source, {}, fabric)
         trainer.run(SilentLog())  # type: ignore[arg-type]
     return trainer.average.model
 

@@ -28,7 +28,7 @@ from ttm.sim.results import mcnemar_exact, wilson_interval
 from ttm.sim.workers import usable_cores
 from ttm.training.console import print_progress
 from ttm.training.help_texts import CoreName
-from ttm.training.schedule import WarmupCosine
+from ttm.training.options import WarmupCosine
 from ttm.training.sequence_model import (
     Progress,
     fit,

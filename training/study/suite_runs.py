@@ -44,7 +44,6 @@ from ttm.training.options import (
     Window,
 )
 from ttm.training.run_log import LAST, resume_path
-from ttm.training.schedule import Budget
 from ttm.training.sequence_model import (
     NO_SIGHT,
     TOKENS,
@@ -440,7 +439,7 @@ class SuiteOptions:
             data=self.data,
             out=out,
             init=init,
-            budget=Budget(steps=self.steps),
+            steps=self.steps,
             resume=resume,
             new_statistics=self.new_statistics,
             window=self.window,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,13 @@ from ttm.training.batches import BatchSource, TrainingBatch
 from ttm.training.data import open_all, split
 from ttm.training.losses import cloning_losses
 from ttm.training.memory_start import WholeEpisodes
+from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, with_chosen_parts
+
+
+def asked(**options: Any) -> TrainOptions:
+    return TrainOptions(data=(), out=Path(), **options)
+
 
 Make = Callable[..., TrainCommand]
 CHUNK = 3
@@ -106,8 +113,8 @@ def test_a_training_by_chunks_resumes_exactly_and_leaves_a_policy_that_runs(
 def test_fine_tuning_by_another_chunk_has_a_new_action_head_and_keeps_the_rest(
     policy: Policy,
 ) -> None:
-    assert with_chosen_parts(policy, "auto", (), chunk=CHUNK) is policy
-    made = with_chosen_parts(policy, "auto", (), chunk=1)
+    assert with_chosen_parts(policy, asked(chunk=CHUNK)) is policy
+    made = with_chosen_parts(policy, asked(chunk=1))
     mine, theirs = policy.state_dict(), made.state_dict()
     kept = {name for name in mine if torch.equal(mine[name], theirs.get(name, torch.empty(0)))}
     assert {name for name in mine if not name.startswith("action_head.")} <= kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
 from ttm.training.help_texts import CoreChoice
+from ttm.training.options import TrainOptions
 from ttm.training.train import (
     TrainCommand,
     chosen_network,
@@ -29,6 +30,10 @@ from ttm.training.train import (
 )
 
 Make = Callable[..., TrainCommand]
+
+
+def asked(**options: Any) -> TrainOptions:
+    return TrainOptions(data=(), out=Path(), **options)
 
 
 def test_the_command_knows_every_core() -> None:
@@ -52,7 +57,7 @@ def test_every_core_trains_and_its_checkpoint_runs(
     path = training.out / "last.safetensors"
     config = load_checkpoint(path)[0].config
     assert core_name(config.core) == name
-    assert config == chosen_network("tiny", name, options)
+    assert config == chosen_network(asked(core=name, core_options=options))
     runner = PolicyRunner.from_checkpoint(path, engine="torch")
     runner.reset("do 0")
     rng = np.random.default_rng(0)
@@ -113,11 +118,11 @@ def test_fine_tuning_keeps_the_core_unless_another_is_asked_for(
 
 @pytest.mark.parametrize("outputs", [3, 5])
 def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> None:
-    config = chosen_network("tiny", "lstm", ("num_layers=1", "process_size=3"))
+    config = chosen_network(asked(core="lstm", core_options=("num_layers=1", "process_size=3")))
     policy = Policy(spec, replace(config, vision=replace(config.vision, weights="random")))
     policy.known_instructions = {"do 0": np.ones(384, np.float32)}
     options = ("hierarchy=1@1 1@2 1@1", f"process_size={outputs}")
-    made = with_chosen_parts(policy, "hourglass", options)
+    made = with_chosen_parts(policy, asked(core="hourglass", core_options=options))
     assert core_name(made.config.core) == "hourglass"
     assert made.core.num_outputs == outputs
     assert list(made.known_instructions) == ["do 0"]
@@ -126,25 +131,27 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     for name, value in old.items():
         if not name.startswith(fresh):
             torch.testing.assert_close(new[name], value, rtol=0, atol=0)
-    assert with_chosen_parts(policy, "auto", ()) is policy
-    assert with_chosen_parts(policy, "lstm", ("num_layers=1",)) is policy
-    assert with_chosen_parts(policy, "auto", ("num_layers=2",)).config.core != config.core
+    assert with_chosen_parts(policy, asked()) is policy
+    assert with_chosen_parts(policy, asked(core="lstm", core_options=("num_layers=1",))) is policy
+    assert (
+        with_chosen_parts(policy, asked(core_options=("num_layers=2",))).config.core != config.core
+    )
 
 
 def test_another_number_of_cells_keeps_all_weights(spec: PolicySpec) -> None:
-    policy = Policy(spec, chosen_network("tiny", "none", (), sight_tokens=2, sight_cells=8))
-    made = with_chosen_parts(policy, "auto", (), sight_cells=6)
+    policy = Policy(spec, chosen_network(asked(core="none", sight_tokens=2, sight_cells=8)))
+    made = with_chosen_parts(policy, asked(sight_cells=6))
     assert made.config == replace(policy.config, sight_cells=6)
     kept = made.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in policy.state_dict().items())
 
 
 def test_cells_without_a_sight_memory_are_an_error(spec: PolicySpec) -> None:
-    policy = Policy(spec, chosen_network("tiny", "none", ()))
+    policy = Policy(spec, chosen_network(asked(core="none")))
     with pytest.raises(UserError, match="no sight memory"):
-        with_chosen_parts(policy, "auto", (), sight_cells=6)
+        with_chosen_parts(policy, asked(sight_cells=6))
     with pytest.raises(UserError, match="--sight-tokens 6"):
-        chosen_network("tiny", "ttm", (), sight_cells=6)
+        chosen_network(asked(core="ttm", sight_cells=6))
 
 
 def test_with_vision_kept_core_head_and_sight_memory_are_new(spec: PolicySpec) -> None:
@@ -161,10 +168,9 @@ def test_with_vision_kept_core_head_and_sight_memory_are_new(spec: PolicySpec) -
 
 
 def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:
-    assert (
-        chosen_network("base", "auto", ()) == PRESETS["base"] == chosen_network("base", "ttm", ())
-    )
-    require_same_core(chosen_network("tiny", "mixer", ()), "auto", (), "a checkpoint")
+    base = asked(preset="base")
+    assert chosen_network(base) == PRESETS["base"] == chosen_network(replace(base, core="ttm"))
+    require_same_core(chosen_network(asked(core="mixer")), asked(), "a checkpoint")
 
 
 def test_unknown_options_are_told_before_training(command: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ttm.policy.config import ActionHeadConfig
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.options import (
+    PLACES,
     AugmentationConfig,
     InputDropoutConfig,
     KeepingConfig,
@@ -26,7 +28,6 @@ from ttm.training.options import (
     TrainOptions,
 )
 from ttm.training.resume import MAY_CHANGE, comparable
-from ttm.training.schedule import Budget
 from ttm.training.train import TrainCommand, assembled
 
 Make = Callable[..., TrainCommand]
@@ -43,34 +44,67 @@ def test_the_command_line_has_the_defaults_of_the_dataclasses() -> None:
     assert parsed().by_name() == STANDARD.by_name()
 
 
-def test_options_of_parts_have_no_prefix_and_those_of_the_augmentation_have_one() -> None:
-    words = "--steps 3 --memory burn-in --burn-in 4 --learning-rate 0.1 --transition-weight 2"
-    words += " --previous-action-dropout 0.7 --augmentation.shift 0.1 --augmentation.hue-rad 0"
-    words += " --optimizer.betas 0.8 0.9 --save-every 5 --logger csv tensorboard"
+def test_options_of_parts_have_no_prefix() -> None:
+    words = "--steps 3 --memory burn-in --burn-in 4 --learning-rate 0.1 --weigh-starts 2"
+    words += " --previous-action-dropout 0.7 --save-every 5"
     command = parsed(*words.split())
-    assert command.budget == Budget(steps=3)
+    assert command.steps == 3
     assert command.memory_start == MemoryStartConfig("burn-in", 4)
     assert command.optimization == OptimizationConfig(learning_rate=0.1)
-    assert command.loss == LossConfig(2.0)
+    assert command.loss == LossConfig(weigh_starts=2.0)
     assert command.input_dropout == InputDropoutConfig(previous_action_dropout=0.7)
-    assert command.augmentation == AugmentationConfig(shift=0.1, hue_rad=0.0)
-    assert command.optimizer == OptimizerConfig(betas=(0.8, 0.9))
-    assert command.keeping == KeepingConfig(save_every=5, logger=("csv", "tensorboard"))
+    assert command.keeping == KeepingConfig(save_every=5)
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The options that the help of the command lists, in their order."""
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    found = re.findall(r"^\W{1,3}--([a-z][\w.-]*)", capsys.readouterr().out, re.M)
+    assert "data" in found
+    return found
+
+
+def test_options_that_are_seldom_changed_stand_in_the_file_alone(shown: list[str]) -> None:
+    hidden = {name for name, place in PLACES.items() if place.in_file_alone}
+    assert set(shown) - {"config"} == set(PLACES) - hidden
+    assert len(shown) <= 52
+    assert {"optimizer.betas", "augmentation.shift", "weight-decay"} <= hidden
+    for option in ("--optimizer.epsilon", "--augmentation.shift", "--weight-decay"):
+        with pytest.raises(SystemExit):
+            parsed(option, "0.1")
+
+
+def test_the_help_begins_with_the_options_that_matter(shown: list[str]) -> None:
+    first = [
+        "data",
+        "out",
+        "preset",
+        "core",
+        "steps",
+        "minutes",
+        "init",
+        "resume",
+        "device",
+        "seed",
+    ]
+    assert shown[: len(first)] == first
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"augmentation": AugmentationConfig(shift=1.5)}, "--augmentation.shift is 1.5"),
-        ({"augmentation": AugmentationConfig(hue_rad=-1.0)}, "--augmentation.hue-rad is -1.0"),
-        ({"budget": Budget(steps=0)}, "--steps is 0"),
-        ({"loss": LossConfig(transition_weight=math.nan)}, "--transition-weight is nan"),
-        ({"optimization": OptimizationConfig(weight_decay=-0.1)}, "--weight-decay is -0.1"),
+        ({"augmentation": AugmentationConfig(shift=1.5)}, "^augmentation.shift is 1.5"),
+        ({"augmentation": AugmentationConfig(hue_rad=-1.0)}, "^augmentation.hue-rad is -1.0"),
+        ({"steps": 0}, "--steps is 0"),
+        ({"loss": LossConfig(transition_weight=math.nan)}, "^transition-weight is nan"),
+        ({"optimization": OptimizationConfig(weight_decay=-0.1)}, "^weight-decay is -0.1"),
         ({"seed": -1}, "--seed is -1"),
-        ({"optimization": OptimizationConfig(average_decay=2.0)}, "--average-decay is 2.0"),
-        ({"optimizer": OptimizerConfig(betas=(0.9, 1.0))}, "--optimizer.betas has 1.0"),
-        ({"optimizer": OptimizerConfig(gradient_limit=0.0)}, "--optimizer.gradient-limit is 0.0"),
-        ({"keeping": KeepingConfig(keep=2)}, "--keep is 2, but .* --save-every"),
+        ({"optimization": OptimizationConfig(average_decay=2.0)}, "^average-decay is 2.0"),
+        ({"optimizer": OptimizerConfig(betas=(0.9, 1.0))}, "^optimizer.betas has 1.0"),
+        ({"optimizer": OptimizerConfig(gradient_limit=0.0)}, "^optimizer.gradient-limit is 0.0"),
+        ({"keeping": KeepingConfig(keep=2)}, "^keep is 2, but .* --save-every"),
         ({"keeping": KeepingConfig(save_every=0)}, "--save-every is 0"),
         ({"shuffle": 0}, "--shuffle is 0"),
         ({"shuffle": 8, "window": "episode"}, "--shuffle is 8, but sections are of windows that"),
@@ -87,7 +121,7 @@ def test_the_optimiser_has_the_values_of_its_group(command: Make) -> None:
     trainer = assembled(command(optimizer=group, augment=False), Console(quiet=True))
     assert all(each["betas"] == (0.5, 0.6) for each in trainer.optimizer.param_groups)
     assert all(each["eps"] == 1e-3 for each in trainer.optimizer.param_groups)
-    schedule = trainer.config.schedule
+    schedule = trainer.schedule
     assert (schedule.warmup_steps, schedule.longest_warmup, schedule.floor) == (7, 0.5, 0.25)
     trainer.backpropagate(next(iter(trainer.source.sample(1))))
     trainer.update_weights()
@@ -110,9 +144,9 @@ def test_every_option_is_compared_or_may_change() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"augmentation": AugmentationConfig(shift=0.1)}, r"--augmentation.shift \(0.06 then, 0.1 now\)"),
-        ({"transition_weight": 1.0}, r"another training than .*: --transition-weight \(5.0 then, 1.0 now\)"),
-        ({"seed": 1, "window": 2}, r"--window \(3 then, 2 now\), --seed \(0 then, 1 now\)"),
+        ({"augmentation": AugmentationConfig(shift=0.1)}, r"augmentation.shift \(0.06 then, 0.1 now\)"),
+        ({"transition_weight": 1.0}, r"another training than .*: transition-weight \(5.0 then, 1.0 now\)"),
+        ({"seed": 1, "window": 2}, r"--seed \(0 then, 1 now\), --window \(3 then, 2 now\)"),
         ({"head_options": ("kind=bins",)}, "has kind=bins, but the action head .* has kind=continuous"),
     ],
 )  # fmt: skip

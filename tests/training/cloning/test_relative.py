@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,13 @@ from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.batches import BatchSource
 from ttm.training.losses import predicted_statistics
 from ttm.training.memory_start import WholeEpisodes
+from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, require_same_form, with_chosen_parts
+
+
+def asked(**options: Any) -> TrainOptions:
+    return TrainOptions(data=(), out=Path(), **options)
+
 
 Make = Callable[..., TrainCommand]
 CHUNK = 2
@@ -144,12 +151,12 @@ def test_resume_is_exact_and_leaves_a_policy_that_goes_on_from_where_it_is(
 
 
 def test_fine_tuning_keeps_the_relative_parts(policy: Policy) -> None:
-    assert with_chosen_parts(policy, "auto", (), chunk=1).config.relative == RELATIVE
+    assert with_chosen_parts(policy, asked(chunk=1)).config.relative == RELATIVE
     for same in ((), RELATIVE, ("arm=joints[0:2]",)):
-        require_same_form(policy, same, (), "last.safetensors")
+        require_same_form(policy, asked(relative=same), "last.safetensors")
     absolute = Policy(policy.spec, PRESETS["tiny"])
     with pytest.raises(UserError, match=r"say arm=joints, but last.* with none; leave them out"):
-        require_same_form(absolute, RELATIVE, (), "last.safetensors")
+        require_same_form(absolute, asked(relative=RELATIVE), "last.safetensors")
 
 
 def test_positions_are_learned_of_the_ticks_at_which_they_are_commanded(reaching: Path) -> None:

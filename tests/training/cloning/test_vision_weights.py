@@ -14,7 +14,8 @@ from rich.console import Console
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.presets import PRESETS
-from ttm.training.train import TrainCommand, assembled, with_vision_weights
+from ttm.training.options import TrainOptions
+from ttm.training.train import TrainCommand, assembled, chosen_network
 
 Make = Callable[..., TrainCommand]
 
@@ -43,9 +44,10 @@ def test_tiny_starts_from_the_weights_of_a_file_and_resumes_without_it(
 
 @pytest.mark.parametrize("preset", ["base", "paper"])
 def test_larger_presets_keep_their_network(preset: str) -> None:
-    config = PRESETS[preset].vision
-    assert with_vision_weights(config, "none") == config
-    assert with_vision_weights(config, "imagenet") == replace(config, weights="imagenet")
+    config, asked = PRESETS[preset].vision, TrainOptions(data=(), out=Path(), preset=preset)  # type: ignore[arg-type]
+    assert chosen_network(asked).vision == config
+    named = chosen_network(replace(asked, vision_weights="imagenet"))
+    assert named.vision == replace(config, weights="imagenet")
 
 
 def test_a_file_of_another_network_is_an_error(command: Make, weights: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.training.schedule import Budget, WarmupCosine
+from ttm.training.options import Budget, WarmupCosine
 
 
 def test_a_budget_ends_with_its_steps_or_its_minutes_whichever_is_first() -> None:

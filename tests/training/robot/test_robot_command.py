@@ -11,7 +11,13 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.training.cli import parse
-from ttm.training.robot.robot import WITHOUT_OPTION, RobotCommand, option_of, read_options
+from ttm.training.robot.robot import (
+    WITHOUT_OPTION,
+    RobotCommand,
+    in_file_alone,
+    option_of,
+    read_options,
+)
 from ttm.training.robot.tools import DataBagsCommand
 from ttm_policy.parameters import (
     NodeParameters,
@@ -45,6 +51,8 @@ def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(
         if parameter.name in WITHOUT_OPTION[kind]:
             continue
         assert option_of(parameter.name) in options
+        if in_file_alone(parameter.name):
+            continue
         flag = f"--{option_of(parameter.name).replace('_', '-')}"
         assert f" {flag} " in help_text or f" {flag}, " in help_text
         assert parameter.about.help.split()[0] in help_text
@@ -70,6 +78,22 @@ def test_options_become_parameters_of_the_nodes() -> None:
         instruction="yes", contract="my.yaml", cmd_vel_stamped=False, first_seed=7,
         out="runs/ros", episodes=3,
     )  # fmt: skip
+
+
+def test_a_file_gives_options_and_alone_those_that_are_seldom_changed(tmp_path: Path) -> None:
+    file = tmp_path / "robot.yaml"
+    file.write_text("max-yaw-accel-rad-s2: 2\nepisodes: 3\ne_stop_rearm: false\nout: runs/ros\n")
+    command = parse(["robot", "--config", str(file), "--episodes", "4"])
+    policy, sim = (read_options(command, kind) for kind in (PolicyParameters, SimParameters))
+    assert (policy.max_yaw_accel_rad_s2, policy.e_stop_rearm) == (2.0, False)
+    assert (sim.episodes, sim.out) == (4, "runs/ros")
+    with pytest.raises(SystemExit):
+        parse(["robot", "--max-yaw-accel-rad-s2", "2"])
+    file.write_text("max-yaw-acel-rad-s2: 2\n")
+    with pytest.raises(
+        UserError, match=r"'max-yaw-acel-rad-s2'; did you mean max-yaw-accel-rad-s2"
+    ):
+        parse(["robot", "--config", str(file)])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ttm.training import train as dry_run
-from ttm.training.schedule import Budget
+from ttm.training.options import Budget
 from ttm.training.train import TrainCommand, assembled
 from ttm.training.trainer import Trainer
 
@@ -57,6 +57,5 @@ def trainer(command: Make, monkeypatch: pytest.MonkeyPatch) -> Trainer:
 def test_the_length_follows_from_steps_or_minutes(
     trainer: Trainer, budget: Budget, steps: int, seconds: float
 ) -> None:
-    object.__setattr__(trainer.config, "budget", budget)
-    found = dry_run.estimate(trainer)
-    assert (found.steps, found.seconds) == (steps, seconds)
+    trainer.budget = budget
+    assert dry_run.estimate(trainer)[2:] == (steps, seconds)

@@ -16,7 +16,6 @@ import pytest
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.training import options
-from ttm.training.schedule import Budget
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer
 
@@ -65,7 +64,7 @@ def test_without_held_out_episodes_the_newest_weights_are_the_best(
 ) -> None:
     training = command(data=(str(episodes / "episode_0.hdf5"),), steps=1)
     training.run()
-    longer = {"budget": Budget(steps=2), "resume": True, "resume_anyway": True}
+    longer = {"steps": 2, "resume": True, "resume_anyway": True}
     assert replace(training, **longer).run() == 0  # type: ignore[arg-type]
     assert load_checkpoint(training.out / "best.safetensors")[1]["steps"] == 2
 
@@ -133,7 +132,7 @@ def test_weights_and_biases_runs_offline(command: Make, monkeypatch: pytest.Monk
 
 def test_missing_weights_and_biases_is_told(command: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"--logger wandb needs .*pip install '.\[wandb\]'"):
+    with pytest.raises(UserError, match=r"logger wandb needs .*pip install '.\[wandb\]'"):
         command(logger=("wandb",)).run()
 
 

@@ -156,9 +156,7 @@ def test_nothing_waits_for_machines_that_nobody_has_started(
     command: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(
-        UserError, match="--nodes is 2, but nothing has started the training on each"
-    ):
+    with pytest.raises(UserError, match="nodes is 2, but nothing has started the training on each"):
         command(nodes=2).run()
 
 

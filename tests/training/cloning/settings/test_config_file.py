@@ -24,6 +24,7 @@ batch_size: 32
 augmentation: {shift: 0.1}
 optimizer:
   betas: [0.8, 0.95]
+  epsilon: 1e-6
 """
 
 
@@ -41,11 +42,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_gives_options_and_the_command_line_counts_more(file: Path) -> None:
-    found = parsed(file, "--augment", "--data", "c.hdf5", "--optimizer.epsilon", "1e-6")
+    found = parsed(file, "--augment", "--data", "c.hdf5", "--seed", "3")
     assert found.data == ("c.hdf5",)
     assert found.out == Path("runs/one")
     assert found.optimization.learning_rate == 1e-4
-    assert (found.window, found.batch_size, found.budget.minutes) == ("episode", 32, None)
+    assert (found.window, found.batch_size, found.minutes, found.seed) == ("episode", 32, None, 3)
     assert found.augment
     assert not parsed(file).augment
     assert found.augmentation == AugmentationConfig(shift=0.1)
@@ -74,7 +75,9 @@ def test_run_yaml_holds_all_options_of_the_training(
     [
         ("batch-sise: 3", "there is no option 'batch-sise'; did you mean batch-size?"),
         ("augmentation: {shifts: 1}", "did you mean augmentation.shift?"),
-        ("data: {a: {b: 1}}", "data.a has no value that an option takes"),
+        ("data: {a: {b: 1}}", "data has no value that the option takes"),
+        ("window: many", "window has no value that the option takes: many"),
+        ("augment: 3", "augment has no value that the option takes: 3"),
         ("- data", "holds no options"),
         ("data: [", "cannot be read: while parsing"),
     ],

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,14 @@ from ttm.training.batches import BatchSource, TrainingBatch
 from ttm.training.data import open_all, policy_inputs, split
 from ttm.training.losses import cloning_losses
 from ttm.training.memory_start import WholeEpisodes
+from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, with_chosen_parts
 from ttm.training.validation import Delays
+
+
+def asked(**options: Any) -> TrainOptions:
+    return TrainOptions(data=(), out=Path(), **options)
+
 
 SPEC = PolicySpec(
     "point",
@@ -98,8 +105,8 @@ def test_each_window_has_a_delay_of_its_own_and_all_else_is_as_without(episodes:
 def test_a_policy_that_is_told_of_delays_begins_as_it_was(spec: PolicySpec, episodes: Path) -> None:
     torch.manual_seed(0)
     policy = Policy(spec, replace(PRESETS["tiny"], chunk=2))
-    assert with_chosen_parts(policy, "auto", (), delay_s=0.0) is policy
-    told = with_chosen_parts(policy, "auto", (), delay_s=0.4)
+    assert with_chosen_parts(policy, asked(delay=0.0)) is policy
+    told = with_chosen_parts(policy, asked(delay=0.4))
     delayed = batch(episodes, 0.4)
     before, _ = cloning_losses(policy, delayed)
     begun, _ = cloning_losses(told, delayed)
@@ -117,10 +124,10 @@ def test_another_longest_delay_leaves_the_meaning_of_a_delay(
     before = cloning_losses(policy, delayed)[0]["loss"]
     prompt = replace(delayed, inputs=replace(delayed.inputs, delay_s=None))
     assert not torch.allclose(before, cloning_losses(policy, prompt)[0]["loss"])
-    shorter = with_chosen_parts(policy, "auto", (), delay_s=0.2)
+    shorter = with_chosen_parts(policy, asked(delay=0.2))
     assert shorter.config.longest_delay_s == 0.2
     torch.testing.assert_close(cloning_losses(shorter, delayed)[0]["loss"], before)
-    untold = with_chosen_parts(policy, "auto", (), delay_s=0.0)
+    untold = with_chosen_parts(policy, asked(delay=0.0))
     assert untold.delay_code is None
 
 

@@ -55,7 +55,7 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         RecordCommand(countdown_s=-1.0).run()
     with pytest.raises(UserError, match="--jpeg-quality is 96; give 95 or less"):
         RecordCommand(jpeg_quality=96).run()
-    with pytest.raises(UserError, match="--min-fresh is nan"):
+    with pytest.raises(UserError, match="min-fresh is nan"):
         RecordCommand(min_fresh=float("nan")).run()
     with pytest.raises(UserError, match="no contract at"):
         RecordCommand(contract=tmp_path / "none.yaml").run()
