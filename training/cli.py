@@ -1,10 +1,10 @@
 """The `ttm` command: the table of its sub-commands, and the exit codes.
 
-Each command is a frozen dataclass of options with a method `run` that returns the exit code. Its
-module is imported when the command is chosen, so that `ttm --help` is quick. What the list of commands
-says of it is the first paragraph of its docstring. A new command is such a
-dataclass, in the file of what it runs, and one line in `COMMANDS`. A class that takes its defaults from a
-file has a class method `defaults`, which gets the words of the command line.
+Each command is a frozen dataclass of options with a method `run` that returns the exit code, in the file
+of what it runs. A new command is such a dataclass, and one line in `COMMANDS`. Its module is imported when
+the command is chosen, so that `ttm --help` is quick; the list of commands shows the first paragraph of its
+docstring. A class that takes its defaults from a file has a class method `defaults`, which gets the words
+of the command line.
 """
 
 from __future__ import annotations

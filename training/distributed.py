@@ -216,6 +216,13 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
+    with warnings.catch_warnings():
+        # Fabric advises srun wherever it is installed, on login nodes, too.
+        warnings.filterwarnings("ignore", "The `srun` command is available")
+        return _launched(options)
+
+
+def _launched(options: TrainOptions) -> Fabric:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"
@@ -232,21 +239,18 @@ def launched(options: TrainOptions) -> Fabric:
     # In the script of a SLURM job, Fabric's own launcher; elsewhere Fabric finds out by itself.
     in_script = SLURMEnvironment.detect() and not _by_srun()
     environment: list[ClusterEnvironment] = [LightningEnvironment()] if in_script else []
-    with warnings.catch_warnings():
-        # Fabric advises srun wherever it is installed, on login nodes, too.
-        warnings.filterwarnings("ignore", "The `srun` command is available")
-        try:
-            fabric = Fabric(
-                accelerator=options.device,
-                strategy="auto" if count == 1 else _strategy(options),
-                devices=devices,
-                num_nodes=nodes,
-                precision="bf16-mixed" if options.precision == "bf16" else "32-true",
-                plugins=environment,
-            )
-            fabric.launch()
-        except (MisconfigurationException, ValueError, RuntimeError) as error:
-            raise UserError(f"{devices} devices on each of {nodes} machines: {error}") from error
+    try:
+        fabric = Fabric(
+            accelerator=options.device,
+            strategy="auto" if count == 1 else _strategy(options),
+            devices=devices,
+            num_nodes=nodes,
+            precision="bf16-mixed" if options.precision == "bf16" else "32-true",
+            plugins=environment,
+        )
+        fabric.launch()
+    except (MisconfigurationException, ValueError, RuntimeError) as error:
+        raise UserError(f"{devices} devices on each of {nodes} machines: {error}") from error
     return fabric
 
 

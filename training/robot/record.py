@@ -178,7 +178,8 @@ class RecordCommand(_AllOptions):
     @classmethod
     def defaults(cls, words: Sequence[str]) -> RecordCommand | None:
         """Return the values of the file of --config, if `words` of a command line have one."""
-        return with_config(cls(), words)
+        found: RecordCommand | None = with_config(cls(), words)
+        return found
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from tyro.conf import Suppress, arg
 
@@ -43,11 +43,7 @@ from ttm_policy.parameters import (
     parameters_of,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Parameters = TypeVar("Parameters", bound=NodeParameters)
-Command = TypeVar("Command", bound="DataclassInstance")
 
 WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
     PolicyParameters: {
@@ -113,14 +109,14 @@ def parameter_options(
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
         kind, default = _type_and_default(next(iter(found.values())))
-        marks = [arg(help=_help(found)), *([Suppress] if in_file_alone(name) else [])]
-        marked: Any = (kind, *marks)
-        options.append((name, Annotated[marked], field(default=default)))
+        about, alone = arg(help=_help(found)), in_file_alone(name)
+        hint = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
+        options.append((name, hint, field(default=default)))
     return options
 
 
-def with_config(command: Command, words: Sequence[str]) -> Command | None:
-    """Return `command` with the values of the file of --config, if `words` of a command line have one."""
+def with_config(command: Any, words: Sequence[str]) -> Any:
+    """Return `command` with the values of the file of --config that `words` name; None if they name none."""
     path = config_path(words)
     if path is None:
         return None
@@ -335,7 +331,8 @@ class RobotCommand(_AllOptions):
     @classmethod
     def defaults(cls, words: Sequence[str]) -> RobotCommand | None:
         """Return the values of the file of --config, if `words` of a command line have one."""
-        return with_config(cls(), words)
+        found: RobotCommand | None = with_config(cls(), words)
+        return found
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
