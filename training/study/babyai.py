@@ -132,22 +132,6 @@ def _path(end: Any, came_from: dict[Any, Any]) -> list[Any]:
 PREFIX = "BabyAI-"
 
 
-@dataclass(frozen=True)
-class BabyaiLevel:
-    """A level of BabyAI; see `Level`."""
-
-    name: str
-    """Such as "GoToLocal"."""
-
-    def environment(self) -> MinigridEnvironment:
-        """Return a new environment. Raises `UserError` if there is no such level."""
-        return MinigridEnvironment(environment_id(self.name))
-
-    def expert(self, environment: MinigridEnvironment) -> BoundedBot:
-        """Return a bot for the episode that has just begun in `environment`."""
-        return BoundedBot(environment)
-
-
 def environment_id(level: str) -> str:
     """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
 
@@ -213,9 +197,13 @@ episodes. ticks: mean length of an episode, failed ones included. s: seconds of 
         """The effort for the level where the user asks for none."""
         return EFFORTS.get(self.level, OTHER_LEVELS)
 
-    def chosen_level(self) -> BabyaiLevel:
-        """Return the level that the user named."""
-        return BabyaiLevel(self.level)
+    def environment(self) -> MinigridEnvironment:
+        """Return a new environment of the level. Raises `UserError` if there is no such level."""
+        return MinigridEnvironment(environment_id(self.level))
+
+    def expert(self, environment: MinigridEnvironment) -> BoundedBot:
+        """Return a bot for the episode that has just begun in `environment`."""
+        return BoundedBot(environment)
 
     def heading(self, found: Comparison) -> str:
         """Return the text above the tables: demonstrations, training, and evaluation."""

@@ -241,21 +241,6 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListopsResult:
-    """The result of one training."""
-
-    core: str
-    parameters: int
-    seed: int
-    steps: int
-    loss: float
-    """Loss of the last batch."""
-    seconds: float
-    """Duration of the training, without the evaluation."""
-    tally: Tally
-
-
-@dataclass(frozen=True)
 class StudyListopsCommand(SymbolStudy):
     """Train memories to predict the value of ListOps expressions, scaled down.
 
@@ -324,7 +309,7 @@ class StudyListopsCommand(SymbolStudy):
             "cores": {name: core_to_dict(config) for name, config in configs.items()},
             "options": {name: getattr(self, name) for name in named},
             "guesses": {name: counted.plain() for name, counted in guessed.items()},
-            "results": [{**vars(result), "tally": result.tally.plain()} for result in results],
+            "results": [{**result, "tally": result["tally"].plain()} for result in results],
         }
         print_results(
             self.notes(train, held_out, results),
@@ -341,8 +326,8 @@ class StudyListopsCommand(SymbolStudy):
         train: Sequence[Expression],
         held_out: Sequence[Expression],
         seed: int,
-    ) -> ListopsResult:
-        """Train `config`, called `core`, and evaluate it on the held-out expressions.
+    ) -> dict[str, Any]:
+        """Train `config`, called `core`, and return its tally on the held-out expressions.
 
         seed: determines the initial weights and the order of the batches; all cores get the same
         batches.
@@ -358,16 +343,21 @@ class StudyListopsCommand(SymbolStudy):
                 f"{core}, seed {seed}: {progress.steps} of {self.steps} steps, "
                 f"loss {progress.loss:.3f}, {progress.seconds:.0f} s"
             )
-        right = tally(held_out, predicted_values(model, held_out))
-        return ListopsResult(
-            core, model.num_parameters, seed, progress.steps, progress.loss, progress.seconds, right
-        )
+        return {
+            "core": core,
+            "parameters": model.num_parameters,
+            "seed": seed,
+            "steps": progress.steps,
+            "loss": progress.loss,
+            "seconds": progress.seconds,
+            "tally": tally(held_out, predicted_values(model, held_out)),
+        }
 
     def notes(
         self,
         train: Sequence[Expression],
         held_out: Sequence[Expression],
-        results: Sequence[ListopsResult],
+        results: Sequence[Mapping[str, Any]],
     ) -> str:
         """Return the text above the table: the task, the differences to the papers, the columns."""
         values = [expression.value for expression in held_out]
@@ -376,8 +366,8 @@ class StudyListopsCommand(SymbolStudy):
         presented = self.steps * self.batch_size
 
         def reached(core: str) -> str:
-            found = (_percent(each.tally.accuracy) for each in results if each.core == core)
-            return ", ".join(f"{accuracy} %" for accuracy in found) or "—"
+            found = [each["tally"].accuracy for each in results if each["core"] == core]
+            return ", ".join(f"{_percent(accuracy)} %" for accuracy in found) or "—"
 
         return NOTES.format(
             lengths=f"{self.task.min_length} to {self.max_length}",
@@ -498,7 +488,7 @@ def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> Tally:
     return Tally({depth: (right[depth], count[depth]) for depth in sorted(count)})
 
 
-def listops_table(guessed: Mapping[str, Tally], results: Sequence[ListopsResult]) -> Table:
+def listops_table(guessed: Mapping[str, Tally], results: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table with one row for each guess and each training."""
     depths = next(iter(guessed.values())).by_depth
     columns = ("core", "size", "seed", "accuracy", "95 %")
@@ -508,8 +498,8 @@ def listops_table(guessed: Mapping[str, Tally], results: Sequence[ListopsResult]
     for name, counted in guessed.items():
         table.add_row(name, "—", "—", *_cells(counted), "—")
     for each in results:
-        size, seconds = f"{each.parameters / 1000:.0f}", f"{each.seconds:.0f}"
-        table.add_row(each.core, size, str(each.seed), *_cells(each.tally), seconds)
+        size, seconds = f"{each['parameters'] / 1000:.0f}", f"{each['seconds']:.0f}"
+        table.add_row(each["core"], size, str(each["seed"]), *_cells(each["tally"]), seconds)
     return table
 
 

@@ -103,29 +103,6 @@ SMALLEST = 7
 """Side of the smallest map that has a room, a corridor and a crossing."""
 
 
-@dataclass(frozen=True)
-class MemoryLevel:
-    """A Memory level of any size; see `Level`."""
-
-    name: str
-    """"MemoryS" and the side of the map; "Random" at the end draws the corridor's length."""
-
-    def environment(self) -> MinigridEnvironment:
-        """Return a new environment. Raises `UserError` if there is no such level."""
-        found = re.fullmatch(r"MemoryS(\d+)(Random)?", self.name)
-        size = int(found[1]) if found else 0
-        if found is None or size < SMALLEST or size % 2 == 0:
-            raise UserError(
-                f"--level is '{self.name}'; give MemoryS and an odd size of {SMALLEST} or more, "
-                f"with or without Random after it, such as MemoryS13 or MemoryS17Random"
-            )
-        return MinigridEnvironment(REGISTERED, size=size, random_length=found[2] is not None)
-
-    def expert(self, environment: MinigridEnvironment) -> MemoryExpert:
-        """Return an expert for the episode that has just begun in `environment`."""
-        return MemoryExpert(environment)
-
-
 class RecallHead(nn.Module):
     """Tells from the core's output which kinds of tiles have been in view so far.
 
@@ -252,9 +229,20 @@ memory, on the same episodes. s: seconds of training."""
         super().check()
         require_at_least(0, options(self, "recall"))
 
-    def chosen_level(self) -> MemoryLevel:
-        """Return the level that the user named."""
-        return MemoryLevel(self.level)
+    def environment(self) -> MinigridEnvironment:
+        """Return a new environment of the level. Raises `UserError` if there is no such level."""
+        found = re.fullmatch(r"MemoryS(\d+)(Random)?", self.level)
+        size = int(found[1]) if found else 0
+        if found is None or size < SMALLEST or size % 2 == 0:
+            raise UserError(
+                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, "
+                f"with or without Random after it, such as MemoryS13 or MemoryS17Random"
+            )
+        return MinigridEnvironment(REGISTERED, size=size, random_length=found[2] is not None)
+
+    def expert(self, environment: MinigridEnvironment) -> MemoryExpert:
+        """Return an expert for the episode that has just begun in `environment`."""
+        return MemoryExpert(environment)
 
     def settings(self) -> MemorySettings:
         """Return what results must have in common to be compared with those of this command."""
@@ -279,7 +267,7 @@ memory, on the same episodes. s: seconds of training."""
 
     def table(self, results: Sequence[CoreResult], way: str) -> Table:
         """Return a table with one row for each core, the best first."""
-        max_steps = self.chosen_level().environment().max_steps
+        max_steps = self.environment().max_steps
         table = compact_table(TITLES[way], COLUMNS)
         table.columns[0].no_wrap = False  # the names of variants are long
         for result in sorted(results, key=lambda result: -result.acting[way].rate):
@@ -313,7 +301,7 @@ memory, on the same episodes. s: seconds of training."""
         }
 
     def _rates(self, acting: ActingResult) -> dict[str, Any]:
-        chosen = choices(acting, self.chosen_level().environment().max_steps)
+        chosen = choices(acting, self.environment().max_steps)
         rates = {"successes": Rate(chosen.count, len(acting.success)), "choices": chosen}
         return {
             name: {

@@ -102,8 +102,8 @@ class Level(Protocol):
     """A level that can be demonstrated. It must be picklable: processes that record get it."""
 
     @property
-    def name(self) -> str:
-        """What `--level` calls it."""
+    def level(self) -> str:
+        """The name of the level."""
 
     def environment(self) -> MinigridEnvironment:
         """Return a new environment. Raises `UserError` if there is no such level."""
@@ -225,7 +225,7 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
     cannot be written.
     """
     level.environment()  # raises here, rather than in every worker
-    folder = cache / f"{level.name}-minigrid-{minigrid.__version__}"
+    folder = cache / f"{level.level}-minigrid-{minigrid.__version__}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -239,7 +239,7 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
         solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
         if solved < LEAST_SOLVED * tried:
             raise UserError(
-                f"the expert solves {solved} of {tried} seeds of level {level.name}, too few to "
+                f"the expert solves {solved} of {tried} seeds of level {level.level}, too few to "
                 "learn from; give another --level"
             )
     return join(parts).first(count)
@@ -266,7 +266,7 @@ def _files(
             known[number] = part
             print_progress(
                 f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
-                f"of {level.name}, {time.perf_counter() - begun:.0f} s"
+                f"of {level.level}, {time.perf_counter() - begun:.0f} s"
             )
     return [part for part in known.values() if part is not None]
 

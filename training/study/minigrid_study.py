@@ -42,7 +42,8 @@ from ttm.training.study.minigrid import (
     FIRST_EVALUATION_SEED,
     Demonstrations,
     EpisodeSampler,
-    Level,
+    Expert,
+    MinigridEnvironment,
     MinigridPolicy,
     Vocabulary,
     clone,
@@ -271,8 +272,12 @@ class MinigridStudy(ABC):
     """What the columns of the tables hold."""
 
     @abstractmethod
-    def chosen_level(self) -> Level:
-        """Return the level that the user named."""
+    def environment(self) -> MinigridEnvironment:
+        """Return a new environment of the level. Raises `UserError` if there is no such level."""
+
+    @abstractmethod
+    def expert(self, environment: MinigridEnvironment) -> Expert:
+        """Return the expert for the episode that has just begun in `environment`."""
 
     @property
     @abstractmethod
@@ -331,18 +336,17 @@ class MinigridStudy(ABC):
         not fit.
         """
         self.check()
-        level = self.chosen_level()
-        level.environment()  # raises here, before anything is recorded
+        self.environment()  # raises here, before anything is recorded
         torch.set_num_threads(1)
         configs = {name: equal_core(name, self.width, self.core_options) for name in self.core}
         settings = self.settings()
-        shown = load_or_record(level, settings.demonstrations, self.cache, self.workers)
+        shown = load_or_record(self, settings.demonstrations, self.cache, self.workers)
         folder = ResultFolder(self.cache / "results", settings)
         for name, config in configs.items():
             label = " ".join((name, *self.core_options))
             known = folder.find(label)
             if known is None or not known.is_of(config):
-                folder.save(self.train(label, config, level, shown))
+                folder.save(self.train(label, config, shown))
         found = Comparison(settings, shown, folder.all())
         print_results(
             self.heading(found),
@@ -355,9 +359,7 @@ class MinigridStudy(ABC):
             write_plot(self.plot, panels_of(self.level, found.results))
         return 0
 
-    def train(
-        self, label: str, config: CoreConfig, level: Level, shown: Demonstrations
-    ) -> CoreResult:
+    def train(self, label: str, config: CoreConfig, shown: Demonstrations) -> CoreResult:
         """Train `config`, called `label`, and let it act in the episodes of the evaluation.
 
         Weights, batches and actions depend on the seed alone. Prints progress on stderr.
@@ -374,7 +376,7 @@ class MinigridStudy(ABC):
         acting = {}
         for way in WAYS:
             begun, sample = time.perf_counter(), None if way == "best" else self.seed
-            success, lengths = zip(*roll_out(policy, vocabulary, level, seeds, sample), strict=True)
+            success, lengths = zip(*roll_out(policy, vocabulary, self, seeds, sample), strict=True)
             seconds = time.perf_counter() - begun
             acting[way] = ActingResult(list(success), list(lengths), seconds)
             rate = 100 * acting[way].rate

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import BabyaiLevel, BoundedPlan, PlanningTooLong
+from ttm.training.study.babyai import BoundedPlan, PlanningTooLong, StudyBabyaiCommand
 from ttm.training.study.minigrid import demonstrate
 
 
@@ -14,7 +14,7 @@ from ttm.training.study.minigrid import demonstrate
     ("level", "seed"), [("Unlock", 63), ("GoToImpUnlock", 6), ("GoToImpUnlock", 14)]
 )
 def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
-    asked = BabyaiLevel(level)
+    asked = StudyBabyaiCommand(level)
     shown = demonstrate(asked, asked.environment(), seed)
     assert (len(shown), shown.skipped.tolist()) == (0, [seed])
 
@@ -34,7 +34,7 @@ def test_a_plan_counts_looks_since_it_was_told_to() -> None:
 def test_the_bounded_bot_does_what_minigrids_does(level: str, seeds: range) -> None:
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
-    asked = BabyaiLevel(level)
+    asked = StudyBabyaiCommand(level)
     environment = asked.environment()
     for seed in seeds:
         ours = demonstrate(asked, environment, seed)

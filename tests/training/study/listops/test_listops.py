@@ -228,9 +228,10 @@ def _accuracy_on_two_digits(name: CoreName, steps: int) -> float:
     """Return the accuracy on the quarter of the 400 expressions that is held out."""
     made = TINY.make(400, seed=0)
     study = StudyListopsCommand(width=32, batch_size=50, learning_rate=1e-2, steps=steps)
-    result = study.train(name, listops_core(name, 4), made[100:], made[:100], 0)
-    assert sum(count for _, count in result.tally.by_depth.values()) == 100
-    return result.tally.accuracy
+    found = study.train(name, listops_core(name, 4), made[100:], made[:100], 0)["tally"]
+    assert sum(count for _, count in found.by_depth.values()) == 100
+    accuracy: float = found.accuracy
+    return accuracy
 
 
 def test_the_loss_is_of_the_last_token() -> None:

@@ -12,7 +12,14 @@ pytest.importorskip("minigrid")
 
 from minigrid.core.world_object import Ball, Key
 
-from ttm.training.study.memory import FORWARD, LEFT, OBJECTS, RIGHT, MemoryLevel, cue_position
+from ttm.training.study.memory import (
+    FORWARD,
+    LEFT,
+    OBJECTS,
+    RIGHT,
+    StudyMemoryCommand,
+    cue_position,
+)
 from ttm.training.study.minigrid import Demonstrations, MinigridEnvironment, demonstrate
 
 NAMES = ("MemoryS7", "MemoryS9", "MemoryS11", "MemoryS13", "MemoryS17", "MemoryS17Random")
@@ -20,7 +27,7 @@ SEEDS = range(24)
 
 
 def shown(name: str, seed: int) -> Demonstrations:
-    level = MemoryLevel(name)
+    level = StudyMemoryCommand(name)
     episode = demonstrate(level, level.environment(), seed)
     assert len(episode), f"the expert failed in {name}, seed {seed}"
     return episode
@@ -29,7 +36,7 @@ def shown(name: str, seed: int) -> Demonstrations:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_expert_succeeds_and_sees_the_cue_before_both_objects(name: str) -> None:
     choices = set()
-    environment = MemoryLevel(name).environment()
+    environment = StudyMemoryCommand(name).environment()
     for seed in SEEDS:
         *walk, choice, last = shown(name, seed).actions.tolist()
         environment.reset(seed)
@@ -57,7 +64,7 @@ def test_the_choice_needs_memory(name: str) -> None:
     """With the other cue, all that is seen at the choice is equal, and the other choice is right."""
     for seed in SEEDS:
         episode = shown(name, seed)
-        environment = MemoryLevel(name).environment()
+        environment = StudyMemoryCommand(name).environment()
         environment.reset(seed)
         with_other_cue(environment)
         *walk, choice, last = episode.actions.tolist()
@@ -75,7 +82,7 @@ def test_the_choice_needs_memory(name: str) -> None:
 
 def test_the_levels_are_those_that_minigrid_registers() -> None:
     for name in ("MemoryS7", "MemoryS13", "MemoryS17Random"):
-        ours = MemoryLevel(name).environment()
+        ours = StudyMemoryCommand(name).environment()
         theirs = gymnasium.make(f"MiniGrid-{name}-v0", disable_env_checker=True).unwrapped
         assert ours.max_steps == theirs.max_steps
         for seed in SEEDS:
@@ -86,4 +93,4 @@ def test_the_levels_are_those_that_minigrid_registers() -> None:
 @pytest.mark.parametrize("name", ["MemoryS12", "MemoryS5", "Memory", "GoToLocal"])
 def test_a_level_that_cannot_be_is_an_error(name: str) -> None:
     with pytest.raises(UserError, match=rf"--level is '{name}'; give MemoryS and an odd size"):
-        MemoryLevel(name).environment()
+        StudyMemoryCommand(name).environment()

@@ -16,7 +16,7 @@ pytest.importorskip("minigrid")
 
 from ttm.sim.results import Rate
 from ttm.training.study import minigrid
-from ttm.training.study.memory import MemoryLevel, RecallingPolicy, StudyMemoryCommand, choices
+from ttm.training.study.memory import RecallingPolicy, StudyMemoryCommand, choices
 from ttm.training.study.minigrid import EpisodeSampler, MinigridPolicy, Vocabulary, record
 from ttm.training.study.minigrid_study import ActingResult, CoreResult, equal_core
 
@@ -34,7 +34,7 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
     """Return the first weights of a policy, without those of its core."""
-    recorded = record(MemoryLevel("MemoryS7"), range(4))
+    recorded = record(StudyMemoryCommand("MemoryS7"), range(4))
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     config = equal_core(core, WIDTH)
     torch.manual_seed(seed)
@@ -53,7 +53,7 @@ def test_first_weights_around_the_core_are_equal() -> None:
 
 
 def test_without_a_weight_the_actions_alone_are_learned() -> None:
-    recorded = record(MemoryLevel("MemoryS7"), range(6))
+    recorded = record(StudyMemoryCommand("MemoryS7"), range(6))
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     policy = RecallingPolicy(equal_core("lstm", WIDTH), vocabulary, WIDTH, 0.0)
     batch = EpisodeSampler(recorded, vocabulary, ticks=100).batch(np.arange(6))

@@ -12,16 +12,16 @@ from ttm.policy.errors import UserError
 pytest.importorskip("minigrid")
 
 from ttm.training.study import minigrid
-from ttm.training.study.babyai import BabyaiLevel
+from ttm.training.study.babyai import StudyBabyaiCommand
 from ttm.training.study.minigrid import Demonstrations, load_or_record, read, record
 
-LEVEL = BabyaiLevel("GoToObjS4")
+LEVEL = StudyBabyaiCommand("GoToObjS4")
 """The smallest level: a room of four tiles and one object."""
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Demonstrations:
-    return record(BabyaiLevel("GoToLocal"), range(12))
+    return record(StudyBabyaiCommand("GoToLocal"), range(12))
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_demonstration_can_be_replayed(recorded: Demonstrations) -> None:
-    environment = BabyaiLevel("GoToLocal").environment()
+    environment = StudyBabyaiCommand("GoToLocal").environment()
     tick = 0
     for seed, length, mission in zip(
         recorded.seeds, recorded.lengths, recorded.missions, strict=True
@@ -83,7 +83,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
-    shown = record(BabyaiLevel("Unlock"), range(62, 65))
+    shown = record(StudyBabyaiCommand("Unlock"), range(62, 65))
     assert shown.seeds.tolist() == [62, 64]
     assert shown.skipped.tolist() == [63]
 

@@ -16,7 +16,7 @@ from ttm.policy.errors import UserError
 pytest.importorskip("minigrid")
 
 from ttm.training.sequence_model import num_parameters
-from ttm.training.study.babyai import BabyaiLevel
+from ttm.training.study.babyai import StudyBabyaiCommand
 from ttm.training.study.minigrid import (
     NO_LOSS,
     NUM_TILES,
@@ -37,13 +37,13 @@ from ttm.training.study.minigrid_study import (
     equal_core,
 )
 
-SMALL = BabyaiLevel("GoToLocalS5N2")
+SMALL = StudyBabyaiCommand("GoToLocalS5N2")
 WIDTH = 16
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Demonstrations:
-    return record(BabyaiLevel("GoToLocal"), range(12))
+    return record(StudyBabyaiCommand("GoToLocal"), range(12))
 
 
 def test_a_pass_has_every_tick_once(recorded: Demonstrations) -> None:
@@ -149,12 +149,13 @@ def test_acting_follows_the_scores_until_every_episode_is_over(recorded: Demonst
     policy, vocabulary = build("lstm", recorded)
     with torch.no_grad():
         policy.head.bias[0] = 100.0  # turns on the spot for ever
-    environment = BabyaiLevel("GoToLocal").environment()
+    environment = StudyBabyaiCommand("GoToLocal").environment()
     environment.reset(7)
-    spinning = roll_out(policy, vocabulary, BabyaiLevel("GoToLocal"), [7, 8])
+    spinning = roll_out(policy, vocabulary, StudyBabyaiCommand("GoToLocal"), [7, 8])
     assert set(spinning) <= {(False, environment.max_steps), (True, 1)}
     drawn = [
-        roll_out(policy, vocabulary, BabyaiLevel("GoToLocal"), [7, 8], sample=0) for _ in range(2)
+        roll_out(policy, vocabulary, StudyBabyaiCommand("GoToLocal"), [7, 8], sample=0)
+        for _ in range(2)
     ]
     assert drawn[0] == drawn[1]
 
