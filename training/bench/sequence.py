@@ -466,7 +466,8 @@ class BenchSequenceCommand:
             raise UserError(
                 "--device is cuda, but PyTorch finds no GPU here; leave it out to run on the CPU"
             )
-        report = Report(self.json, options={**asdict(self), "json": None, "steps": STEPS})
+        sizes = {"steps": STEPS, "cost": asdict(COST), "text": asdict(TEXT)}
+        report = Report(self.json, options={**asdict(self), "json": None, **sizes})
         with cpu_threads(self.threads):
             if "cost" in self.parts:
                 self._report_cost(report)
