@@ -1,4 +1,4 @@
-"""What all benchmarks do with their figures: print tables with notes, and write JSON on request."""
+"""What the benchmarks share: printed tables and JSON, timing in turns, and PyTorch's FLOP counter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +18,25 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ttm.policy.cores.core import CoreConfig
+from ttm.policy.spec import Observation, PolicySpec
 from ttm.training.console import compact_table, write_figures
 
-Row = TypeVar("Row")
+Figures = dict[str, Any]
+"""The figures of one line of a table, by name, as they are written to JSON."""
+
+Cell = str | Callable[[Any], str]
+"""What makes the text of a cell from its row: a function, or a format of the names of `Figures`."""
 
 
-def rows_table(
-    title: str, columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]
-) -> Table:
+def rows_table(title: str, columns: Mapping[str, Cell], rows: Iterable[Any]) -> Table:
     """Return a compact table with one line for each of `rows`.
 
-    columns: heading -> a function from the row to the text of its cell. The first column is text,
-    the others hold figures.
+    columns: heading -> cell, such as `"median": "{median_ms:.2f} ms"`. The first column is text, the
+    others hold figures.
     """
     table = compact_table(title, tuple(columns))
     for row in rows:
-        table.add_row(*(cell(row) for cell in columns.values()))
+        table.add_row(*(c(row) if callable(c) else c.format(**row) for c in columns.values()))
     return table
 
 
@@ -61,18 +64,20 @@ class Report:
         if notes:
             self.text(notes)
 
+    def rows(self, name: str, title: str, columns: Mapping[str, Cell], rows: list[Figures]) -> None:
+        """Print `rows` as by `rows_table`, and keep them as the figures called `name`."""
+        self.table(rows_table(title, columns, rows))
+        self.figures[name] = rows
+
     def write(self) -> None:
         """Write the collected figures as JSON if the user asked for a file."""
         figures = json.dumps(self.figures, indent=2, ensure_ascii=False)
         write_figures(self.console, self._json_path, figures)
 
 
-# Figures beside the bars that they have to meet.
-
-
 @dataclass(frozen=True)
 class Line:
-    """One figure with its bar."""
+    """One figure beside the bar that it has to meet."""
 
     what: str
     value: float | None
@@ -84,7 +89,7 @@ class Line:
 
 def bar_table(title: str, rows: Iterable[Line]) -> Table:
     """Return the table of the figures beside their bars."""
-    columns: Mapping[str, Callable[[Line], str]] = {
+    columns: dict[str, Cell] = {
         "figure": lambda row: row.what,
         "value": lambda row: decimals(row.value, row.digits),
         "bar": lambda row: row.bar,
@@ -93,7 +98,7 @@ def bar_table(title: str, rows: Iterable[Line]) -> Table:
     return rows_table(title, columns, rows)
 
 
-# Time functions against each other in short alternating blocks.
+# Timing in turns
 
 Times = npt.NDArray[np.float64]
 """Seconds of single calls."""
@@ -116,23 +121,21 @@ def interleaved(
     so for all of them. The first calls of a block are dropped, because the threads of the library
     that ran before keep the cores busy for some milliseconds while they wait for more work.
     """
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    taken: dict[str, list[Times]] = {name: [] for name in contenders}
     for _ in range(blocks):
         for name, call in contenders.items():
-            taken[name] += [seconds(call) for _ in range(block)][dropped:]
-    return {name: np.array(times) for name, times in taken.items()}
+            taken[name].append(repeated(call, block)[dropped:])
+    return {name: np.concatenate(times or [np.empty(0)]) for name, times in taken.items()}
 
 
 def repeated(call: Callable[[], object], count: int) -> Times:
     """Return the seconds of each of `count` successive calls, (count,)."""
-    return np.array([seconds(call) for _ in range(count)])
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Return the seconds that one call takes."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
+    times = np.empty(count)
+    for number in range(count):
+        begun = time.perf_counter()
+        call()
+        times[number] = time.perf_counter() - begun
+    return times
 
 
 def median_ms(times: Times) -> float:
@@ -140,12 +143,24 @@ def median_ms(times: Times) -> float:
     return float(np.median(times)) * 1e3
 
 
-# The cost of one step of a temporal core, measured by PyTorch's FLOP counter.
+# Made-up observations
+
+
+def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observation:
+    """Return an observation of noise."""
+    frames = {
+        c.name: rng.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8) for c in spec.cameras
+    }
+    vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
+    return {**frames, **vectors}
+
+
+# The cost of one step of a temporal core
 
 
 @dataclass(frozen=True)
 class CountedStep:
-    """One step at batch 1."""
+    """One step at batch 1, as PyTorch counts it."""
 
     multiply_adds: int
     """Multiply-adds of matrix products. The counter sees nothing else."""
@@ -158,8 +173,8 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
     """Count a step, which runs on the meta device: shapes without memory or time.
 
     The counter knows matrix products, convolutions and some of the fused attention kernels, but not
-    the one for CPUs. Attention therefore runs as plain matrix products here (`SDPBackend.MATH`). The
-    counter takes two for a multiply-add, and nothing for element-wise work.
+    the one for CPUs, so attention runs as plain matrix products here (`SDPBackend.MATH`). It takes
+    two for a multiply-add, and nothing for element-wise work.
     """
     with torch.device("meta"), torch.no_grad():
         # Libraries that replace functions of PyTorch while they load can make it forget that these
@@ -172,5 +187,10 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
     return CountedStep(
         multiply_adds=counter.get_total_flops() // 2,
         state_values=sum(value.numel() for value in state.values()),
-        parameters=sum(parameter.numel() for parameter in core.parameters()),
+        parameters=num_parameters(core),
     )
+
+
+def num_parameters(module: torch.nn.Module) -> int:
+    """Return the number of weights of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,14 +1,15 @@
-"""Count the operations of all tables of `ttm bench flops`, and report them."""
+"""`ttm bench flops`: the operations of a step of every temporal core, beside the figures of two papers.
+
+The rows of tables 2 to 5 of the Token Turing Machines paper (Ryoo et al. 2022) are here as
+configurations, with their columns of cost alone; accuracies depend on data that the project does not
+have. Then come all cores of this project, and the hierarchies of the Hourglass paper (Nawrot et al.
+2021) with its linear cost model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
-
-from rich.table import Table
 
 from ttm.policy.config import PresetName
 from ttm.policy.cores import registry
@@ -17,51 +18,18 @@ from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.presets import PRESETS
-from ttm.training.bench.common import CountedStep, Report, counted_step, decimals, rows_table
+from ttm.training.bench.common import Cell, Figures, Report, counted_step, decimals, rows_table
 from ttm.training.bench.flops_counts import (
-    Operations,
-    StepOperations,
-    hierarchy_notes,
-    hierarchy_table,
-    measure_hierarchies,
+    element_by_hand,
+    hourglass,
+    hourglass_layer,
     step_by_hand,
 )
-
-# `ttm bench flops`: count the operations of a step beside the figures of two papers.
-
-
-@dataclass(frozen=True)
-class BenchFlopsCommand:
-    """Count the operations of a step of every temporal core, beside tables 2 to 5 of the TTM paper.
-
-    Also compares the linear cost model of the Hourglass paper with the operations of our core, for the
-    paper's hierarchies. Operations are counted twice: by PyTorch's counter on a real step, and by hand
-    from the sizes. Takes seconds; nothing is timed.
-    """
-
-    preset: PresetName = "tiny"
-    """Sizes of the last two tables, which compare the cores of this project, and Hourglass's hierarchies."""
-
-    json: Path | None = None
-    """Also write all figures to this file."""
-
-    def run(self) -> int:
-        """Count and print; return the exit code."""
-
-        run_bench(self.preset, self.json)
-        return 0
-
-
-# The rows of tables 2 to 5 of the Token Turing Machines paper (Ryoo et al. 2022), as configurations.
-#
-# Only the columns of cost are here; accuracies depend on data that the project does not have.
-# `paper_gflops` is None where a figure of the paper, or the setting behind it, is not known for certain.
 
 WIDTH = 768
 """The width of ViViT-B. The paper's "hidden size of 512" is that of the MLPs."""
 FEW, MANY = 16, 3136
 """Input tokens a step in the paper's two settings."""
-
 UNIT = TokenTuringConfig(
     memory_size=96,
     process_size=16,
@@ -74,188 +42,24 @@ UNIT = TokenTuringConfig(
 )
 """TTM-Transformer with the sizes that reproduce the paper's costs."""
 MIXER = replace(UNIT, processor="mixer")
-
-NOT_DETERMINED = "The paper's figure or setting is not determined here; counted for"
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """One model with `num_inputs` input tokens a step."""
-
-    name: str
-    config: CoreConfig
-    num_inputs: int = MANY
-    paper_gflops: float | None = None
-    remark: str = ""
-    """Printed below the table: what is different about the row, or what it was counted for."""
-
-
-@dataclass(frozen=True)
-class PaperTable:
-    """One table of the paper."""
-
-    title: str
-    rows: tuple[PaperRow, ...]
-
-
-def paper_tables() -> tuple[PaperTable, ...]:
-    """Return tables 2 to 5 of the paper."""
-    return (
-        PaperTable("Table 2: against other sequence models", _sequence_models()),
-        PaperTable("Table 3: processing units", _processing_units()),
-        PaperTable("Table 4: token summarisation, in read and write", _summarizers()),
-        PaperTable("Table 5: memory writes", _writes()),
-    )
-
-
-OTHER_MODELS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "causal Transformer": (
-            "transformer",
-            f"{NOT_DETERMINED} 4 layers and a window of 8 ticks, cached.",
-        ),
-        "temporal Mixer": ("mixer", f"{NOT_DETERMINED} 4 layers over 6 ticks."),
-        "LSTM": ("lstm", f"{NOT_DETERMINED} 4 layers of width 768, run for each of 16 tokens."),
-        "frame stacking": (
-            "frame-stacking",
-            f"{NOT_DETERMINED} 4 layers over the tokens of 6 ticks.",
-        ),
-    }
-)
-"""Name in the table -> kind of core, and the remark."""
-
-
-def _sequence_models() -> tuple[PaperRow, ...]:
-    recurrent = sized_like("recurrent-transformer", replace(UNIT, memory_size=16))
-    state_and_input = (
-        "16 state tokens and 16 input tokens pass through one encoder; ours first reads the inputs "
-        "(0.001)."
-    )
-    return (
-        PaperRow("TTM-Transformer", UNIT, FEW, 0.228),
-        PaperRow("TTM-Mixer", MIXER, FEW, 0.089),
-        PaperRow("TTM-Transformer", UNIT, MANY, 0.842),
-        PaperRow("TTM-Mixer", MIXER, MANY, 0.704),
-        PaperRow("recurrent Transformer", recurrent, FEW, 0.410, state_and_input),
-        *(
-            PaperRow(name, sized_like(kind, UNIT), FEW, None, remark)
-            for name, (kind, remark) in OTHER_MODELS.items()
-        ),
-    )
-
-
-def _processing_units() -> tuple[PaperRow, ...]:
-    return (
-        PaperRow("Transformer", UNIT, paper_gflops=0.842),
-        PaperRow("MLP-Mixer", MIXER, paper_gflops=0.704),
-        PaperRow("MLP", replace(UNIT, processor="mlp"), paper_gflops=0.689),
-    )
-
-
-def _summarizers() -> tuple[PaperRow, ...]:
-    ours = f"{NOT_DETERMINED} the sizes of the other rows."
-    return (
-        PaperRow("MLP", UNIT, paper_gflops=0.842),
-        PaperRow(
-            "queries, 8 heads",
-            replace(UNIT, summarizer="mha"),
-            paper_gflops=8.537,
-            remark="The paper's figure agrees with the matrix products alone.",
-        ),
-        PaperRow("queries, eq. 2", replace(UNIT, summarizer="query"), remark=ours),
-        PaperRow("pooling", replace(UNIT, summarizer="pooling"), remark=ours),
-    )
-
-
-def _writes() -> tuple[PaperRow, ...]:
-    return (
-        PaperRow("summarise", UNIT, paper_gflops=0.842),
-        PaperRow(
-            "erase and add",
-            replace(UNIT, write="erase_add", initial_memory="learned"),
-            paper_gflops=0.423,
-            remark="Our mean of 1 - W A is one matrix product (0.0006); how the paper counted the "
-            "products over slots and write tokens is not known.",
-        ),
-        PaperRow(
-            "concatenate",
-            replace(UNIT, write="concatenate"),
-            remark=f"{NOT_DETERMINED} a history of the newest 96 output tokens, which is read like "
-            "the memory.",
-        ),
-        PaperRow(
-            "no memory",
-            replace(UNIT, memory=False),
-            remark=f"{NOT_DETERMINED} the same network, whose memory is reset after every step, at "
-            "the same cost.",
-        ),
-    )
-
-
-# Both counts of the models that `ttm bench flops` shows: by PyTorch's counter, and by hand.
-
 CAMERAS, PROPRIOCEPTION = 2, 3
 """Of the robot in the simulated kitchen. They set the number of tokens a tick in the table of cores."""
 
-
-@dataclass(frozen=True)
-class Measured:
-    """One model with both of its counts."""
-
-    row: PaperRow
-    counted: CountedStep
-    by_hand: StepOperations | None
-    """None for a core that has no count by hand."""
-
-    @property
-    def matrix_gflops(self) -> float | None:
-        """Matrix products alone, counted by hand."""
-        return None if self.by_hand is None else self.by_hand.whole.matrix / 1e9
-
-    @property
-    def gflops(self) -> float | None:
-        """All operations, counted by hand, with element-wise work at half."""
-        return None if self.by_hand is None else self.by_hand.whole.total / 1e9
-
-    def to_paper(self, gflops: float | None) -> float | None:
-        """Return the ratio of `gflops` to the paper's figure; None if either is unknown."""
-        paper = self.row.paper_gflops
-        return None if paper is None or gflops is None else gflops / paper
-
-
-def measure(row: PaperRow, width: int = WIDTH) -> Measured:
-    """Count a row in both ways."""
-    return Measured(
-        row,
-        counted_step(row.config, width, row.num_inputs),
-        step_by_hand(row.config, width, row.num_inputs),
-    )
-
-
-def measure_tables() -> list[tuple[str, list[Measured]]]:
-    """Return title and rows of each table of the paper."""
-    return [(table.title, [measure(row) for row in table.rows]) for table in paper_tables()]
-
-
-def measure_cores(preset: PresetName) -> list[Measured]:
-    """Count every core of this project at the sizes of one preset."""
-    config = PRESETS[preset]
-    # Besides cameras and proprioception, the previous action and the instruction are one token each.
-    tokens = config.tokens_per_camera * CAMERAS + PROPRIOCEPTION + 2
-    return [
-        measure(PaperRow(kind, sized_like(kind, config.core), tokens), config.width)
-        for kind in registry.CORES
-    ]
-
-
-def hourglass_sizes(preset: PresetName) -> HourglassConfig:
-    """Return the configuration of the preset's Hourglass."""
-    config = sized_like("hourglass", PRESETS[preset].core)
-    assert isinstance(config, HourglassConfig)
-    return config
-
-
-# The tables of counted operations that `ttm bench flops` prints, and their figures as plain data.
+HIERARCHIES = (
+    "2@1 4@4 2@1",
+    "2@1 8@4 2@1",
+    "3@1 8@4 3@1",
+    "4@1 8@4 4@1",
+    "2@1 1@3 2@1",
+    "2@1 4@3 2@1",
+    "2@1 8@3 2@1",
+    "2@1 16@3 2@1",
+    "2@1 1@2 4@4 1@2 2@1",
+    "5@1 8@2 5@1",
+    "5@1 24@3 5@1",
+    "3@1 24@3 3@1",
+)
+"""The hierarchies of the Hourglass paper."""
 
 CONVENTION = """\
 Operations of one step at batch 1, without the image encoder. A multiply-add counts as one.
@@ -276,141 +80,287 @@ figure, and the element-wise work between the two, in GFLOPs as it enters "all".
 The paper's setting: width 768 (that of ViViT-B; the "hidden size of 512" is that of the MLPs), MLP 512,
 4 layers, 12 heads, bottleneck 64, token-mixing MLP 128, m = 96, r = 16, no outer positional embedding.
 """
-
 LAYER_NORMS = """\
 Our figures are above the paper's by at most 0.8 %. With 6 operations a value of a layer norm in place of
 7, every figure of tables 2 and 3 is equal to the printed one to its last digit (for the recurrent
 Transformer, without our read). Which form the authors counted is not known.
 """
+HIERARCHY_NOTES = """\
+  model     the paper's: a layer at scale k costs 1 / k, and each change of scale costs one layer of its
+            finer side.
+  element   matrix products of our core for one element of a long sequence, as in training, where coarse
+            elements are computed once in k ticks. Shortening and upsampling together cost one layer at
+            the fine scale and one at the coarse scale, where the model has two at the fine scale; but a
+            linear map adds k products of D x D.
+  tick      matrix products of a control tick, which computes every scale at every tick: for a robot, a
+            constant time matters more than a low mean.
+All in layers at full length, of {layer:,} multiply-adds each: D = {width}, MLP {mlp_size},
+window {window}, rotary positions. Relative positions add to each layer a projection of the ages in the
+window: once in a sequence; in a control tick, at every tick with PyTorch, and once at load with
+OpenVINO.
+"""
 
 
-def paper_table(title: str, rows: Sequence[Measured]) -> Table:
-    """Return one of the paper's tables."""
-    return rows_table(
-        f"{title} (GFLOPs a step)",
-        {
-            "model": lambda m: m.row.name,
-            "n": lambda m: str(m.row.num_inputs),
-            "counter": lambda m: f"{m.counted.multiply_adds / 1e9:.3f}",
-            "by\nhand": lambda m: decimals(m.matrix_gflops, 3),
-            "all": lambda m: decimals(m.gflops, 3),
-            "paper": lambda m: decimals(m.row.paper_gflops, 3),
-            "matrix\n/ paper": lambda m: decimals(m.to_paper(m.matrix_gflops), 3),
-            "all\n/ paper": lambda m: decimals(m.to_paper(m.gflops), 3),
-        },
-        rows,
+# The tables of the Token Turing Machines paper
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model with `num_inputs` input tokens a step."""
+
+    name: str
+    config: CoreConfig
+    num_inputs: int = MANY
+    paper_gflops: float | None = None
+    """None where a figure of the paper, or the setting behind it, is not known for certain."""
+    remark: str = ""
+    """Printed below the table: what is different about the row, or what it was counted for."""
+
+
+def paper_tables() -> dict[str, list[Model]]:
+    """Return title -> rows of tables 2 to 5."""
+    recurrent = sized_like("recurrent-transformer", replace(UNIT, memory_size=16))
+    erase_add = replace(UNIT, write="erase_add", initial_memory="learned")
+    state_and_inputs = (
+        "16 state tokens and 16 input tokens pass through one encoder; ours first reads the inputs "
+        "(0.001)."
     )
-
-
-def explanations(rows: Iterable[Measured]) -> str:
-    """Return one line for each row of a paper's table."""
-    return "".join(f"  {explanation(measured)}\n" for measured in rows)
-
-
-def explanation(measured: Measured) -> str:
-    """Return one line on the distance of both counts from the paper's figure."""
-    row = measured.row
-    name = f"{row.name}, n = {row.num_inputs}:"
-    matrix, everything = (
-        measured.to_paper(gflops) for gflops in (measured.matrix_gflops, measured.gflops)
+    products_over_slots = (
+        "Our mean of 1 - W A is one matrix product (0.0006); how the paper counted the products over "
+        "slots and write tokens is not known."
     )
-    if measured.by_hand is None or matrix is None or everything is None:
-        return f"{name} {row.remark}"
-    elements = _elements(measured.by_hand.whole)
-    distances = f"matrix {_distance(matrix)}, all {_distance(everything)}"
-    return f"{name} {distances}: {elements}. {row.remark}".rstrip()
-
-
-def core_table(cores: Sequence[Measured], preset: PresetName) -> Table:
-    """Return the table with one line for each core, for the choice of a core."""
-    return rows_table(
-        f"Every core at the sizes of the {preset} preset (MFLOPs a tick)\n"
-        f"width {PRESETS[preset].width}, {cores[0].row.num_inputs} tokens a tick: "
-        f"{CAMERAS} cameras, {PROPRIOCEPTION} vectors of proprioception, action, instruction",
-        {
-            "core": lambda m: m.row.name,
-            "parameters": lambda m: f"{m.counted.parameters:,}",
-            "counter": lambda m: f"{m.counted.multiply_adds / 1e6:.2f}",
-            "by\nhand": lambda m: _mega(m.matrix_gflops),
-            "all": lambda m: _mega(m.gflops),
-            "state\n(floats)": lambda m: f"{m.counted.state_values:,}",
-        },
-        cores,
-    )
-
-
-def core_notes(preset: PresetName) -> str:
-    """Return the note on the hierarchy of Hourglass in the table of cores."""
-    hierarchy = hourglass_sizes(preset).hierarchy
-    cost = float(parse_hierarchy(hierarchy).linear_cost)
-    return f"  hourglass: {hierarchy}, with a linear cost of {cost:g} layers; see below.\n"
-
-
-def to_dict(measured: Measured, width: int) -> dict[str, Any]:
-    """Return all figures of a row, in operations, with the sizes that they belong to."""
-    row, by_hand = measured.row, measured.by_hand
-    whole = None if by_hand is None else by_hand.whole
+    same_sizes = not_determined("the sizes of the other rows")
+    history = "a history of the newest 96 output tokens, which is read like the memory"
+    no_memory = "the same network, whose memory is reset after every step, at the same cost"
+    others = {
+        "causal Transformer": ("transformer", "4 layers and a window of 8 ticks, cached"),
+        "temporal Mixer": ("mixer", "4 layers over 6 ticks"),
+        "LSTM": ("lstm", "4 layers of width 768, run for each of 16 tokens"),
+        "frame stacking": ("frame-stacking", "4 layers over the tokens of 6 ticks"),
+    }
     return {
-        "name": row.name,
-        "core": asdict(row.config),
+        "Table 2: against other sequence models": [
+            Model("TTM-Transformer", UNIT, FEW, 0.228),
+            Model("TTM-Mixer", MIXER, FEW, 0.089),
+            Model("TTM-Transformer", UNIT, MANY, 0.842),
+            Model("TTM-Mixer", MIXER, MANY, 0.704),
+            Model("recurrent Transformer", recurrent, FEW, 0.410, remark=state_and_inputs),
+            *(
+                Model(name, sized_like(kind, UNIT), FEW, remark=not_determined(sizes))
+                for name, (kind, sizes) in others.items()
+            ),
+        ],
+        "Table 3: processing units": [
+            Model("Transformer", UNIT, MANY, 0.842),
+            Model("MLP-Mixer", MIXER, MANY, 0.704),
+            Model("MLP", replace(UNIT, processor="mlp"), MANY, 0.689),
+        ],
+        "Table 4: token summarisation, in read and write": [
+            Model("MLP", UNIT, MANY, 0.842),
+            Model(
+                "queries, 8 heads",
+                replace(UNIT, summarizer="mha"),
+                paper_gflops=8.537,
+                remark="The paper's figure agrees with the matrix products alone.",
+            ),
+            Model("queries, eq. 2", replace(UNIT, summarizer="query"), remark=same_sizes),
+            Model("pooling", replace(UNIT, summarizer="pooling"), remark=same_sizes),
+        ],
+        "Table 5: memory writes": [
+            Model("summarise", UNIT, MANY, 0.842),
+            Model("erase and add", erase_add, MANY, 0.423, remark=products_over_slots),
+            Model(
+                "concatenate", replace(UNIT, write="concatenate"), remark=not_determined(history)
+            ),
+            Model("no memory", replace(UNIT, memory=False), remark=not_determined(no_memory)),
+        ],
+    }
+
+
+def not_determined(sizes: str) -> str:
+    """Return the remark on a row whose figure is not compared."""
+    return f"The paper's figure or setting is not determined here; counted for {sizes}."
+
+
+def measure(model: Model, width: int = WIDTH) -> Figures:
+    """Count a model in both ways, by PyTorch's counter and by hand, in operations."""
+    counted = counted_step(model.config, width, model.num_inputs)
+    by_hand = step_by_hand(model.config, width, model.num_inputs)
+    matrix, total, paper = None, None, model.paper_gflops
+    if by_hand is not None:
+        matrix, total = by_hand.whole.matrix, by_hand.whole.total
+    return {
+        "name": model.name,
+        "core": asdict(model.config),
         "width": width,
-        "num_inputs": row.num_inputs,
-        "counter_multiply_adds": measured.counted.multiply_adds,
-        "by_hand": None if by_hand is None else asdict(by_hand),
-        "matrix_multiply_adds": None if whole is None else whole.matrix,
-        "elementwise_operations": None if whole is None else whole.elementwise,
-        "total": None if whole is None else whole.total,
-        "paper_gflops": row.paper_gflops,
-        "matrix_to_paper": measured.to_paper(measured.matrix_gflops),
-        "total_to_paper": measured.to_paper(measured.gflops),
-        "state_floats": measured.counted.state_values,
-        "parameters": measured.counted.parameters,
-        "remark": row.remark,
+        "num_inputs": model.num_inputs,
+        "counter_multiply_adds": counted.multiply_adds,
+        "by_hand": by_hand and asdict(by_hand),
+        "matrix_multiply_adds": matrix,
+        "elementwise_operations": by_hand and by_hand.whole.elementwise,
+        "total": total,
+        "paper_gflops": paper,
+        "matrix_to_paper": matrix / 1e9 / paper if matrix and paper else None,
+        "total_to_paper": total / 1e9 / paper if total and paper else None,
+        "state_floats": counted.state_values,
+        "parameters": counted.parameters,
+        "remark": model.remark,
     }
 
 
-def _mega(gflops: float | None) -> str:
-    return decimals(None if gflops is None else gflops * 1e3, 2)
-
-
-def _distance(ratio: float) -> str:
-    """Return the distance of a figure from the paper's."""
-    return f"{(ratio - 1) * 100:+.1f} %".replace("-0.0", "+0.0")
-
-
-def _elements(operations: Operations) -> str:
-    """Return the element-wise work by kind, in GFLOPs as it enters the total."""
+def explanation(row: Figures) -> str:
+    """Return one line on the distance of both counts from the paper's figure."""
+    name = f"{row['name']}, n = {row['num_inputs']}:"
+    if row["total_to_paper"] is None:
+        return f"{name} {row['remark']}"
     kinds = {
-        "layer norms": operations.norms,
-        "gelu and gates": operations.activations,
-        "softmax": operations.softmaxes,
-        "additions": operations.additions,
+        "layer norms": "norms",
+        "gelu and gates": "activations",
+        "softmax": "softmaxes",
+        "additions": "additions",
     }
-    return ", ".join(f"{name} {count / 2e9:.4f}" for name, count in kinds.items())
+    parts = row["by_hand"].values()
+    elements = ", ".join(
+        f"{kind} {sum(part[field] for part in parts) / 2e9:.4f}" for kind, field in kinds.items()
+    )
+    matrix, everything = (
+        f"{(row[ratio] - 1) * 100:+.1f} %".replace("-0.0", "+0.0")
+        for ratio in ("matrix_to_paper", "total_to_paper")
+    )
+    return f"{name} matrix {matrix}, all {everything}: {elements}. {row['remark']}".rstrip()
 
 
-def run_bench(preset: PresetName, json_path: Path | None) -> None:
-    """Print the paper's tables, all cores at the sizes of `preset`, and the hierarchies of Hourglass.
+# Hourglass's hierarchies
 
-    json_path: where to write the figures, None for nowhere.
-    """
-    report = Report(json_path, convention=CONVENTION, tables=[])
-    report.text(CONVENTION)
-    for title, rows in measure_tables():
-        report.table(paper_table(title, rows), explanations(rows))
-        report.figures["tables"].append(
-            {"title": title, "rows": [to_dict(measured, WIDTH) for measured in rows]}
+
+def measure_hierarchies(sizes: HourglassConfig, width: int) -> list[Figures]:
+    """Count the paper's hierarchies in layers at full length: by its model, by element and by tick."""
+    rows = []
+    for hierarchy in HIERARCHIES:
+        config = replace(as_in_cost_model(sizes), hierarchy=hierarchy)
+        layer = hourglass_layer(config, width, config.window).matrix
+        rows.append(
+            {
+                "hierarchy": hierarchy,
+                "model": float(parse_hierarchy(hierarchy).linear_cost),
+                "element": float(element_by_hand(config, width) / layer),
+                "tick": hourglass(config, width, num_inputs=1).process.matrix / layer,
+            }
         )
-    report.text(LAYER_NORMS)
-    cores = measure_cores(preset)
-    report.table(core_table(cores, preset), core_notes(preset))
-    width = PRESETS[preset].width
-    report.figures["cores"] = {
-        "preset": preset,
-        "rows": [to_dict(measured, width) for measured in cores],
+    return rows
+
+
+def as_in_cost_model(sizes: HourglassConfig) -> HourglassConfig:
+    """Return the sizes with what the cost model assumes: one token an element, resampling by attention."""
+    return replace(
+        sizes, process_size=1, pooling="attention", upsampling="attention", position="rotary"
+    )
+
+
+# The command
+
+
+@dataclass(frozen=True)
+class BenchFlopsCommand:
+    """Count the operations of a step of every temporal core, beside tables 2 to 5 of the TTM paper.
+
+    Also compares the linear cost model of the Hourglass paper with the operations of our core, for the
+    paper's hierarchies. Operations are counted twice: by PyTorch's counter on a real step, and by hand
+    from the sizes. Takes seconds; nothing is timed.
+    """
+
+    preset: PresetName = "tiny"
+    """Sizes of the last two tables, which compare the cores of this project, and Hourglass's hierarchies."""
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def run(self) -> int:
+        """Count, print the tables, and write the figures."""
+        report = Report(self.json, convention=CONVENTION, tables=[])
+        report.text(CONVENTION)
+        for title, models in paper_tables().items():
+            rows = [measure(model) for model in models]
+            print_paper_table(report, title, rows)
+            report.figures["tables"].append({"title": title, "rows": rows})
+        report.text(LAYER_NORMS)
+        self._report_cores(report)
+        self._report_hierarchies(report)
+        report.write()
+        return 0
+
+    def _report_cores(self, report: Report) -> None:
+        config = PRESETS[self.preset]
+        # Besides cameras and proprioception, the previous action and the instruction are one token each.
+        tokens = config.tokens_per_camera * CAMERAS + PROPRIOCEPTION + 2
+        rows = [
+            measure(Model(kind, sized_like(kind, config.core), tokens), config.width)
+            for kind in registry.CORES
+        ]
+        title = (
+            f"Every core at the sizes of the {self.preset} preset (MFLOPs a tick)\n"
+            f"width {config.width}, {tokens} tokens a tick: {CAMERAS} cameras, {PROPRIOCEPTION} "
+            "vectors of proprioception, action, instruction"
+        )
+        columns: dict[str, Cell] = {
+            "core": "{name}",
+            "parameters": "{parameters:,}",
+            "counter": lambda row: f"{row['counter_multiply_adds'] / 1e6:.2f}",
+            "by\nhand": lambda row: scaled(row["matrix_multiply_adds"], 1e6, 2),
+            "all": lambda row: scaled(row["total"], 1e6, 2),
+            "state\n(floats)": "{state_floats:,}",
+        }
+        sizes = self._hourglass()
+        cost = float(parse_hierarchy(sizes.hierarchy).linear_cost)
+        note = (
+            f"  hourglass: {sizes.hierarchy}, with a linear cost of {cost:g} layers; see below.\n"
+        )
+        report.table(rows_table(title, columns, rows), note)
+        report.figures["cores"] = {"preset": self.preset, "rows": rows}
+
+    def _report_hierarchies(self, report: Report) -> None:
+        sizes, width = self._hourglass(), PRESETS[self.preset].width
+        report.rows(
+            "hierarchies",
+            "Hourglass: the paper's linear cost model, and matrix products counted",
+            {
+                "hierarchy": "{hierarchy}",
+                "model": "{model:.2f}",
+                "element": "{element:.2f}",
+                "element\n/ model": lambda row: f"{row['element'] / row['model']:.2f}",
+                "tick": "{tick:.2f}",
+                "tick\n/ model": lambda row: f"{row['tick'] / row['model']:.2f}",
+            },
+            measure_hierarchies(sizes, width),
+        )
+        layer = hourglass_layer(as_in_cost_model(sizes), width, sizes.window).matrix
+        window, mlp_size = sizes.window, sizes.mlp_size
+        report.text(
+            HIERARCHY_NOTES.format(layer=layer, width=width, window=window, mlp_size=mlp_size)
+        )
+
+    def _hourglass(self) -> HourglassConfig:
+        """Return the configuration of the preset's Hourglass."""
+        config = sized_like("hourglass", PRESETS[self.preset].core)
+        assert isinstance(config, HourglassConfig)
+        return config
+
+
+def print_paper_table(report: Report, title: str, rows: list[Figures]) -> None:
+    """Print one of the paper's tables, and one line below it for each row."""
+    columns: dict[str, Cell] = {
+        "model": "{name}",
+        "n": "{num_inputs}",
+        "counter": lambda row: scaled(row["counter_multiply_adds"], 1e9, 3),
+        "by\nhand": lambda row: scaled(row["matrix_multiply_adds"], 1e9, 3),
+        "all": lambda row: scaled(row["total"], 1e9, 3),
+        "paper": lambda row: decimals(row["paper_gflops"], 3),
+        "matrix\n/ paper": lambda row: decimals(row["matrix_to_paper"], 3),
+        "all\n/ paper": lambda row: decimals(row["total_to_paper"], 3),
     }
-    sizes = hourglass_sizes(preset)
-    hierarchies = measure_hierarchies(sizes, width)
-    report.table(hierarchy_table(hierarchies), hierarchy_notes(sizes, width))
-    report.figures["hierarchies"] = [asdict(row) for row in hierarchies]
-    report.write()
+    notes = "".join(f"  {explanation(row)}\n" for row in rows)
+    report.table(rows_table(f"{title} (GFLOPs a step)", columns, rows), notes)
+
+
+def scaled(count: float | None, unit: float, digits: int) -> str:
+    """Return a count in millions or billions, or a dash."""
+    return decimals(None if count is None else count / unit, digits)

@@ -1,4 +1,4 @@
-"""Runs `policy_node` beside a node that stands for the robot, and watches its memory."""
+"""Runs a node of ours beside one that stands for the robot, and watches its memory and its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,38 @@ from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.training.robot.processes import running_nodes, simulation_environment
 
-# Looks at a process again and again while it runs.
+Samples = list[tuple[float, float]]
+"""Times in seconds, on a steady clock, each with what was seen then."""
+
+SETTLING_S = 20.0
+"""The memory of a process is compared from this time on: libraries fill their pools at first."""
+
+UTIME, STIME = 11, 12
+"""Fields of /proc/PID/stat after the name of the program; see proc(5)."""
+
+
+def run_beside(
+    policy: Mapping[str, Any], robot: str, parameters: Mapping[str, Any], limit_s: float
+) -> tuple[dict[str, Any], Samples]:
+    """Run both nodes until that of the robot ends, at the longest for `limit_s`.
+
+    policy: the parameters of `policy_node`. robot: the other node. parameters: of that; `out` is the
+    file in which it leaves what it saw, as JSON. Returns what it saw, and the resident memory of the
+    policy in MB. Raises `UserError` if it left nothing.
+    """
+    nodes = {"policy_node": dict(policy), robot: dict(parameters)}
+    with running_nodes(nodes, simulation_environment()) as processes:
+        node = processes["policy_node"]
+        memory = watch(resident_mb, node, processes[robot], every_s=1.0, limit_s=limit_s)
+    out = Path(parameters["out"])
+    if not out.is_file():
+        raise UserError("the nodes did not run to the end; see their messages above")
+    return json.loads(out.read_text()), memory
+
+
+def some_instruction(policy: Policy) -> str:
+    """Return the first instruction that the policy knows, or one if it knows none."""
+    return next(iter(policy.known_instructions), "pick up the red can")
 
 
 def watch(
@@ -26,12 +57,12 @@ def watch(
     other: subprocess.Popen[bytes],
     every_s: float,
     limit_s: float = math.inf,
-) -> list[tuple[float, float]]:
-    """Return times (s, on a steady clock) and what `look` found, until one of two processes ends.
+) -> Samples:
+    """Return what `look` found every `every_s` seconds until one of two processes ends.
 
-    look: takes the number of `process`; None is left out. every_s: the time between two looks.
+    look: takes the number of `process`; None is left out.
     """
-    samples: list[tuple[float, float]] = []
+    samples: Samples = []
     until_s = time.monotonic() + limit_s
     while other.poll() is None and process.poll() is None and time.monotonic() < until_s:
         found = look(process.pid)
@@ -41,13 +72,9 @@ def watch(
     return samples
 
 
-# The processor time of a process.
-
-SAMPLE_S = 0.2
-"""Time between two looks at a process."""
-
-USER, SYSTEM = 11, 12
-"""Fields of /proc/PID/stat after the name of the program (proc(5): utime and stime)."""
+def watch_processor(process: subprocess.Popen[bytes], other: subprocess.Popen[bytes]) -> Samples:
+    """Return the processor time (s) of a process until one of two ends."""
+    return watch(processor_s, process, other, every_s=0.2)
 
 
 def processor_s(process: int) -> float | None:
@@ -57,23 +84,13 @@ def processor_s(process: int) -> float | None:
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()
-    return (int(fields[USER]) + int(fields[SYSTEM])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[UTIME]) + int(fields[STIME])) / os.sysconf("SC_CLK_TCK")
 
 
-def watch_processor(
-    process: subprocess.Popen[bytes], other: subprocess.Popen[bytes]
-) -> list[tuple[float, float]]:
-    """Return times (s, on a steady clock) and processor time (s) of a process until one of two ends."""
-    return watch(processor_s, process, other, SAMPLE_S)
-
-
-def used_between(samples: list[tuple[float, float]], begin_s: float, end_s: float) -> float:
+def used_between(samples: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> float:
     """Return the processor time (s) that was used from one time to another, by interpolation."""
     times_s, used_s = np.array(samples).T
     return float(np.diff(np.interp([begin_s, end_s], times_s, used_s))[0])
-
-
-# The memory of a process.
 
 
 def resident_mb(process: int | None = None) -> float | None:
@@ -81,61 +98,21 @@ def resident_mb(process: int | None = None) -> float | None:
 
     process: its number; None for this process.
     """
-    status = Path(f"/proc/{process or 'self'}/status")
     try:
-        lines = status.read_text().splitlines()
+        status = Path(f"/proc/{process or 'self'}/status").read_text()
     except OSError:
         return None
-    line = next((line for line in lines if line.startswith("VmRSS")), None)
+    line = next((line for line in status.splitlines() if line.startswith("VmRSS")), None)
     return None if line is None else int(line.split()[1]) / 1e3
-
-
-# How much memory a process gains while it runs.
-
-SETTLING_S = 20.0
-"""The memory of a process is compared from this time on: libraries fill their pools at first."""
-MEMORY_GROWTH_SAMPLE_S = 1.0
-"""Time between two looks at the memory of the process."""
-
-
-def watch_memory(
-    process: subprocess.Popen[bytes], other: subprocess.Popen[bytes], limit_s: float
-) -> list[tuple[float, float]]:
-    """Return times (s, on a steady clock) and resident memory (MB) of a process until one of two ends."""
-    return watch(resident_mb, process, other, MEMORY_GROWTH_SAMPLE_S, limit_s)
 
 
 def growth_mb(samples: Sequence[tuple[float, float]]) -> float | None:
     """Return how much memory a process gained since it settled; None if it was not watched so long.
 
-    samples: time in seconds and resident memory in MB, in order of time. Compared are the medians of
-    the first and of the last tenth.
+    samples: its resident memory in MB. Compared are the medians of the first and of the last tenth.
     """
     if not samples or samples[-1][0] - samples[0][0] < 2 * SETTLING_S:
         return None
     settled = [mb for at_s, mb in samples if at_s - samples[0][0] >= SETTLING_S]
     tenth = max(1, len(settled) // 10)
     return float(np.median(settled[-tenth:]) - np.median(settled[:tenth]))
-
-
-def some_instruction(policy: Policy) -> str:
-    """Return the first instruction that the policy knows, or one if it knows none."""
-    return next(iter(policy.known_instructions), "pick up the red can")
-
-
-def run_beside(
-    policy: Mapping[str, Any], robot: str, parameters: Mapping[str, Any], limit_s: float
-) -> tuple[dict[str, Any], list[tuple[float, float]]]:
-    """Run both nodes until that of the robot ends, at the longest for `limit_s`.
-
-    policy: the parameters of `policy_node`. robot: the other node. parameters: of that; `out` is the
-    file in which it leaves what it saw, as JSON. Returns what it saw, and the samples of the policy's
-    memory (see `watch_memory`). Raises `UserError` if it left nothing.
-    """
-    nodes = {"policy_node": dict(policy), robot: dict(parameters)}
-    with running_nodes(nodes, simulation_environment()) as processes:
-        memory = watch_memory(processes["policy_node"], processes[robot], limit_s)
-    out = Path(parameters["out"])
-    if not out.is_file():
-        raise UserError("the nodes did not run to the end; see their messages above")
-    return json.loads(out.read_text()), memory

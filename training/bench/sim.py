@@ -1,4 +1,9 @@
-"""Time the tasks that the options name, and report their figures."""
+"""`ttm bench sim`: the time of the control ticks of the simulated kitchen on one core, by part.
+
+The parts of a tick are timed by replacing methods of the running environment. The same episodes are
+also rendered without any saving, to compare with: the whole scene at every tick, in view or not, and
+changed or not.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import mujoco
 import numpy as np
-from rich.table import Table
 from tyro.conf import arg
 
 from ttm.policy.errors import options, require_at_least, require_some
@@ -26,33 +28,41 @@ from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASK_METAVAR
-from ttm.training.bench.common import Report, rows_table
+from ttm.training.bench.common import Cell, Figures, Report, rows_table
 
-# Frames without any saving, to compare with.
+PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST = (
+    "physics",
+    "inverse kinematics",
+    "head",
+    "wrist",
+    "task",
+    "rest",
+)
+PARTS = (PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST)
+"""Of a tick. What belongs to no other part, such as measuring the robot, is `REST`."""
+TASK_METHODS = ("go", "update", "predicate", "choice", "tick_limit")
 
+SHIPPED, ALWAYS = "as shipped", "everything"
+"""Frames as every command renders them; the whole scene drawn at every tick."""
+BAR_TICKS_PER_S = 160
+"""The project's bar for the whole environment on one core."""
+NOTES = f"""\
+  frames    as shipped: only what is in view is drawn, and nothing twice that did not change.
+            everything: the whole scene is drawn at every tick; "speed" is relative to it.
+  gap       those ticks of a memory task in which the robot is held still and the cue is hidden.
+  bar       {BAR_TICKS_PER_S} ticks a second.
+  changed   frames that differ in some bit from those of the whole scene.
+  physics   50 substeps and the commands to the motors in each. IK: inverse kinematics (mink).
+  task      cue, predicate and choice. rest: measuring the robot, and Gymnasium's wrappers.
+"""
+
+Situation = Literal["acting", "gap", "shown"]
+"""Whether the robot acted. Where it was held still: whether the tick is of the gap, or shows the cue or
+"go"."""
 Frame = Callable[[str], np.ndarray]
 """The name of a camera -> its view, (64, 64, 3) uint8 RGB."""
-
-
-class Everything:
-    """Draws the whole scene at every call, in view or not, and changed or not."""
-
-    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
-        self._renderer, self._data = mujoco.Renderer(model, FRAME_PX, FRAME_PX), data
-
-    def frame(self, camera: str) -> np.ndarray:
-        """Return the view of a camera, (64, 64, 3) uint8 RGB."""
-        self._renderer.update_scene(self._data, camera)
-        frame: np.ndarray = self._renderer.render()
-        return frame
-
-    def close(self) -> None:
-        """Free the renderer. Rendering makes its GL context the one that is freed."""
-        self._renderer.render()
-        self._renderer.close()
-
-
-# Running on a single core, so that nothing is spread over several without being noticed.
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -73,57 +83,22 @@ def one_core() -> Iterator[bool]:
         os.sched_setaffinity(0, before)
 
 
-# The options of `ttm bench sim`.
+class Everything:
+    """Draws the whole scene at every call."""
 
-TASKS = arg(
-    metavar=f"{TASK_METAVAR} ...",
-    help="Tasks that are timed, or words for several: all for the skills, memory for that suite.",
-)
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
+        self._renderer, self._data = mujoco.Renderer(model, FRAME_PX, FRAME_PX), data
 
+    def frame(self, camera: str) -> np.ndarray:
+        """Return the view of a camera, (64, 64, 3) uint8 RGB."""
+        self._renderer.update_scene(self._data, camera)
+        frame: np.ndarray = self._renderer.render()
+        return frame
 
-@dataclass(frozen=True)
-class SimOptions:
-    """Which episodes are timed."""
-
-    tasks: Annotated[tuple[str, ...], TASKS] = ("pick", "open_drawer", "side_shown")
-    gap: int = 15
-    """Ticks for which memory tasks hide their cue."""
-    episodes: int = 10
-    """Episodes of each task; figures are medians over them. Each runs twice, drawn in two ways."""
-    json: Path | None = None
-    """Also write all figures to this file."""
-
-    def check(self) -> None:
-        """Raise `UserError` for a value that cannot be."""
-        require_some(options(self, "tasks"))
-        require_at_least(1, options(self, "episodes", "gap"))
-
-
-# `ttm bench sim`: time the ticks of the simulated kitchen, by part.
-
-
-@dataclass(frozen=True)
-class BenchSimCommand(SimOptions):
-    """Time the control ticks of the simulated kitchen on one core, by part. Takes about half a minute.
-
-    The scripted expert drives the robot, whose own time does not count. Each episode runs twice in
-    turns: with the frames as every command renders them, and with all of the scene drawn at every
-    tick. Run it while nothing else runs.
-    """
-
-    def run(self) -> int:
-        """Measure and print; return the exit code."""
-        self.check()
-        require_rendering()
-
-        run_bench(self)
-        return 0
-
-
-# Where the time of a call goes: the seconds of its parts, which may be nested.
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+    def close(self) -> None:
+        """Free the renderer. Rendering makes its GL context the one that is freed."""
+        self._renderer.render()
+        self._renderer.close()
 
 
 class Stopwatch:
@@ -142,73 +117,49 @@ class Stopwatch:
             try:
                 return call(*args, **kwargs)
             finally:
-                self._add(part, time.perf_counter() - begun)
+                seconds = time.perf_counter() - begun
+                own = seconds - self._inner.pop()
+                self._seconds[part] = self._seconds.get(part, 0.0) + own
+                if self._inner:
+                    self._inner[-1] += seconds
 
         return run
 
     def take(self) -> dict[str, float]:
-        """Return part -> seconds since the last call of this method, and begin anew."""
+        """Return part -> seconds since the last call of this method, and begin again."""
         taken, self._seconds = self._seconds, {}
         return taken
-
-    def _add(self, part: str, seconds: float) -> None:
-        own = seconds - self._inner.pop()
-        self._seconds[part] = self._seconds.get(part, 0.0) + own
-        if self._inner:
-            self._inner[-1] += seconds
-
-
-# The parts of a tick of the kitchen, and how each is timed.
-
-PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST = (
-    "physics",
-    "inverse kinematics",
-    "head",
-    "wrist",
-    "task",
-    "rest",
-)
-PARTS = (PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST)
-TASK_METHODS = ("go", "update", "predicate", "choice", "tick_limit")
 
 
 @contextmanager
 def timed_parts(env: KitchenEnv, frame: Frame) -> Iterator[Stopwatch]:
     """Time the parts of the present episode's ticks within the context, in which `frame` renders.
 
-    What belongs to no other part, such as measuring the robot, is `REST`, for which the caller times
-    the whole of `step`.
+    The caller times the whole of `step` as `REST`.
     """
     watch = Stopwatch()
+    head, wrist = watch.timed(HEAD, frame), watch.timed(WRIST, frame)
     frames = {
-        fetch.SCENE_PREFIX + camera: watch.timed(part, frame)
-        for camera, part in ((fetch.HEAD_CAMERA, HEAD), (fetch.WRIST_CAMERA, WRIST))
+        fetch.SCENE_PREFIX + fetch.HEAD_CAMERA: head,
+        fetch.SCENE_PREFIX + fetch.WRIST_CAMERA: wrist,
     }
-
-    def timed_frame(camera: str) -> np.ndarray:
-        return frames[camera](camera)
-
-    replaced: list[tuple[Any, str]] = [(env.world.cameras, "frame")]
-    timed: dict[str, list[tuple[Any, str]]] = {
-        PHYSICS: [(env.world, "step"), (env.world, "hold")],
-        KINEMATICS: [(env.controller.kinematics, "solve")],
-        TASK: [(env.task, name) for name in TASK_METHODS if hasattr(env.task, name)],
-    }
-    env.world.cameras.frame = timed_frame  # type: ignore[method-assign, assignment]
-    for part, methods in timed.items():
-        for owner, name in methods:
-            setattr(owner, name, watch.timed(part, getattr(owner, name)))
-            replaced.append((owner, name))
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (env.world.cameras, "frame", lambda camera: frames[camera](camera))
+    ]
+    timed: list[tuple[str, Any, Sequence[str]]] = [
+        (PHYSICS, env.world, ("step", "hold")),
+        (KINEMATICS, env.controller.kinematics, ("solve",)),
+        (TASK, env.task, [name for name in TASK_METHODS if hasattr(env.task, name)]),
+    ]
+    for part, owner, names in timed:
+        replaced += [(owner, name, watch.timed(part, getattr(owner, name))) for name in names]
+    for owner, name, method in replaced:
+        setattr(owner, name, method)
     try:
         yield watch
     finally:
-        for owner, name in replaced:
+        for owner, name, _ in replaced:
             delattr(owner, name)  # the method of the class is there again
-
-
-# One timed episode of the scripted expert.
-
-Situation = Literal["acting", "gap", "shown"]
 
 
 @dataclass(frozen=True)
@@ -216,22 +167,22 @@ class TimedTick:
     """One tick of the environment."""
 
     situation: Situation
-    """Whether the robot acted. Where it was held still: whether the tick is of the gap, or shows the cue
-    or "go"."""
     seconds: Mapping[str, float]
     """Part -> its seconds."""
     frames: tuple[np.ndarray, np.ndarray]
     """What head and wrist saw after it."""
 
 
-def timed_episode(
-    env: Env, frame: Frame, reset_options: Mapping[str, Any], seed: int
-) -> list[TimedTick]:
+Episodes = dict[str, list[list[TimedTick]]]
+"""How frames are rendered -> the ticks of each episode."""
+
+
+def timed_episode(env: Env, frame: Frame, start: Mapping[str, Any], seed: int) -> list[TimedTick]:
     """Run the expert from an initial state to the end, with frames rendered by `frame`.
 
-    env: the kitchen, within Gymnasium's wrappers, which count as `REST`.
+    env: the kitchen, within Gymnasium's wrappers, which count as `REST`. start: options of the reset.
     """
-    _, info = env.reset(seed=seed, options=dict(reset_options))
+    _, info = env.reset(seed=seed, options=dict(start))
     kitchen = env.unwrapped
     assert isinstance(kitchen, KitchenEnv)
     ticks, over = [], False
@@ -242,55 +193,23 @@ def timed_episode(
             watch.take()  # what the expert asked of the task does not count
             observation, _, terminated, truncated, info = step(action)
             seconds, over = watch.take(), terminated or truncated
-            situation = "acting" if acting else _held(kitchen, info)
+            situation: Situation = "acting"
+            if not acting:
+                cue_ticks: int = kitchen.task.cue_ticks  # type: ignore[attr-defined]
+                situation = "gap" if info["tick"] >= cue_ticks and not info["go"] else "shown"
             ticks.append(TimedTick(situation, seconds, (observation["head"], observation["wrist"])))
     return ticks
 
 
-def _held(kitchen: KitchenEnv, info: Mapping[str, Any]) -> Situation:
-    """Return the situation of a tick in which the robot was held still."""
-    cue_ticks: int = kitchen.task.cue_ticks  # type: ignore[attr-defined]
-    return "gap" if info["tick"] >= cue_ticks and not info["go"] else "shown"
+def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
+    """Time the ticks of a task, rendered in both ways, in turns.
 
-
-# Time the ticks of tasks, rendered in two ways, in turns.
-
-SHIPPED, ALWAYS = "as shipped", "everything"
-"""Frames as every command renders them; the whole scene drawn at every tick."""
-Episodes = dict[str, list[list[TimedTick]]]
-"""How frames are rendered -> the ticks of each episode."""
-
-
-@dataclass(frozen=True)
-class SimRow:
-    """The ticks of one task in one situation, rendered in one way."""
-
-    task: str
-    situation: Situation
-    frames: str
-    ticks: int
-    ticks_per_s: float
-    """Median over the episodes, as the times below."""
-    speed: float
-    """How many times as fast as with the whole scene drawn at every tick; the median of the ratios of
-    the same episodes."""
-    tick_ms: float
-    parts_ms: dict[str, float]
-    different_frames: int
-    """Frames that differ in some bit from those of the whole scene."""
-
-
-def measure_tasks(tasks: Sequence[str], episodes: int, gap: int) -> list[SimRow]:
-    """Time `episodes` episodes of each task. gap: ticks for which memory tasks hide their cue."""
-    with closing(make_env(KITCHEN)) as env:
-        return [row for task in tasks for row in measure_task(env, task, episodes, gap)]
-
-
-def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[SimRow]:
-    """Time one task. An episode before the others is run and not counted."""
+    gap: ticks for which memory tasks hide their cue. An episode before the others is run and not
+    counted.
+    """
     _, info = env.reset(seed=0, options=reset_options(task))
     held = "go" in info
-    options = reset_options(task, gap if held else None)
+    start = reset_options(task, gap if held else None)
     kitchen = env.unwrapped
     assert isinstance(kitchen, KitchenEnv)
     taken: Episodes = {SHIPPED: [], ALWAYS: []}
@@ -298,114 +217,122 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[SimRow]:
         frames = {SHIPPED: kitchen.world.cameras.frame, ALWAYS: everything.frame}
         for seed in range(episodes + 1):
             for name, frame in frames.items():
-                taken[name].append(timed_episode(env, frame, options, seed))
+                taken[name].append(timed_episode(env, frame, start, seed))
     counted = {name: ticks[1:] for name, ticks in taken.items()}
     situations: tuple[Situation, ...] = ("gap", "acting") if held else ("acting",)
     return [row for situation in situations for row in rows_of(task, situation, counted)]
 
 
-def rows_of(task: str, situation: Situation, taken: Episodes) -> list[SimRow]:
-    """Return the row of each way to render."""
-    means = {
-        name: np.array([_mean_parts(ticks, situation) for ticks in episodes])
+def rows_of(task: str, situation: Situation, taken: Episodes) -> list[Figures]:
+    """Return the row of each way to render. Times are medians over the episodes.
+
+    speed: how many times as fast as with the whole scene drawn at every tick; the median of the ratios
+    of the same episodes. different_frames: those that differ in some bit from the whole scene's.
+    """
+    chosen = {
+        name: [[tick for tick in episode if tick.situation == situation] for episode in episodes]
         for name, episodes in taken.items()
+    }
+    means = {
+        name: np.array(
+            [
+                [np.mean([tick.seconds.get(part, 0.0) for tick in e]) for part in PARTS]
+                for e in found
+            ]
+        )
+        for name, found in chosen.items()
     }  # (episodes, parts), seconds
     whole = {name: parts.sum(axis=1) for name, parts in means.items()}
-    different = _different_frames(taken, situation)
+    # The same actions led to both.
+    pairs = zip(chain(*chosen[SHIPPED]), chain(*chosen[ALWAYS]), strict=True)
+    different = sum(
+        not np.array_equal(*views)
+        for ours, theirs in pairs
+        for views in zip(ours.frames, theirs.frames, strict=True)
+    )
     return [
-        SimRow(
-            task=task,
-            situation=situation,
-            frames=name,
-            ticks=sum(tick.situation == situation for tick in chain(*taken[name])),
-            ticks_per_s=float(np.median(1 / whole[name])),
-            speed=float(np.median(whole[ALWAYS] / whole[name])),
-            tick_ms=float(np.median(whole[name])) * 1e3,
-            parts_ms={
-                part: float(ms)
-                for part, ms in zip(PARTS, np.median(means[name], axis=0) * 1e3, strict=True)
-            },
-            different_frames=different if name == SHIPPED else 0,
-        )
+        {
+            "task": task,
+            "situation": situation,
+            "frames": name,
+            "ticks": sum(map(len, chosen[name])),
+            "ticks_per_s": float(np.median(1 / whole[name])),
+            "speed": float(np.median(whole[ALWAYS] / whole[name])),
+            "tick_ms": float(np.median(whole[name])) * 1e3,
+            "parts_ms": dict(
+                zip(PARTS, (np.median(means[name], axis=0) * 1e3).tolist(), strict=True)
+            ),
+            "different_frames": different if name == SHIPPED else 0,
+        }
         for name in taken
     ]
 
 
-def _mean_parts(ticks: Sequence[TimedTick], situation: Situation) -> list[float]:
-    """Return the mean seconds of each part over the ticks of an episode in that situation."""
-    chosen = [tick.seconds for tick in ticks if tick.situation == situation]
-    return [float(np.mean([seconds.get(part, 0.0) for seconds in chosen])) for part in PARTS]
-
-
-def _different_frames(taken: Episodes, situation: Situation) -> int:
-    """Return how many frames depend on the way to render. The same actions led to both."""
-    pairs = zip(chain(*taken[SHIPPED]), chain(*taken[ALWAYS]), strict=True)
-    return sum(
-        not np.array_equal(shipped, always)
-        for ours, theirs in pairs
-        if ours.situation == situation
-        for shipped, always in zip(ours.frames, theirs.frames, strict=True)
-    )
-
-
-# The tables that `ttm bench sim` prints.
-
-BAR_TICKS_PER_S = 160
-"""The project's bar for the whole environment on one core."""
-HEADINGS = {"inverse kinematics": "IK"}
-"""Part -> a shorter name of its column."""
-NAMES: Mapping[str, Callable[[SimRow], str]] = MappingProxyType(
-    {
-        "ticks of": lambda row: row.task if row.situation == "acting" else f"{row.task}, gap",
-        "frames": lambda row: row.frames,
-    }
+TASKS = arg(
+    metavar=f"{TASK_METAVAR} ...",
+    help="Tasks that are timed, or words for several: all for the skills, memory for that suite.",
 )
-"""The first columns of both tables."""
-NOTES = f"""\
-  frames    as shipped: only what is in view is drawn, and nothing twice that did not change.
-            everything: the whole scene is drawn at every tick; "speed" is relative to it.
-  gap       those ticks of a memory task in which the robot is held still and the cue is hidden.
-  bar       {BAR_TICKS_PER_S} ticks a second.
-  changed   frames that differ in some bit from those of the whole scene.
-  physics   50 substeps and the commands to the motors in each. IK: inverse kinematics (mink).
-  task      cue, predicate and choice. rest: measuring the robot, and Gymnasium's wrappers.
-"""
 
 
-def speed_table(rows: Sequence[SimRow]) -> Table:
-    """Return the table of ticks a second."""
-    columns: dict[str, Callable[[SimRow], str]] = {
-        **NAMES,
-        "ticks/s": lambda row: f"{row.ticks_per_s:,.0f}",
-        "bar": lambda row: f">= {BAR_TICKS_PER_S}" if row.frames == SHIPPED else "",
-        "speed": lambda row: f"{row.speed:.2f}",
-        "changed": lambda row: str(row.different_frames) if row.frames == SHIPPED else "",
-    }
-    return rows_table("Ticks of the kitchen on one core; medians over the episodes", columns, rows)
+@dataclass(frozen=True)
+class BenchSimCommand:
+    """Time the control ticks of the simulated kitchen on one core, by part. Takes about half a minute.
 
+    The scripted expert drives the robot, whose own time does not count. Each episode runs twice in
+    turns: with the frames as every command renders them, and with all of the scene drawn at every
+    tick. Run it while nothing else runs.
+    """
 
-def part_table(rows: Sequence[SimRow]) -> Table:
-    """Return the table of the milliseconds of each part of a tick."""
-    columns: dict[str, Callable[[SimRow], str]] = {
-        **NAMES,
-        "tick": lambda row: f"{row.tick_ms:.2f}",
-    }
-    for part in PARTS:
-        columns[HEADINGS.get(part, part)] = partial(_part, part)
-    return rows_table("The time of a tick and of its parts, ms", columns, rows)
+    tasks: Annotated[tuple[str, ...], TASKS] = ("pick", "open_drawer", "side_shown")
+    gap: int = 15
+    """Ticks for which memory tasks hide their cue."""
+    episodes: int = 10
+    """Episodes of each task; figures are medians over them. Each runs twice, drawn in two ways."""
+    json: Path | None = None
+    """Also write all figures to this file."""
 
-
-def _part(part: str, row: SimRow) -> str:
-    return f"{row.parts_ms[part]:.2f}"
-
-
-def run_bench(options: SimOptions) -> None:
-    """Time all tasks on one core, print tables, and write the figures."""
-    with one_core() as kept:
-        tasks = inspect_env(KITCHEN).choose(options.tasks)
-        rows = measure_tasks(tasks, options.episodes, options.gap)
-    report = Report(options.json, one_core=kept, gap=options.gap, episodes=options.episodes)
-    report.table(speed_table(rows))
-    report.table(part_table(rows), NOTES)
-    report.figures["rows"] = [asdict(row) for row in rows]
-    report.write()
+    def run(self) -> int:
+        """Time all tasks on one core, print tables, and write the figures."""
+        require_some(options(self, "tasks"))
+        require_at_least(1, options(self, "episodes", "gap"))
+        require_rendering()
+        with one_core() as kept:
+            tasks = inspect_env(KITCHEN).choose(self.tasks)
+            with closing(make_env(KITCHEN)) as env:
+                rows = [
+                    row
+                    for task in tasks
+                    for row in measure_task(env, task, self.episodes, self.gap)
+                ]
+        report = Report(self.json, one_core=kept, gap=self.gap, episodes=self.episodes)
+        names: dict[str, Cell] = {
+            "ticks of": lambda r: r["task"] if r["situation"] == "acting" else f"{r['task']}, gap",
+            "frames": "{frames}",
+        }
+        report.rows(
+            "rows",
+            "Ticks of the kitchen on one core; medians over the episodes",
+            {
+                **names,
+                "ticks/s": "{ticks_per_s:,.0f}",
+                "bar": lambda row: f">= {BAR_TICKS_PER_S}" if row["frames"] == SHIPPED else "",
+                "speed": "{speed:.2f}",
+                "changed": lambda row: (
+                    str(row["different_frames"]) if row["frames"] == SHIPPED else ""
+                ),
+            },
+            rows,
+        )
+        parts: dict[str, Cell] = {
+            "IK" if part == KINEMATICS else part: f"{{parts_ms[{part}]:.2f}}" for part in PARTS
+        }
+        report.table(
+            rows_table(
+                "The time of a tick and of its parts, ms",
+                {**names, "tick": "{tick_ms:.2f}", **parts},
+                rows,
+            ),
+            NOTES,
+        )
+        report.write()
+        return 0

@@ -14,33 +14,36 @@ from ttm.policy.cores import registry
 from ttm.policy.cores.ttm import TokenTuringMachineUnit
 from ttm.policy.errors import UserError
 from ttm.policy.openvino_engine import supported_precisions
-from ttm.training.bench import common as timing
-from ttm.training.bench import tick as flat
-from ttm.training.bench import tick as periodic_ticks
-from ttm.training.bench import tick as unit
-from ttm.training.bench.tick import EAGER, NUM_INPUTS, PERIODIC, UNIT, BenchTickCommand, PlainUnit
-from ttm.training.bench.tick import UNIT_WIDTH as WIDTH
+from ttm.training.bench import common, tick
+from ttm.training.bench.tick import (
+    EAGER,
+    NUM_INPUTS,
+    PERIODIC,
+    UNIT,
+    WIDTH,
+    BenchTickCommand,
+    PlainUnit,
+)
 
 KINDS = ("ttm", "transformer")
-QUICK = BenchTickCommand(
-    threads=1,
-    blocks=1,
-    flat_ticks=60,
-    growing_ticks=40,
-    period_ticks=40,
-    presets=("tiny", "shipped"),
-    whole_ticks=3,
-    torch_ticks=2,
-)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small unit; the weights of the real one alone take 51 MB."""
-    for module in (unit, flat):
-        monkeypatch.setattr(module, "WIDTH", 64)
-        monkeypatch.setattr(module, "UNIT", replace(UNIT, num_layers=2, mlp_size=32))
-    monkeypatch.setattr(unit, "MLP_SIZES", (32, 64))
+    """Few ticks of a small unit; the weights of the real one alone take 51 MB."""
+    values = {
+        "WIDTH": 64,
+        "UNIT": replace(UNIT, num_layers=2, mlp_size=32),
+        "MLP_SIZES": (32, 64),
+        "BLOCKS": 1,
+        "FLAT_TICKS": 60,
+        "GROWING_TICKS": 40,
+        "PERIOD_TICKS": 40,
+        "WHOLE_TICKS": 3,
+        "TORCH_TICKS": 2,
+    }
+    for name, value in values.items():
+        monkeypatch.setattr(tick, name, value)
     monkeypatch.setattr(registry, "CORES", {kind: registry.CORES[kind] for kind in KINDS})
 
 
@@ -51,7 +54,7 @@ def test_every_part_prints_a_table_and_gives_figures(
     monkeypatch.setenv("COLUMNS", "160")
     path = tmp_path / "new" / "tick.json"
     torch.set_num_threads(2)
-    assert replace(QUICK, json=path).run() == 0
+    assert BenchTickCommand(presets=("tiny", "shipped"), threads=1, json=path).run() == 0
     assert torch.get_num_threads() == 2
     printed = capsys.readouterr().out
     for text in ("<= 0.55", "50 to 60", "without a window", "< 10", "2 x 64x64", *KINDS):
@@ -76,24 +79,24 @@ def test_every_part_prints_a_table_and_gives_figures(
     )
 
 
-def test_ticks_at_which_something_new_is_taken_are_told_from_the_others(
+def test_ticks_at_which_the_state_takes_something_new_are_timed_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A core that counts its ticks, under a clock by which the ticks at the expected phase are slow."""
     for what, slow in {"tlb": 9, "hourglass": 0}.items():
-        period = PERIODIC[what].period
+        period = PERIODIC[what][1]
         clock = 0.0
 
         def call(
-            tokens: Tensor, tick: Tensor, slow: int = slow, period: int = period
+            tokens: Tensor, age: Tensor, slow: int = slow, period: int = period
         ) -> list[Tensor]:
             nonlocal clock
-            clock += 3.0 if int(tick) % period == slow else 1.0
-            return [tokens, tick + 1]
+            clock += 3.0 if int(age) % period == slow else 1.0
+            return [tokens, age + 1]
 
-        monkeypatch.setattr(timing.time, "perf_counter", lambda: clock)  # noqa: B023
-        row = periodic_ticks._row(what, "PyTorch", call, [torch.zeros(1), torch.tensor(0)], 67)
-        assert (row.turn_ms, row.other_ms) == (3e3, 1e3)
+        monkeypatch.setattr(common.time, "perf_counter", lambda: clock)  # noqa: B023
+        row = tick.by_phase(what, call, [torch.zeros(1), torch.tensor(0)], 67)
+        assert (row["turn_ms"], row["other_ms"]) == (3e3, 1e3)
 
 
 def test_the_plain_restatement_is_the_unit() -> None:
@@ -108,6 +111,6 @@ def test_the_plain_restatement_is_the_unit() -> None:
         torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
-def test_counts_below_what_is_needed_are_refused() -> None:
-    with pytest.raises(UserError, match="--flat-ticks is 1; give 40 or more"):
-        replace(QUICK, flat_ticks=1).run()
+def test_threads_below_1_are_refused() -> None:
+    with pytest.raises(UserError, match="--threads is 0; give 1 or more"):
+        BenchTickCommand(threads=0).run()

@@ -11,26 +11,23 @@ import pytest
 
 from ttm.datasets.dataset import open_dataset
 from ttm.policy.errors import UserError
-from ttm.training.bench import loader as beside_robomimic
-from ttm.training.bench import loader as material
+from ttm.training.bench import loader
 from ttm.training.bench.loader import BenchLoaderCommand, FrameSize, write_data
 
 
 @pytest.fixture(autouse=True)
 def _few_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(material, "EPISODES", 2)
-    monkeypatch.setattr(material, "TICKS", 9)
+    values = {"EPISODES": 2, "TICKS": 9, "BATCH_SIZE": 2, "WINDOW": 3, "STEP_S": 1e-3}
+    for name, value in values.items():
+        monkeypatch.setattr(loader, name, value)
 
 
 def test_every_case_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bench = BenchLoaderCommand(
         sizes=("12", "16x20:8"),
         workers=(0, 1),
-        batch_size=2,
-        window=3,
         shuffle=1,
         seconds=0.01,
-        step_ms=1.0,
         json=tmp_path / "loader.json",
     )
     assert bench.run() == 0
@@ -43,7 +40,7 @@ def test_every_case_has_its_figures(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert 0 < row["waiting"] < 1
     printed = capsys.readouterr().out
     assert "16x20 to 8" in printed
-    assert ("robomimic is not installed" in printed) != beside_robomimic.is_installed()
+    assert ("robomimic is not installed" in printed) != loader.is_installed()
 
 
 @pytest.mark.parametrize("storage", ["raw", "gzip", "jpeg"])
@@ -63,7 +60,7 @@ def test_a_file_holds_its_frames_as_its_name_says(tmp_path: Path, storage: str) 
 def test_robomimic_reads_the_same_windows(tmp_path: Path) -> None:
     pytest.importorskip("robomimic.utils.dataset")
     write_data(tmp_path / "data.hdf5", FrameSize(12, 12, 12), "raw")
-    theirs = beside_robomimic._sequence_dataset(tmp_path / "data.hdf5", "raw", 3)
+    theirs = loader.sequence_dataset(tmp_path / "data.hdf5", "raw", 3)
     frames = open_dataset(tmp_path / "data.hdf5")[0].frames("head", 2, 5)
     assert np.array_equal(np.asarray(theirs[2]["obs"]["head"]), frames)
 

@@ -173,7 +173,7 @@ def test_the_command_compares_checkpoints(
         (tmp_path / name).mkdir()
         save_checkpoint(tmp_path / name / "best.safetensors", policy, {})
     paths = [str(tmp_path / name / "best.safetensors") for name in ("one", "two")]
-    options = ["--ticks", "130", "--chains", "2", "--threads", "1", "--out", str(tmp_path / "out")]
+    options = ["--ticks", "130", "--chains", "2", "--out", str(tmp_path / "out")]
     assert (
         cli.main(["bench", "drift", "--data", str(episodes), "--checkpoint", *paths, *options]) == 0
     )
@@ -207,6 +207,6 @@ def test_the_checkpoints_camera_sizes_are_taken(large_frames: Path, tmp_path: Pa
         tmp_path / "a.safetensors", Policy(small, replace(PRESETS["tiny"], width=16)), {}
     )
     assert load_checkpoint(tmp_path / "a.safetensors")[0].spec == small
-    options = ["--ticks", "130", "--chains", "2", "--threads", "1", "--out", str(tmp_path / "out")]
+    options = ["--ticks", "130", "--chains", "2", "--out", str(tmp_path / "out")]
     given = ["--data", str(large_frames), "--checkpoint", str(tmp_path / "a.safetensors")]
     assert cli.main(["bench", "drift", *given, *options]) == 0

@@ -18,13 +18,11 @@ from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, PolicySpec
-from ttm.training.bench import step as parts
+from ttm.training.bench import step
 from ttm.training.bench.step import (
     OURS,
     TOLERANCE,
     BenchStepCommand,
-    Seconds,
-    contender,
     equal_lstm,
     made_up_action,
     parsed,
@@ -43,13 +41,13 @@ def policy(spec: PolicySpec) -> Policy:
 
 
 @pytest.fixture
-def quick(policy: Policy, tmp_path: Path) -> BenchStepCommand:
+def quick(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BenchStepCommand:
     """Steps of two made-up episodes of a robot with small cameras."""
     init = tmp_path / "init.safetensors"
     save_checkpoint(init, policy, {})
-    return BenchStepCommand(
-        cores=("ttm",), ticks=(3, 4), episodes=4, init=init, batch_size=2, threads=(1,), rounds=1
-    )
+    for name, value in {"EPISODES": 4, "TICKS": (3, 4), "BATCH_SIZE": 2}.items():
+        monkeypatch.setattr(step, name, value)
+    return BenchStepCommand(cores=("ttm",), init=init, threads=(1,), rounds=1)
 
 
 def test_a_core_and_its_lstm_are_timed_on_made_up_episodes(
@@ -89,10 +87,15 @@ def test_a_core_and_its_lstm_are_timed_on_made_up_episodes(
 
 
 def test_recorded_episodes_without_a_recall_loss(
-    quick: BenchStepCommand, uneven: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    quick: BenchStepCommand,
+    uneven: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(step, "RECALL_WEIGHT", 0)
     path = tmp_path / "step.json"
-    replace(quick, data=(str(uneven),), recall_weight=0, json=path).run()
+    replace(quick, data=(str(uneven),), json=path).run()
     printed = capsys.readouterr().out
     assert "6 episodes of 3 to" in printed
     assert "recall loss 0" in printed
@@ -163,12 +166,12 @@ class Slow(torch.autograd.Function):
         return gradient.clone(), None, None
 
 
-def test_time_is_told_to_the_part_that_takes_it(
+def test_time_counts_for_the_part_that_takes_it(
     quick: BenchStepCommand, policy: Policy, uneven: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every module takes a time of its own under a clock that only these modules move."""
     features = FeatureCache(policy, policy.spec.cameras)
-    trainer = trainer_of(contender("ttm", (), policy), quick, (str(uneven),), features)
+    trainer = trainer_of(parsed("ttm", policy), quick.init, (str(uneven),), features)
     clock = 0.0
 
     def run(seconds: float) -> None:
@@ -196,10 +199,10 @@ def test_time_is_told_to_the_part_that_takes_it(
         (trainer.recall.mlp, 6.0),
     ):
         slow(module, seconds)
-    monkeypatch.setattr(parts.Seconds, "now", lambda: Seconds(clock, clock))
+    monkeypatch.setattr(step, "clocks", lambda: np.array([clock, clock]))
     (batch,) = trainer.source.sample(1)
     taken = timed_step(trainer, lambda: (run(7.0), batch)[1])
-    known = {key: seconds.wall for key, seconds in taken.items() if seconds.wall}
+    known = {key: wall for key, (_, wall) in taken.items() if wall}
     assert known == {
         ("batch", "forward"): 7,
         ("cameras", "forward"): 2,
@@ -218,9 +221,9 @@ def test_time_is_told_to_the_part_that_takes_it(
 def test_a_sight_memory_is_trained_and_counted(
     quick: BenchStepCommand, policy: Policy, uneven: Path
 ) -> None:
-    with_it = contender("ttm", ("num_layers=1", "sight_tokens=2", "sight_cells=5"), policy)
+    with_it = parsed("ttm num_layers=1 sight_tokens=2 sight_cells=5", policy)
     features = FeatureCache(policy, policy.spec.cameras)
-    trained = trainer_of(with_it, quick, (str(uneven),), features).policy
+    trained = trainer_of(with_it, quick.init, (str(uneven),), features).policy
     parts = (trained.core, trained.sight)
     assert with_it.parameters == sum(p.numel() for part in parts for p in part.parameters())
     assert trained.config.sight_cells == 5
@@ -231,7 +234,7 @@ def test_a_sight_memory_is_trained_and_counted(
     "core", [OURS, "ttm", "ttm sight_tokens=2", "tlb", "lstm num_layers=3", "hourglass"]
 )
 def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
-    (found,) = parsed([core], policy)
+    found = parsed(core, policy)
     lstm = equal_lstm(found, policy)
     made = Policy(policy.spec, replace(policy.config)).core if core == "ttm" else None
     if made is not None:
@@ -241,29 +244,27 @@ def test_the_lstm_has_as_many_weights(core: str, policy: Policy) -> None:
 
 
 def test_the_lstm_has_as_many_outputs(policy: Policy) -> None:
-    (found,) = parsed(["ttm process_size=3"], policy)
+    found = parsed("ttm process_size=3", policy)
     assert "process_size=3" in equal_lstm(found, policy).options
 
 
 def test_weights_that_another_library_put_on_the_cpu_are_counted_as_well(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (expected,) = parsed([OURS], policy)
+    expected = parsed(OURS, policy)
     linspace = torch.linspace  # transformers replaces it while it loads a model
     monkeypatch.setattr(torch, "linspace", lambda *a, **k: linspace(*a, **(k | {"device": "cpu"})))
-    assert parsed([OURS], policy) == [expected]
+    assert parsed(OURS, policy) == expected
 
 
 def test_cores_and_options_that_cannot_be_are_refused(
     quick: BenchStepCommand, policy: Policy
 ) -> None:
-    (small,) = parsed(["ttm num_layers=0 bottleneck=1"], policy)
+    small = parsed("ttm num_layers=0 bottleneck=1", policy)
     with pytest.raises(UserError, match="fewer than an LSTM of width 128 can have"):
         equal_lstm(small, policy)
     with pytest.raises(UserError, match="there is no core ''"):
-        parsed([""], policy)
-    with pytest.raises(UserError, match="--ticks is 5 4; give the smaller number first"):
-        replace(quick, ticks=(5, 4)).run()
+        parsed("", policy)
     with pytest.raises(UserError, match="--threads is 0"):
         replace(quick, threads=(0,)).run()
     with pytest.raises(UserError, match="--cores is empty"):
