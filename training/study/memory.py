@@ -104,7 +104,7 @@ SMALLEST = 7
 
 
 class RecallHead(nn.Module):
-    """Tells from the core's output which kinds of tiles have been in view so far.
+    """Says from the core's output which kinds of tiles have been in view so far.
 
     Its loss needs no labels and knows nothing of the task: the targets are the agent's own views. The
     loss of the actions asks for the memory at one tick of an episode, long after what is to be
@@ -211,7 +211,7 @@ class StudyMemoryCommand(MinigridStudy):
     steps: int | None = None
     """Training steps of every core. Default: 600."""
     recall: float = 1.0
-    """Weight of a second loss without labels, for every core: its outputs must tell which kinds of
+    """Weight of a second loss without labels, for every core: its outputs must say which kinds of
     tiles the agent has seen in the episode and does not see now. 0: the actions alone."""
     cache: Path = Path("runs/memory")
     """Folder in which demonstrations and results are kept."""

@@ -413,8 +413,8 @@ def collect_figures(out: Path) -> Figures:
         for evaluation in folder.evaluations():
             choices += _choices(facts, evaluation)
     # Data and checkpoint say nothing on another machine.
-    told = {name: value for name, value in settings.items() if name not in ("data", "init")}
-    return Figures(told, trainings, choices)
+    shared = {name: value for name, value in settings.items() if name not in ("data", "init")}
+    return Figures(shared, trainings, choices)
 
 
 def _choices(facts: RunFacts, evaluation: Evaluation) -> Iterator[Choices]:
