@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -331,6 +332,36 @@ print(code, [name for name in ("torch", "mujoco", "h5py", "rclpy") if name in sy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"ttm {version('ttm-policy-stack')}", "0 []"]
+
+
+def test_threads_of_a_training_are_told_how_to_wait_before_torch_is_imported() -> None:
+    code = """
+import os, sys
+from ttm.training import cli
+load = cli.import_module
+def look(module):
+    print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
+    return load(module)
+cli.import_module = look
+cli.main(["train", "--help"])
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.startswith("passive False")
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(module: str) -> None:
+        raise ModuleNotFoundError("No module named 'gymnasium_robotics'", name="gymnasium_robotics")
+
+    monkeypatch.setattr(cli, "import_module", missing)
+    assert_one_line_error(
+        run("collect", "--out", "o"), "gymnasium_robotics", "ttm-policy-stack[sim]"
+    )
 
 
 def test_the_module_runs_as_a_program(tmp_path: Path) -> None:

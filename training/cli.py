@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 from ttm.policy.errors import UserError, printable
 from ttm.policy.files import require_writable
 from ttm.training.help_texts import join_help_lines
+from ttm.training.runtime import hide_hints, wait_passively
 
 
 class Command(Protocol):
@@ -111,6 +113,10 @@ Each command explains itself: ttm train --help, ttm bench --help, ttm study copy
 ttm --version prints the version.
 """
 
+NAME = "ttm-policy-stack"
+"""The name of the distribution."""
+TRAINS = ("train", "demo", "study suite")
+"""Commands that train, before whose import of PyTorch its threads are told how to wait."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
@@ -142,7 +148,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
-        print(f"ttm {version('ttm-policy-stack')}")
+        print(f"ttm {version(NAME)}")
         return 0
     try:
         command = parse(words)
@@ -191,14 +197,37 @@ def _choice(group: str, words: Sequence[str]) -> Any:
                 _group(first, words if every else words[1:]), subcommand(first)
             ]
         elif chosen:
-            module, _, class_name = where.partition(":")
-            kind = join_help_lines(getattr(import_module(module), class_name))
+            kind = join_help_lines(_load(name, where))
             defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
             given = {} if defaults is None else {"default": defaults}
             found[first] = Annotated[kind, subcommand(first, **given)]
         else:
             found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
+
+
+def _load(name: str, where: str) -> type[Any]:
+    """Import the class of a command. Raises `UserError` if a package is missing that an extra brings."""
+    if name in TRAINS:
+        wait_passively()
+        hide_hints()
+    module, _, class_name = where.partition(":")
+    try:
+        found: type[Any] = getattr(import_module(module), class_name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        extras = re.findall(
+            rf"^{missing.replace('_', '[-_]')}\b.*extra == [\"'](\w+)",
+            "\n".join(requires(NAME) or ()),
+            re.M,
+        )
+        if not missing or not extras:
+            raise
+        raise UserError(
+            f"ttm {name} needs {missing}, which is not installed; "
+            f'run: pip install "{NAME}[{extras[0]}]"'
+        ) from error
+    return found
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ from ttm.sim.results import (
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
-from ttm.training.runtime import wait_passively
 from ttm.training.train import train, with_vision_kept
 
 FIRST_SEED = 5_000_000
@@ -133,7 +132,6 @@ class DemoCommand:
     def run(self) -> int:
         """Run all steps; return the exit code."""
         self.check()
-        wait_passively()
         return Demo(self).run()
 
 

@@ -49,7 +49,7 @@ from ttm.training.resume import (
     require_same_options,
 )
 from ttm.training.run_log import CONFIG, LAST, Loggers, RunLog, prepare_folder, resume_path
-from ttm.training.runtime import hide_hints, keep_freed_memory, wait_passively
+from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
 from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
 
@@ -73,8 +73,6 @@ class TrainCommand(TrainOptions):
     def run(self) -> int:
         """Train; return the exit code."""
         self.check()
-        wait_passively()
-        hide_hints()
         return train(self)
 
 

@@ -54,7 +54,6 @@ from ttm.training.options import (
     Window,
 )
 from ttm.training.run_log import LAST, resume_path
-from ttm.training.runtime import wait_passively
 from ttm.training.sequence_model import (
     NO_SIGHT,
     TOKENS,
@@ -571,7 +570,6 @@ class StudySuiteCommand:
     def run(self) -> int:
         """Make what is missing, print and write the report, and return the exit code."""
         self.check()
-        wait_passively()
         if self.figures:
             self._print(Report(merged_figures([read_figures(path) for path in self.figures])))
             return 0
