@@ -1,11 +1,11 @@
 """Record what a restructuring must not change, or compare with what was recorded before.
 
     python tests/frozen.py before.json              # records, where the file is missing
-    python tests/frozen.py before.json              # compares, where it is there; exit code 1 if anything differs
+    python tests/frozen.py before.json              # compares, where it is there; 1 if anything differs
     python tests/frozen.py before.json results --episodes 20
 
-Parts: `results` (outcomes of the shipped policy, `result.json`), `weights` (names and shapes of the `state_dict`
-of every core and preset), `outputs` (what each core computes from seeded weights, to the bit), `losses` (20
+Parts: `results` (`result.json` of the shipped policy), `weights` (names and shapes of the `state_dict` of
+every core and preset), `outputs` (what each core computes from seeded weights, to the bit), `losses` (20
 training steps), `options` (of every command), `ros` (topics, services and parameters of running nodes).
 Figures are equal to the bit on one machine, and differ between machines.
 """
