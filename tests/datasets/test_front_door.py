@@ -35,12 +35,6 @@ def test_the_package_loads_nothing_heavy() -> None:
     assert loaded_by("ttm.datasets", HEAVY) == []
 
 
-@pytest.mark.parametrize("room", ["show", "check"])
-def test_options_load_nothing_heavy(room: str) -> None:
-    heavy = ("torch", "h5py", "PIL", "matplotlib", "sentence_transformers")
-    assert loaded_by(f"ttm.datasets.{room}.command", heavy) == []
-
-
 def test_data_sets_are_read_without_torch() -> None:
     """A program that records or reads episodes need not load the learning library."""
     code = "ttm.datasets.writer, ttm.datasets.dataset"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +132,3 @@ def make_point_without_expert(**options: Any) -> gymnasium.Env[Any, Any]:
 def test_a_name_with_and_without_its_module_means_the_same() -> None:
     assert same_environment(POINT, "test/Point-v0")
     assert not same_environment("ttm/Kitchen-v0", "test/Point-v0")
-
-
-def test_the_page_shows_lines_of_the_plugged_in_simulator() -> None:
-    folder = Path(__file__).parent
-    page = (folder.parents[1] / "sim" / "README.md").read_text()
-    (block,) = re.findall(r"```python\n(class PointEnv.*?)```", page, re.S)
-    code = (folder / "point_env.py").read_text()
-    for line in block.splitlines():
-        shown = line.removesuffix("...)").removesuffix("...").strip()  # the rest is left out there
-        assert shown in code, line

@@ -171,7 +171,7 @@ COLUMNS = ("core", "parameters", "success\n%", "95 % interval", "p", "ticks", "s
 class StudyBabyaiCommand(MinigridStudy):
     """Clone the bot of a BabyAI level with every core, and count successes in new episodes.
 
-    Needs minigrid: pip install 'minigrid>=3,<4'. All cores have the same number of parameters
+    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. All cores have the same number of parameters
     within one per cent, learn from the same demonstrations in the same batches, and train for the
     same number of steps. Demonstrations and results are kept under --cache and are not made again.
     Several of these commands may run at the same time, each for other cores.

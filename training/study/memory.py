@@ -196,7 +196,7 @@ class StudyMemoryCommand(MinigridStudy):
     The agent sees a key or a ball in a room, walks down a corridor, and has to go to the object of
     the same kind at its end, where the first one cannot be seen any more.
 
-    Needs minigrid: pip install 'minigrid>=3,<4'. All cores have the same number of parameters
+    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. All cores have the same number of parameters
     within one per cent and the same first weights around them, learn from the same demonstrations in
     the same batches, and train for the same number of steps. Demonstrations and results are kept
     under --cache and are not made again. Several of these commands may run at the same time, each

@@ -61,7 +61,7 @@ def test_without_minigrid_one_is_told_how_to_get_it(
 
     monkeypatch.setattr(cli, "import_module", absent)
     assert cli.main(["study", "babyai"]) == cli.EXIT_USER_ERROR
-    assert "pip install 'minigrid" in capsys.readouterr().err
+    assert "ttm-policy-stack[babyai]" in capsys.readouterr().err
 
 
 def test_a_size_that_is_too_small_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from generated import ROOT
 
 from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.cores.registry import core_to_dict
+from ttm.policy.cores.registry import core_from_dict
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
 from ttm.training.study.suite import OURS_OPTIONS, parse_variant, suite_cores
 from ttm.training.study.suite_report import (
@@ -37,7 +37,7 @@ def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
     for training in report(RESULTS / name).figures.trainings:
         variant = parse_variant(training.variant, OURS_OPTIONS)
         core = suite_cores(ours, [variant], *sizes)[variant.label]
-        assert core_to_dict(core) == training.core, training.variant
+        assert core == core_from_dict(training.core), training.variant
         assert variant.num_parameters(core, *sizes) == training.parameters
 
 
