@@ -21,7 +21,7 @@ test: install egl
 # holds for one kind of CPU alone. OpenVINO cannot be told; see policy/openvino_engine.py. Threads wait passively,
 # as several processes share the cores: with two threads each, tests took five times as long otherwise.
 NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study \
-  tests/training/bench/drift tests/training/bench/sequence
+  tests/training/bench/test_drift.py tests/training/bench/test_sequence.py
 CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 \
   ONEDNN_MAX_CPU_ISA=AVX512_CORE_AMX MKL_CBWR=COMPATIBLE
 THREADS := 1 2
