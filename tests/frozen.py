@@ -62,17 +62,14 @@ def _cores() -> dict[str, Any]:
         made[name] = getattr(import_module(module), kind)()
     for name, variant in registry.VARIANTS.items():
         made[name] = replace(made[variant.kind], **variant.fields)
-    for write, read in (
-        ("ring", "attend"),
-        ("gated", "summarize"),
-        ("erase_add", "summarize"),
-        ("concatenate", "summarize"),
+    for fields in (
+        {"write": "ring", "read": "attend"},
+        {"write": "gated"},
+        {"write": "erase_add", "initial_memory": "learned"},
+        {"write": "concatenate"},
     ):
-        try:
-            made[f"ttm write={write} read={read}"] = replace(made["ttm"], write=write, read=read)
-        except Exception as error:  # another name of today
-            made.setdefault("refused", []).append(f"{write} {read}: {error}")
-    made.pop("refused", None)
+        options = " ".join(f"{name}={value}" for name, value in fields.items())
+        made[f"ttm {options}"] = replace(made["ttm"], **fields)
     return made
 
 
@@ -148,13 +145,9 @@ def losses(_: int) -> dict[str, Any]:
 def options(_: int) -> dict[str, list[str]]:
     """Return command -> the names of its options."""
     cli = import_module("ttm.training.cli")
-    names = []
-    for name, entry in cli.COMMANDS.items():
-        of_group = getattr(entry, "commands", None)
-        names += [name] if of_group is None else [f"{name} {each}" for each in of_group]
     return {
         name: sorted(set(re.findall(r"^│ (--[\w.-]+)", ttm(*name.split(), "--help"), re.M)))
-        for name in sorted(names)
+        for name in sorted(cli.COMMANDS)
     }
 
 
