@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Time
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -37,6 +35,7 @@ from ttm_policy.inputs import (
 )
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.parameters import PolicyParameters
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED
 
 FLUSH_S = 0.5
@@ -149,10 +148,7 @@ class CommandPublishers:
         self._again = parameters.command_rate_hz > 0 and not parameters.lockstep
         self._lives = not parameters.lockstep
         if self._lives:
-            # On the steady clock, since simulated time may come in steps as long as a tick.
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
-            period_s = 1.0 / (parameters.command_rate_hz or LOOK_HZ)
-            stop.node.create_timer(period_s, self._keep_up, clock=steady)
+            steady_timer(stop.node, 1.0 / (parameters.command_rate_hz or LOOK_HZ), self._keep_up)
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""

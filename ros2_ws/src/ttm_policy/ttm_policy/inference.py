@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
@@ -35,6 +33,7 @@ from ttm_policy.contract import load_contract
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec, check_fields
 from ttm_policy.parameters import PolicyParameters
+from ttm_policy.programs import steady_timer
 
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
@@ -65,8 +64,7 @@ class Worker:
         self._pending = 0
         self._lock = threading.Lock()
         self._guard: GuardCondition | None = node.create_guard_condition(self.deliver)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(LOOK_S, self.deliver, clock=steady)
+        self._timer = steady_timer(node, LOOK_S, self.deliver)
         # A daemon, since a process that is told to end does not wait for a language model.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

@@ -330,7 +330,7 @@ def _to_frames(
 # `sensor_msgs/JointState` with the values of the action under names such as `base.0`, in the units of the
 # spec. NaN leaves a value as it is in force. `header.frame_id` names the person.
 
-TOPIC = "person_command"
+PERSON_TOPIC = "person_command"
 DRIVER_TOPIC = "driver"
 """The topic on which the policy node says who drives, as text."""
 POLICY, PERSON = "policy", "person"

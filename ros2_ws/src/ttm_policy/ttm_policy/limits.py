@@ -39,7 +39,7 @@ Observation = Mapping[str, npt.NDArray[np.generic]]
 
 EPSILON = float(np.finfo(np.float64).eps)
 """What rounding may add to a length, in relation to it."""
-TOPIC = "robot_description"
+DESCRIPTION_TOPIC = "robot_description"
 """Where robot_state_publisher publishes the URDF."""
 FIRST_S = 5.0
 """How long the robot waits for a description that somebody publishes, in seconds."""
@@ -453,25 +453,24 @@ class RobotDescription:
         self._node, self._limits = node, limits
         self._waits = True
         self._expected_s: float | None = None
-        self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
+        self._subscription = node.create_subscription(
+            String, DESCRIPTION_TOPIC, self._on_description, LATCHED
+        )
 
     @property
     def problem(self) -> str:
         """Why the robot must not move yet, or an empty text."""
-        if not self._waits or not self._node.count_publishers(TOPIC):
+        if not self._waits or not self._node.count_publishers(DESCRIPTION_TOPIC):
             return ""
         now_s = time.monotonic()
         if self._expected_s is None:
             self._expected_s = now_s
         if now_s - self._expected_s < FIRST_S:
-            return (
-                f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
-            )
+            return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits of the joints are needed"
         self._waits = False
         self._node.get_logger().warning(
-            f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
-            "those of the contract alone; publish it as robot_state_publisher does, reliable and "
-            "transient local"
+            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the "
+            "joints are those of the contract alone; publish it reliable and transient local"
         )
         return ""
 
@@ -484,7 +483,7 @@ class RobotDescription:
         except UserError as error:
             self._node.get_logger().error(str(error))
         else:
-            self._node.get_logger().info(f"limits of the joints are those of {TOPIC}")
+            self._node.get_logger().info(f"limits of the joints are those of {DESCRIPTION_TOPIC}")
 
     def close(self) -> None:
         """Destroy the subscription."""

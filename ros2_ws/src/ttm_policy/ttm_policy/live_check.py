@@ -28,7 +28,7 @@ from ttm.policy.errors import ObservationError, UserError, printable
 from ttm.policy.files import read_checkpoint_spec
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm_policy.contract import JOINT_TYPES, ImageSource, RobotContract, VectorSource, load_contract
-from ttm_policy.guards import TOPIC, require_contrast, require_frame_id, require_plausible
+from ttm_policy.guards import E_STOP_TOPIC, require_contrast, require_frame_id, require_plausible
 from ttm_policy.inputs import JointStates
 from ttm_policy.launching import check_name
 from ttm_policy.limits import read_joint_limits
@@ -350,9 +350,9 @@ def _mismatch(listener: QoSProfile) -> str:
 
 def e_stop_finding(node: Node) -> Finding:
     """Return who sends the emergency stop. A robot may do without: its button may cut the power."""
-    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(TOPIC))
+    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(E_STOP_TOPIC))
     if not infos:
-        return Finding(TOPIC, "nobody publishes it: no button stops the policy")
+        return Finding(E_STOP_TOPIC, "nobody publishes it: no button stops the policy")
     problems: tuple[str, ...] = ()
     if others := sorted({info.topic_type for info in infos} - {_full_type(E_STOP_TYPE)}):
         names = ", ".join(others).replace("/msg/", "/")
@@ -360,7 +360,7 @@ def e_stop_finding(node: Node) -> Finding:
             f"it is published as {names}, which no node of this package hears; send {E_STOP_TYPE}, true "
             "while the button is pressed",
         )
-    return Finding(TOPIC, f"sent by {_names(infos)}", problems)
+    return Finding(E_STOP_TOPIC, f"sent by {_names(infos)}", problems)
 
 
 def _description(descriptions: Sequence[String], contract: RobotContract) -> Finding:

@@ -125,7 +125,8 @@ class NodeParameters:
 
 def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:
     """Return the parameters that a dataclass declares, in its order, with the limits last."""
-    return _declared(node_parameters)
+    hashable: Any = node_parameters
+    return _declared(hashable)
 
 
 @cache
