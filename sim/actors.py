@@ -38,7 +38,6 @@ class PolicyActor:
 
     @property
     def policy(self) -> Policy:
-        """The policy that the runner runs."""
         return self._runner.policy
 
     def embedding(self, instruction: str) -> np.ndarray | None:
@@ -46,15 +45,12 @@ class PolicyActor:
         return self._embeddings.get(instruction)
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
         self._runner.reset(instruction, embedding=self.embedding(instruction))
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `Actor.act`."""
         return self._runner.step(observation, delay_s=self.delay_s).values
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`."""
         self._runner.executed(action)
 
     def memory(self) -> dict[str, np.ndarray]:
@@ -82,16 +78,14 @@ class ExpertActor:
         self._expert: Expert | None = None
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
         self._expert = expert_of(self._env)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `Actor.act`."""
         assert self._expert is not None
         return self._expert.action()
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`. An expert sees in the simulator what was done."""
+        """Do nothing: an expert sees in the simulator what was done."""
 
 
 def resolve_checkpoint(checkpoint: str) -> str:

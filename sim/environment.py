@@ -23,6 +23,8 @@ ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
 EXECUTED = "executed_action"
 """The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
+ODOMETRY_FRAME = "odom"
+"""The frame that stands still in the world and that the base moves in."""
 
 
 class Expert(Protocol):
@@ -51,23 +53,24 @@ class PolicyEnv(Protocol):
       it, or a policy can carry the cue through commands that had no effect.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
+    - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for
+      videos, (H, W, 3) uint8 RGB.
 
-    An environment may also have a method `expert()`, which returns an `Expert` for the episode
-    that `reset` has begun. Without it there are no demonstrations to collect. With `render_mode="rgb_array"`,
-    with which `make_env` makes it, `render()` returns a picture for videos, (H, W, 3) uint8 RGB.
+    These members are optional:
 
-    A method `robot_view()`, which returns a `ttm.sim.environment.RobotView`, is optional. With it, the
-    simulated robot over ROS 2 shows itself to visualisers.
+    - `expert()` returns an `Expert` for the episode that `reset` has begun. Without it there are no
+      demonstrations to collect.
+    - `robot_view()` returns a `RobotView`, with which the simulated robot over ROS 2 shows itself to
+      visualisers.
+    - `resting_action()` returns the action (A,) that leaves the robot where it is. It is needed where an
+      action of zeros moves the robot, as positions to go to do. A robot whose first command is late
+      waits in its place.
+    - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
+      they take that of a task. The group "all" replaces the meaning of "all", which is otherwise every
+      task.
 
-    A method `resting_action()`, which returns the action (A,) that leaves the robot where it is, is optional.
-    It is needed where an action of zeros moves the robot, as positions to go to do. With it, a robot
-    whose first command is late waits in its place.
-
-    An attribute `task_groups`, a mapping of names to tuples of tasks, is optional. Commands take the
-    name of a group wherever they take that of a task. The group "all", if there is one, replaces
-    the meaning of "all", which is otherwise every task.
-
-    Memory tasks show a cue, hide it for a number of ticks, and then let the robot act:
+    Memory tasks show a cue, hide it for a number of ticks, and then let the robot act. Other tasks have
+    none of these keys:
 
     - The options of `reset` may hold `gap`, the number of ticks between the end of the cue and the
       first tick at which the robot may act, and `cue`, a `CueName`.
@@ -77,8 +80,6 @@ class PolicyEnv(Protocol):
     - `info["choices"]`, the names of all that can be chosen in this initial state, and `right_choice`
       among the options of `reset`, one of them, which changes the cue and nothing else, are optional.
       With them a memory can be exchanged with that of the same initial state under another cue.
-
-    Other tasks have none of these keys.
     """
 
     policy_spec: PolicySpec
@@ -136,8 +137,7 @@ def make_env(name: str = KITCHEN, **options: Any) -> Env:
 
 def spec_of(env: Env) -> PolicySpec:
     """Return what a policy for the environment sees and commands."""
-    spec: PolicySpec = env.get_wrapper_attr("policy_spec")
-    return spec
+    return env.get_wrapper_attr("policy_spec")
 
 
 def tasks_of(env: Env) -> dict[str, tuple[str, ...]]:
@@ -147,8 +147,7 @@ def tasks_of(env: Env) -> dict[str, tuple[str, ...]]:
 
 def expert_of(env: Env) -> Expert:
     """Return the expert for the episode that was begun. The environment must have one."""
-    expert: Expert = env.get_wrapper_attr("expert")()
-    return expert
+    return env.get_wrapper_attr("expert")()
 
 
 def resting_action_of(env: Env) -> np.ndarray:
@@ -165,14 +164,9 @@ def reset_options(
     right_choice: str | None = None,
 ) -> dict[str, Any]:
     """Return the options of `reset` for a task. A gap or a right choice of None is left to the task."""
-    options: dict[str, Any] = {"task": task}
-    if gap is not None:
-        options["gap"] = gap
-    if cue != "hidden":
-        options["cue"] = cue
-    if right_choice is not None:
-        options["right_choice"] = right_choice
-    return options
+    hidden = cue == "hidden"
+    given = {"gap": gap, "cue": None if hidden else cue, "right_choice": right_choice}
+    return {"task": task, **{name: value for name, value in given.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -248,11 +242,13 @@ def choose_task(
     raise UserError(f"{whose} does not know the instruction '{instruction}'; it knows: {known}")
 
 
-def require_memory_tasks(name: str, tasks: Sequence[str], option: str) -> None:
+def require_memory_tasks(name: str, tasks: Sequence[str], option: str | None) -> None:
     """Raise `UserError` unless all `tasks` of the environment `name` are memory tasks.
 
-    option: what the user gave that only memory tasks understand, for the message.
+    option: what the user gave that only memory tasks understand, for the message; None for nothing.
     """
+    if option is None:
+        return
     with closing(make_env(name)) as env:
         for task in tasks:
             _, info = env.reset(seed=0, options=reset_options(task))
@@ -277,12 +273,6 @@ def require_same_environment(first: str, second: str) -> None:
         )
 
 
-# What visualisers need of a simulated robot: its links, where they are, and what its cameras are.
-
-ODOMETRY_FRAME = "odom"
-"""The frame that stands still in the world and that the base moves in."""
-
-
 @dataclass(frozen=True)
 class Pose:
     """Where a frame is."""
@@ -304,10 +294,7 @@ class Frame:
 
 
 class RobotView(Protocol):
-    """What an environment returns from its optional method `robot_view()`.
-
-    It is that of the present episode, and is asked for anew after a reset.
-    """
+    """What visualisers need of the robot of the present episode. After a reset there is another one."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -334,7 +321,4 @@ def camera_frame(camera: str) -> str:
 
 def robot_view_of(env: Env) -> RobotView | None:
     """Return the view of the present episode's robot, or None if the environment has none."""
-    if not env.has_wrapper_attr("robot_view"):
-        return None
-    view: RobotView = env.get_wrapper_attr("robot_view")()
-    return view
+    return env.get_wrapper_attr("robot_view")() if env.has_wrapper_attr("robot_view") else None

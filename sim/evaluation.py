@@ -239,8 +239,7 @@ def _evaluate(
     source, facts = resolve_checkpoint(command.checkpoint), inspect_env(command.env)
     names = facts.choose(command.task)
     for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
-        if option is not None:
-            require_memory_tasks(command.env, names, option)
+        require_memory_tasks(command.env, names, option)
     first = command.first_seed
     jobs = [
         EpisodeJob(

@@ -23,10 +23,10 @@ from ttm.sim.condition import SAME_STATE, Condition, ProbeName
 from ttm.sim.environment import Env, reset_options
 from ttm.sim.rollout import Actor, delayed, forget_commands, step
 
-# An episode that is about to be run under a probe, and the runs that come before it.
-
 Memory = Mapping[str, np.ndarray]
 """The tensors of a core's state, without the batch axis."""
+MOST_DONORS = 200
+"""Initial states that are looked through for one of another cue."""
 
 
 class RememberingActor(Actor, Protocol):
@@ -62,8 +62,7 @@ def begin(
     gap, right_choice: see `ttm.sim.environment.reset_options`. Returns the observation and the info.
     """
     options = reset_options(trial.task, gap, trial.condition.cue, right_choice)
-    observation, info = trial.env.reset(seed=seed, options=options)
-    return observation, info
+    return trial.env.reset(seed=seed, options=options)
 
 
 def run_to_go(
@@ -75,14 +74,13 @@ def run_to_go(
     environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
     if the episode ends before, or is cut off.
     """
-    env, over = trial.env, False
-    actor = delayed(trial.actor, env, trial.condition.delay_s)
+    actor = delayed(trial.actor, trial.env, trial.condition.delay_s)
     most = math.inf if trial.max_ticks is None else trial.max_ticks
     observation, info = begin(trial, seed, gap, right_choice)
     actor.reset(info["instruction"])
-    tick = 0
+    tick, over = 0, False
     while not info["go"] and not over and tick < most:
-        observation, info, over = step(env, actor, actor.act(observation))
+        observation, info, over = step(trial.env, actor, actor.act(observation))
         tick += 1
     if not info["go"]:
         longer = "the environment more time" if over else "more --max-ticks"
@@ -93,20 +91,15 @@ def run_to_go(
     return tick, info
 
 
-# Donors: the episodes whose memory the probe `swap` gives to another one.
-#
-# A donor in the same initial state differs from the episode in its cue alone: when the robot may act,
-# all that it sees and all that it has done is equal in both, and only the memory is not. If the choice
-# follows the donor, the memory is what carries it. A donor in another initial state has seen another
-# scene, too, so that the probe then asks for more: that what was remembered there serves here.
-
-MOST_DONORS = 200
-"""Initial states that are looked through for one of another cue."""
-
-
 @dataclass(frozen=True)
 class Donor:
-    """An episode whose memory is taken."""
+    """An episode whose memory is taken.
+
+    A donor in the same initial state differs from the episode in its cue alone: when the robot may act,
+    all that it sees and all that it has done is equal in both, and only the memory is not. A donor in
+    another initial state has seen another scene, too, so that the probe then asks for more: that what
+    was remembered there serves here.
+    """
 
     seed: int
     choice: str
@@ -123,33 +116,25 @@ class Donor:
 
 
 def find_donor(trial: Trial) -> Donor:
-    """Return the donor that the trial's condition asks for.
+    """Return the donor that the trial's condition asks for, with the gap of the episode.
 
-    Its gap is that of the episode. Raises `UserError` if there is none.
+    It is the same initial state with another cue, which the number of the state picks, or the next
+    initial state of another right choice, which must be one of this state's. Raises `UserError` if there
+    is none.
     """
     _, info = begin(trial, trial.seed, trial.condition.gap)
-    find = _of_same_state if trial.condition.donor == SAME_STATE else _of_other_state
-    return find(trial, info)
-
-
-def _of_same_state(trial: Trial, info: dict[str, Any]) -> Donor:
-    """Return the same initial state with another cue, which the number of the state picks."""
-    own, gap = info["right_choice"], int(info["gap"])
-    others = [choice for choice in info.get("choices", ()) if choice != own]
-    if others:
-        theirs = others[trial.seed % len(others)]
-        _, shown = begin(trial, trial.seed, gap, theirs)
-        if shown["right_choice"] == theirs:
-            return Donor(trial.seed, theirs, gap, is_other_cue=True)
-    raise UserError(
-        f"task '{trial.task}': the environment cannot show another cue in the same initial state (see "
-        "`choices` and `right_choice` of ttm.sim.environment.PolicyEnv); take --donor other-state"
-    )
-
-
-def _of_other_state(trial: Trial, info: dict[str, Any]) -> Donor:
-    """Return the next initial state of another right choice, which must be one of this state's."""
     own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
+    if trial.condition.donor == SAME_STATE:
+        others = [choice for choice in choices or () if choice != own]
+        if others:
+            theirs = others[trial.seed % len(others)]
+            _, shown = begin(trial, trial.seed, gap, theirs)
+            if shown["right_choice"] == theirs:
+                return Donor(trial.seed, theirs, gap, is_other_cue=True)
+        raise UserError(
+            f"task '{trial.task}': the environment cannot show another cue in the same initial state (see "
+            "`choices` and `right_choice` of ttm.sim.environment.PolicyEnv); take --donor other-state"
+        )
     for seed in range(trial.seed + 1, trial.seed + 1 + MOST_DONORS):
         _, found = begin(trial, seed, gap)
         theirs = found["right_choice"]
@@ -186,7 +171,6 @@ class Zero(Probe):
     """Resets the memory before every tick."""
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == 0:
             self._initial = self.actor.memory()
         self.actor.set_memory(self._initial)
@@ -196,7 +180,6 @@ class Erase(Probe):
     """Resets the memory once, at the first tick at which the robot may act."""
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == 0:
             self._initial: Memory | None = self.actor.memory()
         if go and self._initial is not None:
@@ -212,14 +195,11 @@ class Freeze(Probe):
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
-        condition = trial.condition
-        go_tick, info = run_to_go(trial, trial.seed, condition.gap)
-        self._last = go_tick
-        self._first = go_tick - int(info["gap"])
+        self._last, info = run_to_go(trial, trial.seed, trial.condition.gap)
+        self._first = self._last - int(info["gap"])
         self._kept: Memory = {}
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == max(self._first, 0):
             self._kept = self.actor.memory()
         elif self._first < tick <= self._last:
@@ -238,7 +218,6 @@ class Swap(Probe):
         self._theirs: Memory | None = self.donor.memory(trial)
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if go and self._theirs is not None:
             self._exchange(self._theirs)
             self._theirs = None
@@ -259,7 +238,6 @@ class Noise(Probe):
         self._rng = np.random.default_rng((trial.seed, 2))
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         memory = self.actor.memory()
         self.actor.set_memory({name: self._disturbed(value) for name, value in memory.items()})
 
@@ -268,8 +246,7 @@ class Noise(Probe):
             return value
         scale = self._share * np.linalg.norm(value, axis=-1, keepdims=True)
         noise = self._rng.standard_normal(value.shape) / np.sqrt(value.shape[-1])
-        disturbed: np.ndarray = (value + scale * noise).astype(value.dtype)
-        return disturbed
+        return (value + scale * noise).astype(value.dtype)
 
 
 PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(

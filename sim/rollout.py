@@ -110,7 +110,10 @@ def run_episode(
         if terminate_tick is None and spec.says_done(action):
             terminate_tick = ticks
         show()
-    success, choice = bool(info["success"]), _choice(info, go_tick)
+    choice = None
+    if "right_choice" in info:
+        choice = Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
+    success = bool(info["success"])
     return Outcome(task, seed, instruction, success, ticks, terminate_tick, choice)
 
 
@@ -125,16 +128,6 @@ def step(
     if EXECUTED in info:
         actor.executed(info[EXECUTED])
     return observation, info, terminated or truncated
-
-
-def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:
-    """Return what was chosen, from the last info of an episode."""
-    if "right_choice" not in info:
-        return None
-    return Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
-
-
-# Commands that come into force some time after the observation that they answer, as on a robot.
 
 
 def delayed(actor: Actor, env: Env, delay_s: float) -> Actor:
@@ -153,12 +146,11 @@ def forget_commands(actor: Actor) -> None:
 
 
 class DelayedActor:
-    """Any actor whose commands come into force `delay_s` after the observation.
+    """Any actor whose commands come into force `delay_s` after the observation, as on a robot.
 
     A tick is carried out as the mean of the two commands that are in force in it, each weighted by its
     time; a binary part as the one with the larger share. Until the first command is in force, the
     robot stays where it is (`resting_action_of`), and binary parts are those of the first command.
-    A probe that changes the memory lets it go on resting: see `forget_commands`.
     """
 
     def __init__(self, actor: Actor, env: Env, delay_s: float):
@@ -173,7 +165,6 @@ class DelayedActor:
         self._done = np.zeros(spec.action_size, np.float32)
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
         self._commands.clear()
         self._actor.reset(instruction)
 
@@ -190,7 +181,6 @@ class DelayedActor:
         return in_force
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`."""
         self._done = action
         self._actor.executed(action)
 
