@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
@@ -12,6 +11,7 @@ from ttm.sim.kitchen.world import KitchenWorld, robot_touches
 from ttm.sim.tasks.memory.cue import (
     LIT,
     SIDES,
+    Colour,
     CueState,
     CueTask,
     add_panel,
@@ -62,14 +62,9 @@ class Sequence(CueTask):
     goals = SIDES
     cue_ticks = SHOW_TICKS * len(SIDES)
     max_ticks = 150
-
-    @staticmethod
-    def add_to_scene(scene: mujoco.MjSpec) -> None:
-        """Add the panel."""
-        add_panel(scene)
+    add_to_scene = staticmethod(add_panel)
 
     def sample(self, rng: np.random.Generator) -> SequenceState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         chosen, placed = lay_objects(rng, centre_y_m)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.12, 0.16)
@@ -97,9 +92,7 @@ class Sequence(CueTask):
                 world.notes.append(side)
         colour_panel(world, go=self.go(world), shown=self._shown(world, start))
 
-    def _shown(
-        self, world: KitchenWorld, start: SequenceState
-    ) -> dict[str, tuple[float, float, float, float]]:
+    def _shown(self, world: KitchenWorld, start: SequenceState) -> dict[str, Colour]:
         if start.left_on:
             ranked = zip(start.order, RANK_COLOURS, strict=True)
             return {side: colour for side, colour in ranked if side not in world.notes}

@@ -22,14 +22,11 @@ from ttm.sim.tasks.memory.cue import (
 )
 from ttm.sim.tasks.motions import (
     OBJECT_SPACING_M,
+    LiftTask,
     base_facing,
-    grasp_upright,
     gripper_start,
-    is_lifted,
-    lift,
     park_objects,
 )
-from ttm.sim.tasks.task import Grasp, Motion
 
 CUPS = ("cup 0", "cup 1", "cup 2")
 CUP_RADIUS_M = 0.033
@@ -79,11 +76,10 @@ class ShellState(CueState):
     def _on_the_way(self, here: int, there: int, progress: float, detour_m: float) -> np.ndarray:
         start_m, end_m = self.places_m[here], self.places_m[there]
         aside_m = np.array([detour_m * np.sin(np.pi * progress), 0.0])
-        found: np.ndarray = start_m + progress * (end_m - start_m) + (progress < 1.0) * aside_m
-        return found
+        return start_m + progress * (end_m - start_m) + (progress < 1.0) * aside_m
 
 
-class Shell(CueTask):
+class Shell(LiftTask, CueTask):
     """A ball goes under one of three equal cups, which then change places three times.
 
     The robot must lift the cup that hides it. With the cue left on, the ball stays in front of its
@@ -116,7 +112,6 @@ class Shell(CueTask):
         add_panel(scene)
 
     def sample(self, rng: np.random.Generator) -> ShellState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.12, 0.16)
         places_m = np.array([(x_m, centre_y_m + OBJECT_SPACING_M * i) for i in (-1, 0, 1)])
@@ -156,18 +151,6 @@ class Shell(CueTask):
             world, {side: world.data.body(start.cup_at_last(side)).xpos for side in SIDES}
         )
 
-    def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the cup that hid the ball hangs above the counter."""
-        return is_lifted(world, self._right_cup(world), CUP_HEIGHT_M)
-
-    def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the cup that hides the ball."""
-        return grasp_upright(world, self._right_cup(world), CUP_HEIGHT_M)
-
-    def carry(self, world: KitchenWorld) -> Motion:
-        """Lift it straight up."""
-        return lift(world)
-
-    def _right_cup(self, world: KitchenWorld) -> str:
+    def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
         start = start_of(world, ShellState)
-        return start.cup_at_last(start.goal)
+        return start.cup_at_last(start.goal), CUP_HEIGHT_M

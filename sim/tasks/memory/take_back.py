@@ -82,7 +82,6 @@ class TakeBack(CueTask):
             )
 
     def sample(self, rng: np.random.Generator) -> TakeBackState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.11, 0.15)
         held = str(rng.choice(list(OBJECTS)))
