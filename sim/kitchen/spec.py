@@ -29,29 +29,20 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 FRAME_PX = 64
 """Height and width of both cameras' frames."""
 ARM_JOINTS = (
-    "shoulder_pan_joint",
-    "shoulder_lift_joint",
-    "upperarm_roll_joint",
-    "elbow_flex_joint",
-    "forearm_roll_joint",
-    "wrist_flex_joint",
-    "wrist_roll_joint",
-)
+    "shoulder_pan_joint", "shoulder_lift_joint", "upperarm_roll_joint", "elbow_flex_joint",
+    "forearm_roll_joint", "wrist_flex_joint", "wrist_roll_joint",
+)  # fmt: skip
 BASE_LIMITS = np.array([0.4, 0.8])
 """The fastest base command that is obeyed: forward (m/s) and yaw (rad/s). Faster ones are cut."""
 
+JOINT_POSITIONS = (
+    "torso_lift_joint (m)", *(f"{name} (rad)" for name in ARM_JOINTS), "gripper opening (0 to 1)",
+)  # fmt: skip
 SPEC = PolicySpec(
     robot="fetch_kitchen",
     cameras=(CameraSpec("head", FRAME_PX, FRAME_PX), CameraSpec("wrist", FRAME_PX, FRAME_PX)),
     proprioception=(
-        ProprioceptionSpec(
-            "joint_positions",
-            (
-                "torso_lift_joint (m)",
-                *(f"{name} (rad)" for name in ARM_JOINTS),
-                "gripper opening (0 to 1)",
-            ),
-        ),
+        ProprioceptionSpec("joint_positions", JOINT_POSITIONS),
         ProprioceptionSpec("ee_pose", ("x (m)", "y (m)", "z (m)", "qx", "qy", "qz", "qw")),
         ProprioceptionSpec("base_velocity", ("forward (m/s)", "yaw (rad/s)")),
     ),

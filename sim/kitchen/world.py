@@ -53,38 +53,24 @@ class InitialState:
 class KitchenWorld:
     """A compiled scene with the robot in it, and the state of the present episode.
 
-    Parameters
-    ----------
-    add_to_scene : callable, optional
-        Adds bodies to the scene's `MjSpec` before it is compiled.
-
-    Attributes
-    ----------
-    model, data : mujoco.MjModel, mujoco.MjData
-        The simulator's own.
-    controller : FetchController
-        Measures and commands the robot.
-    cameras : Cameras
-        Renders the scene.
-    start : InitialState
-        How the episode began, and what it asks for.
-    tick : int
-        Number of control ticks since the episode began.
-    notes : list of str
-        What the task noted in this episode in `Task.update`, such as what was touched, in order.
-    success : bool
-        Whether the environment counts the episode as solved now.
+    `model` and `data` are the simulator's own.
     """
 
-    def __init__(self, add_to_scene: Callable[[mujoco.MjSpec], None] | None = None):
+    start: InitialState
+    """How the episode began, and what it asks for."""
+    tick: int
+    """Number of control ticks since the episode began."""
+    notes: list[str]
+    """What the task noted in this episode in `Task.update`, such as what was touched, in order."""
+    success: bool
+    """Whether the environment counts the episode as solved now."""
+
+    def __init__(self, add_to_scene: Callable[[mujoco.MjSpec], None]):
+        """add_to_scene: adds bodies to the scene's `MjSpec` before it is compiled."""
         self.model = build_kitchen(add_to_scene).compile()
         self.data = mujoco.MjData(self.model)
         self.controller = FetchController(self.model, self.data, ArmKinematics(fetch_xml()))
         self.cameras = Cameras(self.model, self.data)
-        self.start: InitialState
-        self.tick = 0
-        self.notes: list[str] = []
-        self.success = False
         self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
 
@@ -133,19 +119,13 @@ class KitchenWorld:
         mujoco.mj_forward(self.model, self.data)
 
 
-# Which bodies touch each other.
-
-
 def bodies_touching(world: KitchenWorld, body: str) -> set[str]:
     """Return the names of the bodies that touch the named one."""
     model = world.model
     wanted = model.body(body).id
-    touching = set()
-    for pair in world.data.contact.geom:
-        bodies = [int(model.geom_bodyid[geom]) for geom in pair]
-        if wanted in bodies:
-            touching |= set(bodies)
-    return {model.body(other).name for other in touching - {wanted}}
+    pairs = [set(pair) for pair in model.geom_bodyid[world.data.contact.geom].tolist()]
+    touching = {other for pair in pairs if wanted in pair for other in pair - {wanted}}
+    return {model.body(other).name for other in touching}
 
 
 def robot_touches(world: KitchenWorld, body: str) -> bool:
