@@ -140,7 +140,7 @@ class RecordingJob:
 
 
 def _record(
-    first: RecordingJob, episodes: int, pool: WorkerPool[RecordingJob, bool], begun: list[Path]
+    first: RecordingJob, episodes: int, pool: WorkerPool, begun: list[Path]
 ) -> Iterator[int]:
     """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
 

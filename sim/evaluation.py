@@ -107,7 +107,7 @@ class EvaluateCommand:
     checkpoint: str = "shipped"
     """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained
     network), expert (the scripted demonstrator, which sees the simulator's state)."""
-    task: Annotated[str | Sequence[str], TASK] = ALL_TASKS
+    task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""
@@ -157,7 +157,8 @@ class EvaluateCommand:
         folders = {each: self.out / each.folder if several else self.out for each in conditions}
         for condition, folder in folders.items():
             _refuse_other(self, condition, folder)
-        evaluations = _evaluate(self, {each: path / VIDEOS for each, path in folders.items()})
+        videos = {each: folder / VIDEOS for each, folder in folders.items()}
+        evaluations = _evaluate(self, self.task, videos)
         for evaluation in evaluations:
             evaluation.save(folders[evaluation.condition])
         kitchen = same_environment(self.env, KITCHEN)
@@ -165,8 +166,7 @@ class EvaluateCommand:
         page = self.out / "report.html"
         if several:
             entries = [
-                Entry(each.condition.series, each, folders[each.condition] / VIDEOS)
-                for each in evaluations
+                Entry(each.condition.series, each, videos[each.condition]) for each in evaluations
             ]
             print_comparison(entries)
             write_comparison(page, title, entries)
@@ -193,24 +193,13 @@ def evaluate(
 ) -> Evaluation:
     """Run numbered initial states of each task, by default in this process.
 
-    Parameters
-    ----------
-    checkpoint : str
-        A file's path, "shipped", "none" (an untrained network) or "expert".
-    tasks : str or sequence of str
-        The name of a task of the environment or of a group of its tasks, several names, or "all".
-    condition : Condition
-        The gap of memory tasks, what is done to the memory, and which actions are carried out and when.
-    video_folder : Path, optional
-        Folder for videos of the first `videos` episodes of each task.
-    settings
-        `label`, the name of the progress bar, and `episodes`, `env`, `workers`, `ray`, `first_seed`,
-        `videos` and `max_ticks` as in `EvaluateCommand`.
+    checkpoint: a file's path, "shipped", "none" (an untrained network) or "expert". tasks: the name of a
+    task or group of the environment, several names, or "all". settings: `label`, the name of the progress
+    bar, and `episodes`, `env`, `workers`, `ray`, `first_seed`, `videos` and `max_ticks` as in
+    `EvaluateCommand`.
 
-    Raises
-    ------
-    UserError
-        If there is no such task, checkpoint or environment, or if the condition does not fit them.
+    Raises `UserError` if there is no such task, checkpoint or environment, or if the condition does not
+    fit them.
     """
     return evaluate_conditions(checkpoint, tasks, {condition: video_folder}, **settings)[0]
 
@@ -229,15 +218,18 @@ def evaluate_conditions(
     conditions: condition -> folder for its videos, or None. With several of them, the memory of the
     first filmed episode of each task is drawn, where no probe acts on it. For the others see `evaluate`.
     """
-    command = EvaluateCommand(Path(), checkpoint, tasks, workers=workers, **settings)
-    return _evaluate(command, conditions, label)
+    command = EvaluateCommand(Path(), checkpoint, workers=workers, **settings)
+    return _evaluate(command, tasks, conditions, label)
 
 
 def _evaluate(
-    command: EvaluateCommand, conditions: Mapping[Condition, Path | None], label: str = "evaluating"
+    command: EvaluateCommand,
+    tasks: str | Sequence[str],
+    conditions: Mapping[Condition, Path | None],
+    label: str = "evaluating",
 ) -> list[Evaluation]:
     source, facts = resolve_checkpoint(command.checkpoint), inspect_env(command.env)
-    names = facts.choose(command.task)
+    names = facts.choose(tasks)
     for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
         require_memory_tasks(command.env, names, option)
     first = command.first_seed
@@ -343,7 +335,7 @@ class EpisodeWorker:
         """Run one episode and return how it ended."""
         env, actor, condition, spec = self._env, self._actor, job.condition, spec_of(self._env)
         if isinstance(actor, PolicyActor):
-            actor.execute_by(condition.execution)
+            actor.runner.execute_by(condition.execution)
             actor.delay_s = condition.delay_s
         late = delayed(actor, env, condition.delay_s)
         remembering = cast(RememberingActor, actor)  # the expert is not probed

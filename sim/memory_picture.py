@@ -101,8 +101,7 @@ class MemoryTrace:
 
     @cached_property
     def shares(self) -> dict[Which, dict[str, Floats]]:
-        """Direction -> source -> (T,) its share at every tick; all proprioception is one source, and so is
-        the sight memory."""
+        """Direction -> source -> (T,) its share at every tick."""
         found = {}
         for which in self.directions:
             ticks = [
@@ -152,21 +151,12 @@ class MemoryTrace:
 
         With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
         """
-        found = []
-        for tick in self.attention:
-            if tick.slots is None:
-                assert tick.write is not None
-                found.append(tick.write[:, : tick.memory_size])
-            else:
-                found.append(tick.slots)
-        return np.stack(found)
+        written = [tick.slots if tick.write is None else tick.write for tick in self.attention]
+        return np.stack([each[:, : self.norms.shape[1]] for each in written if each is not None])
 
     @cached_property
     def slots(self) -> Floats:
-        """(T, m): how much of each memory token was kept.
-
-        With erase-and-add it is how much each slot received.
-        """
+        """(T, m): how much of each memory token was kept, or received by erase-and-add."""
         return self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
 
 
@@ -195,11 +185,7 @@ def trace_memory(
 
 
 class EpisodeMemory:
-    """Collects what a policy sees in an episode, to draw afterwards what its memory did with it.
-
-    The episode itself is left alone. The picture is of a replay, in which the policy is run by
-    PyTorch: whatever engine ran the episode, its memory cannot be looked into without slowing it.
-    """
+    """Collects what a policy sees in an episode, to draw what its memory did in a replay by PyTorch."""
 
     def __init__(self, actor: PolicyActor) -> None:
         self._actor, spec = actor, actor.policy.spec
@@ -289,14 +275,9 @@ class Page:
         return axes.imshow(pixels, aspect="auto", interpolation="nearest")
 
     def text(self, left: float, top: float, text: str, size: float = 10, **style: Any) -> Any:
-        """Add text with its top left corner at this place, unless `style` aligns it otherwise.
-
-        Its `set_text` changes it.
-        """
-        style = {"va": "top", "ha": "left", "color": INK, **style}
-        return self.figure.text(
-            left / self.width, 1 - top / self.height, text, fontsize=size, **style
-        )
+        """Add text with its top left corner at this place, unless `style` aligns it otherwise."""
+        style = {"va": "top", "ha": "left", "color": INK, "fontsize": size, **style}
+        return self.figure.text(left / self.width, 1 - top / self.height, text, **style)
 
 
 def enlarged(frame: Frames, size: tuple[int, int]) -> Frames:
@@ -375,10 +356,7 @@ def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
 
 
 def _blend(grey: np.ndarray, level: np.ndarray, which: Which) -> Frames:
-    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8.
-
-    There is no heat where the level is 0.
-    """
+    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8."""
     colour = HEAT[which](level)[..., :3] * 255
     opaque = np.clip(1.6 * level, 0, 0.95)[..., None]
     return (0.65 * grey[..., None] * (1 - opaque) + colour * opaque).round().astype(np.uint8)
@@ -389,6 +367,11 @@ LEFT, CONTENT, RIGHT = 1.6, 12.0, 2.4
 GAP, CAMERA_GAP = 0.06, 0.18
 HEADER, CHART, CHART_GAP, FOOTER = 1.5, 1.6, 0.5, 0.75
 """Heights of the rows of the page."""
+LEGEND: Mapping[str, Any] = {
+    "loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False, "borderaxespad": 0.2,
+    "fontsize": 10,
+}  # fmt: skip
+KEPT = "How much of each memory token was kept"
 EXPLANATION = (
     "Heat: which places in the image were read (warm), and written into the memory (cool). "
     "100 % is all that was read, or written, at a tick, from all sources together."
@@ -403,115 +386,81 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
     rows = 1 + len(trace.directions)
     images = sum(rows * (height + GAP) + CAMERA_GAP for height in heights.values())
-    shares = [partial(_draw_shares, which=which) for which in trace.directions]
-    charts: list[Callable[[Page, MemoryTrace, float], Axes]] = [*shares, _draw_slots, _draw_norms]
-    size = (LEFT + CONTENT + RIGHT, HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER)
-    page = Page(*size)
-    _draw_title(page, trace, ticks)
+    charts: dict[str, Callable[[Page, MemoryTrace, Axes, float], None]] = {
+        TITLES[which]: partial(_draw_shares, which=which) for which in trace.directions
+    }
+    kept = "Slots that erase-and-add wrote to" if trace.erase_add else KEPT
+    charts |= {kept: _draw_slots, "Size of the memory: Euclidean norm of its tokens": _draw_norms}
+    height = HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER
+    page = Page(LEFT + CONTENT + RIGHT, height)
+    middles = [LEFT + (column + 0.5) * CONTENT / len(ticks) for column in range(len(ticks))]
+    _draw_title(page, trace, dict(zip(ticks, middles, strict=True)))
     top = HEADER
     for camera, height in heights.items():
-        _draw_camera(page, trace, camera, ticks, top, (tile, height))
+        pixels = (round(2 * height * DPI), round(2 * tile * DPI))
+        for row, which in enumerate((None, *trace.directions)):
+            label, weight = (f"{camera} camera", "bold") if which is None else (VERBS[which], None)
+            at = top + row * (height + GAP)
+            page.text(
+                LEFT - 0.15, at + height / 2, label, 11, ha="right", va="center", weight=weight
+            )
+            for tick, middle in zip(ticks, middles, strict=True):
+                image = trace.pixels(camera, which, tick, pixels)
+                page.image(middle - tile / 2, at, tile, height, image)
         top += rows * (height + GAP) + CAMERA_GAP
     for number, which in enumerate(trace.directions):
         left = LEFT + CONTENT + 0.25 + number
         page.text(left, HEADER, f"{VERBS[which]},\nper cell", 10)
         heat_scale(page, left, HEADER + 0.5, 2.2, which, trace.brightest)
-    for draw in charts:
-        axes = draw(page, trace, top + CHART_GAP)
-        _align(axes, trace, ticks, last=draw is charts[-1])
-        _mark_moments(axes, trace, named=draw is charts[0])
+    for number, (title, draw) in enumerate(charts.items(), start=1):
+        axes = page.axes(LEFT, top + CHART_GAP, CONTENT, CHART)
+        axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(page, trace, axes, top + CHART_GAP)
+        _align(axes, trace, ticks, last=number == len(charts))
+        _mark_moments(axes, trace, named=number == 1)
         top += CHART + CHART_GAP
     return page.figure
 
 
-def _draw_title(page: Page, trace: MemoryTrace, ticks: list[int]) -> None:
+def _draw_title(page: Page, trace: MemoryTrace, middles: Mapping[int, float]) -> None:
+    """Draw the title, and the ticks above the images. middles: tick -> where its images are."""
     rate, seen = trace.spec.rate_hz, trace.seen
     title = f"“{shorten(seen.instruction, 90, placeholder=' …')}”"
     page.text(0.25, 0.2, title, 18, weight="bold")
     facts = f"{seen.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
     page.text(0.25, 0.58, facts, 11, color=FAINT)
     page.text(0.25, 0.84, EXPLANATION, 11, color=FAINT)
-    for column, tick in enumerate(ticks):
-        middle = LEFT + (column + 0.5) * CONTENT / len(ticks)
+    for tick, middle in middles.items():
         name = f"tick {tick}  ({tick / rate:.1f} s)"
         page.text(middle, HEADER - 0.06, name, 10, ha="center", va="bottom")
 
 
-def _draw_camera(
-    page: Page,
-    trace: MemoryTrace,
-    camera: str,
-    ticks: list[int],
-    top: float,
-    tile: tuple[float, float],
-) -> None:
-    """Draw the rows of one camera: its images, then what was read and what was written of them.
-
-    tile: width and height of an image.
-    """
-    width, height = tile
-    size = (round(2 * height * DPI), round(2 * width * DPI))
-    for row, which in enumerate((None, *trace.directions)):
-        at = top + row * (height + GAP)
-        label = f"{camera} camera" if which is None else VERBS[which]
-        weight = "bold" if which is None else "normal"
-        page.text(LEFT - 0.15, at + height / 2, label, 11, ha="right", va="center", weight=weight)
-        for column, tick in enumerate(ticks):
-            pixels = trace.pixels(camera, which, tick, size)
-            left = LEFT + (column + 0.5) * CONTENT / len(ticks) - width / 2
-            page.image(left, at, width, height, pixels)
-
-
-def _draw_shares(page: Page, trace: MemoryTrace, top: float, which: Which) -> Axes:
-    axes = _chart(page, top, TITLES[which])
+def _draw_shares(page: Page, trace: MemoryTrace, axes: Axes, top: float, which: Which) -> None:
     axes.legend(
-        handles=stack_shares(axes, trace, which), title="source, mean", loc="center left",
-        bbox_to_anchor=(1.01, 0.5), frameon=False, labelspacing=0.25, handlelength=1.2,
-        alignment="left", borderaxespad=0.2, fontsize=10,
+        handles=stack_shares(axes, trace, which), title="source, mean", **LEGEND, labelspacing=0.25,
+        handlelength=1.2, alignment="left",
     )  # fmt: skip
-    return axes
 
 
-def _draw_slots(page: Page, trace: MemoryTrace, top: float) -> Axes:
-    title, brightest = "How much of each memory token was kept", 1.0
-    if trace.erase_add:
-        title, brightest = "Slots that erase-and-add wrote to", trace.slots.max()
-    axes = _chart(page, top, title)
-    shown = axes.imshow(
-        trace.slots.T,
-        aspect="auto",
-        cmap="cividis",
-        vmin=0,
-        vmax=brightest,
-        interpolation="nearest",
-    )
+def _draw_slots(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
+    brightest = trace.slots.max() if trace.erase_add else 1.0
+    style: Any = {"aspect": "auto", "cmap": "cividis", "interpolation": "nearest"}
+    shown = axes.imshow(trace.slots.T, vmin=0, vmax=brightest, **style)
     axes.set_ylabel("memory token", fontsize=9)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     bar = page.figure.colorbar(shown, cax=page.axes(LEFT + CONTENT + 0.25, top, 0.2, CHART))
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
-    return axes
 
 
-def _draw_norms(page: Page, trace: MemoryTrace, top: float) -> Axes:
-    axes = _chart(page, top, "Size of the memory: Euclidean norm of its tokens")
+def _draw_norms(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
     ticks, norms = np.arange(trace.num_ticks), trace.norms
-    axes.fill_between(
-        ticks, norms.min(axis=1), norms.max(axis=1), color=MEMORY_COLOUR, alpha=0.25, lw=0,
-        label="smallest to largest",
-    )  # fmt: skip
+    low, high = norms.min(axis=1), norms.max(axis=1)
+    label = "smallest to largest"
+    axes.fill_between(ticks, low, high, color=MEMORY_COLOUR, alpha=0.25, lw=0, label=label)
     axes.plot(ticks, norms.mean(axis=1), color=MEMORY_COLOUR, lw=2, label="mean")
     axes.set_ylim(bottom=0)
-    axes.legend(
-        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, borderaxespad=0.2, fontsize=10
-    )
-    return axes
-
-
-def _chart(page: Page, top: float, title: str) -> Axes:
-    axes = page.axes(LEFT, top, CONTENT, CHART)
-    axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    return axes
+    axes.legend(**LEGEND)
 
 
 def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> None:

@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from tyro.conf import arg
@@ -32,7 +32,6 @@ from ttm.policy.errors import UserError
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 
 TASK = arg(
-    constructor=str,
     metavar=TASK_METAVAR,
     help=f"What is asked for, --episodes times each: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
     "Another --env has tasks of its own.",
@@ -46,7 +45,6 @@ RAY = arg(
 """`--ray` of commands that run episodes."""
 
 CODE = ("ttm.policy", "ttm.datasets", "ttm.sim")
-"""Packages of which the bytes of a result depend."""
 SOURCES = ("*.py", "*.xml")
 """Files of these packages that decide what happens: code, and MuJoCo's scenes."""
 PACKAGES = (
@@ -94,10 +92,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-JobIn = TypeVar("JobIn", contravariant=True)
-ResultOut = TypeVar("ResultOut", covariant=True)
-
-
 class Job(Protocol):
     """What a worker does at once, such as an episode. It is a dataclass, and can be pickled."""
 
@@ -106,20 +100,20 @@ class Job(Protocol):
         """Where the files that the job makes go, or None if it makes none."""
 
 
-class Worker(Protocol[JobIn, ResultOut]):
+class Worker(Protocol):
     """What runs jobs. A process holds one, since making it takes longer than running a job."""
 
-    def run(self, job: JobIn) -> ResultOut:
+    def run(self, job: Any) -> Any:
         """Run one job. The result depends on the job alone, and can be pickled."""
 
     def close(self) -> None:
         """Free what the worker holds, such as its environment."""
 
 
-MakeWorker = Callable[..., Worker[Any, Any]]
+MakeWorker = Callable[..., Worker]
 """A class or function at the top level of a module."""
 
-_held: Worker[Any, Any] | None = None
+_held: Worker | None = None
 """The worker of this process, if it is one that others gave it."""
 
 
@@ -223,11 +217,7 @@ def _start(make_worker: MakeWorker, arguments: tuple[Any, ...]) -> None:
     hold_worker(make_worker, arguments)
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-Result = TypeVar("Result")
-
-
-class WorkerPool(Generic[AnyJob, Result]):
+class WorkerPool:
     """Workers that share jobs; a context manager.
 
     Parameters
@@ -237,8 +227,8 @@ class WorkerPool(Generic[AnyJob, Result]):
     arguments : tuple
         What it is called with. A `Path` is that of a file, of which other machines get a copy.
     workers : int, optional
-        Number of processes; a single one is this process itself. On a cluster, the largest number of
-        jobs at once. None for one for each core that may be used here, or of the cluster.
+        Number of processes, of which a single one is this process; with Ray, the most jobs at once.
+        None for one for each core that may be used here, or of the cluster.
     ray : str, optional
         Address of a Ray cluster whose machines run the jobs in place of this one.
     most : int, optional
@@ -249,7 +239,7 @@ class WorkerPool(Generic[AnyJob, Result]):
 
     def __init__(
         self,
-        make_worker: Callable[..., Worker[AnyJob, Result]],
+        make_worker: MakeWorker,
         arguments: tuple[Any, ...],
         *,
         workers: int | None = None,
@@ -273,7 +263,7 @@ class WorkerPool(Generic[AnyJob, Result]):
         else:
             self._workers = Processes(make_worker, arguments, count, advice)
 
-    def __enter__(self) -> WorkerPool[AnyJob, Result]:
+    def __enter__(self) -> WorkerPool:
         try:
             self._workers.start()
         except BaseException:
@@ -284,7 +274,7 @@ class WorkerPool(Generic[AnyJob, Result]):
     def __exit__(self, *exception: object) -> None:
         self._workers.close()
 
-    def run(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Result]]:
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         """Run all jobs and yield (index of the job, its result) as they are done.
 
         Raises `UserError` if a process dies and its job cannot be run elsewhere.
