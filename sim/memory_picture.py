@@ -151,8 +151,9 @@ class MemoryTrace:
 
         With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
         """
+        size = self.attention[0].memory_size
         written = [tick.slots if tick.write is None else tick.write for tick in self.attention]
-        return np.stack([each[:, : self.norms.shape[1]] for each in written if each is not None])
+        return np.stack([each[:, :size] for each in written if each is not None])
 
     @cached_property
     def slots(self) -> Floats:
