@@ -55,11 +55,10 @@ class Start:
 
 
 class Cluster(Workers):
-    """Workers on the machines of a Ray cluster.
+    """Workers on the machines of a Ray cluster; see `ttm.sim.workers.WorkerPool`.
 
-    make_worker, arguments, advice: see `ttm.sim.workers.WorkerPool`. address: HOST:PORT or auto, as
-    `ray.init` takes it on a machine of the cluster. most: the largest number of jobs at once; None for
-    as many as Ray has processors for.
+    address: HOST:PORT or auto. most: the largest number of jobs at once, by default as many as Ray has
+    processors for.
     """
 
     def __init__(
@@ -143,7 +142,6 @@ def _run_on_node(started: list[ray.ObjectRef[Start]], job: Any) -> tuple[Any, di
 
 
 def _hold(start: Start) -> None:
-    """Make the worker of this process."""
     with TemporaryDirectory() as folder:
         arguments = list(start.arguments)
         for index, (name, data) in start.files.items():

@@ -134,7 +134,6 @@ class RecordingJob:
 
     @property
     def path(self) -> Path:
-        """The episode's file."""
         kind = "rollout" if self.driven else "demo"
         return self.folder / f"{self.task}_{kind}_{self.seed}.hdf5"
 
@@ -144,8 +143,7 @@ def _record(
 ) -> Iterator[int]:
     """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
 
-    Episodes whose file exists are kept as they are. first: the one with the lowest seed.
-    begun: receives the files that are being recorded.
+    first: the one with the lowest seed. begun: receives the files that are being recorded.
     """
     missing, seed, failures = episodes, first.seed, 0
     while missing > 0:
@@ -168,25 +166,11 @@ def _record(
 
 
 class Recorder:
-    """Records episodes with one environment and, if given, one driving policy.
+    """Records episodes with one environment and, if given, the checkpoint of a driving policy.
 
     With a driving policy every tick is labelled with what the expert would have done there, so that the
-    next policy learns to correct its own mistakes (DAgger, Ross et al. 2011).
-
-    Parameters
-    ----------
-    environment : str
-        The environment's Gymnasium ID.
-    disturbance : float
-        How strongly the execution is disturbed.
-    policy : Path, optional
-        Checkpoint of the driving policy.
-    embeddings : mapping
-        Instruction -> sentence embedding (L,). Others are computed when they are met.
-    gap : int, optional
-        The ticks for which memory tasks hide their cue. None for those that each episode draws.
-    cue : {"hidden", "left_on"}
-        Whether memory tasks hide their cue at all.
+    next policy learns to correct its own mistakes (DAgger, Ross et al. 2011). embeddings: instruction ->
+    sentence embedding (L,); others are computed when they are met. See `CollectCommand` for the rest.
     """
 
     def __init__(
@@ -232,7 +216,6 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Free the environment."""
         self._env.close()
 
     def _drive(
@@ -242,10 +225,9 @@ class Recorder:
         info: dict[str, Any],
         rng: np.random.Generator,
     ) -> bool:
-        """Run the episode into `writer`: record the expert's action, execute the driver's.
+        """Record the expert's action, execute the driver's, and return whether the episode succeeded.
 
-        What is recorded as executed is also what a driving policy is told. Returns whether the episode
-        succeeded.
+        What is recorded as executed is also what a driving policy is told.
         """
         expert = expert_of(self._env)
         disturb = Disturbance(rng, self._disturbance, self._spec)
@@ -287,15 +269,7 @@ class Disturbance:
     The robot executes the disturbed action, and the expert's own is recorded. There is noise at every
     tick, and sometimes a push or a slip of the gripper. Only continuous action parts with finite limits
     get noise and pushes. A third of the episodes is left alone, so that the clean motion is seen too.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        All that is random is drawn from it.
-    level : float
-        Scales the disturbance.
-    spec : PolicySpec
-        Says what the parts of an action are.
+    level: scales the disturbance.
     """
 
     def __init__(self, rng: np.random.Generator, level: float, spec: PolicySpec):

@@ -96,10 +96,9 @@ class Pair:
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """Return the evaluation of an `--out` folder, or those of its combinations of gap and probe.
+    """Return the evaluation of an `--out` folder, or those of its combinations by gap and probe.
 
-    Combinations are ordered by gap, and then as the probes are listed. Raises `UserError` if there is
-    none.
+    Raises `UserError` if there is none.
     """
     files = [path / RESULT_FILE if path.is_dir() else path]
     if path.is_dir() and not files[0].is_file():
@@ -120,10 +119,7 @@ def _order(entry: Entry) -> tuple[int, int, str]:
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[Pair]:
-    """Compare every entry with the first one of the same gap, and the first ones with the very first.
-
-    Raises `UserError` if the entries are of different environments.
-    """
+    """Compare every entry with the first one of the same gap, and the first ones with the very first."""
     found = [
         Pair(task, measure, first, second, test)
         for first, second in _partners(entries)
@@ -146,7 +142,6 @@ def _partners(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
 
 
 def _tasks_of(entries: Sequence[Entry]) -> list[str]:
-    """Return the names of all tasks that any of the entries has, in their order."""
     return list(dict.fromkeys(task for entry in entries for task in entry.evaluation.tasks))
 
 
@@ -159,10 +154,7 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[Entry, TaskResult]]:
 
 
 def rates_table(entries: Sequence[Entry]) -> str:
-    """Return one line for each task and entry, with aligned columns, for the terminal.
-
-    Columns of choices are there if any task has them.
-    """
+    """Return one line for each task and entry, for the terminal; with choices if any task has them."""
     titles = ["success", "right choice", "donor's choice"]
     found = [
         (entry, result, [result.success, result.choices, result.donor_choices])
@@ -176,10 +168,7 @@ def rates_table(entries: Sequence[Entry]) -> str:
 
 
 def pairs_table(pairs: Sequence[Pair]) -> str:
-    """Return one line for each pair, with aligned columns, for the terminal.
-
-    Of tasks with choices it shows the choices alone. The page shows success, too.
-    """
+    """Return one line for each pair, for the terminal: of choices where there are any, else of success."""
     with_choices = {pair.task for pair in pairs if pair.measure == "choice"}
     rows = [["task", "first", "second", "both", "only first", "only second", "neither", "p"]]
     for pair in pairs:
@@ -256,10 +245,7 @@ def _chart(task: str, entries: Sequence[Entry]) -> str:
 
 
 def _films(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield what was filmed of each initial state of a task and each gap, of all entries together.
-
-    Pictures of the memory are beside the videos, of those entries that have any.
-    """
+    """Yield the videos and pictures of each initial state of a task and each gap, of all entries."""
     found: dict[tuple[str, int, int | None], tuple[list[Any], list[Any]]] = {}
     for entry, result in _results(entries):
         for outcome in result.outcomes if entry.videos else ():

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ttm.datasets.layout import next_episode_path
@@ -29,16 +28,14 @@ OTHER_STATE: DonorName = "other-state"
 NOISE = 0.5
 """The share of each token's norm that the probe "noise" adds unless told otherwise."""
 
-PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = MappingProxyType(
-    {
-        "live": "left as it is",
-        "zero": "reset to the initial memory before every tick",
-        "erase": "reset once, at the first tick at which the robot may act",
-        "freeze": "not written from the end of the cue until the robot may act",
-        "swap": "exchanged, when the robot may act, with that of an episode of another cue",
-        "noise": "disturbed by Gaussian noise before every tick",
-    }
-)
+PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = {
+    "live": "left as it is",
+    "zero": "reset to the initial memory before every tick",
+    "erase": "reset once, at the first tick at which the robot may act",
+    "freeze": "not written from the end of the cue until the robot may act",
+    "swap": "exchanged, when the robot may act, with that of an episode of another cue",
+    "noise": "disturbed by Gaussian noise before every tick",
+}
 """Probe -> what is done to the memory, for help texts and pages."""
 PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap"})
 """The probes that act when the robot may act, which only memory tasks say."""

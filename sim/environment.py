@@ -89,25 +89,20 @@ class PolicyEnv(Protocol):
     def tasks(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the tasks, and the instructions that each may give.
 
-        Sentence embeddings of these instructions are computed once for all worker processes.
-        Others are computed when they are met.
+        Sentence embeddings of these are computed once for all worker processes, of others when they are met.
         """
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Begin an episode."""
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
     def step(
         self, action: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Execute one action for one tick."""
+    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]: ...
 
-    def render(self) -> np.ndarray | None:
-        """Return a picture of the scene for people."""
+    def render(self) -> np.ndarray | None: ...
 
-    def close(self) -> None:
-        """Free what the environment holds."""
+    def close(self) -> None: ...
 
 
 Env = gymnasium.Env[Any, Any]
@@ -174,19 +169,15 @@ class EnvFacts:
     """What an environment says of itself."""
 
     name: str
-    """The Gymnasium ID that it was made with."""
     spec: PolicySpec
     tasks: Mapping[str, tuple[str, ...]]
-    """The names of the tasks, and the instructions that each may give."""
     has_expert: bool
     task_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The names of groups of tasks, and the tasks of each."""
 
     def choose(self, tasks: str | Sequence[str]) -> list[str]:
-        """Return the names of the tasks that `tasks` stands for.
+        """Return the tasks that the name of a task or of a group, several of them, or "all" stand for.
 
-        tasks: the name of a task or of a group, several of them, or "all". No task is returned twice.
-        Raises `UserError` if the environment has no such task or group.
+        No task is returned twice. Raises `UserError` if there is no such task or group.
         """
         groups = {ALL_TASKS: tuple(self.tasks), **self.task_groups}
         names = [tasks] if isinstance(tasks, str) else list(tasks)
@@ -223,11 +214,10 @@ def choose_task(
     instruction: str,
     label: str = "task",
 ) -> str:
-    """Return the task that is `named`, or else the one that gives the instruction.
+    """Return the task that is `named`, else the one that gives the instruction, else the first one.
 
-    env: the name of the environment; tasks: those that it has, with the instructions of each; named,
-    instruction: may be empty. If both are, this is the first task. Raises `UserError` if there is no
-    such task or instruction, or if the named task does not give it.
+    env: the name of the environment; tasks: those that it has, with the instructions of each. Raises
+    `UserError` if there is no such task or instruction, or if the named task does not give it.
     """
     if named:
         require_choice(label, named, tasks)
@@ -260,7 +250,7 @@ def require_memory_tasks(name: str, tasks: Sequence[str], option: str | None) ->
 
 
 def same_environment(first: str, second: str) -> bool:
-    """Return whether two names, with or without a module to import, mean the same environment."""
+    """Return whether two names, with or without a module, mean the same environment."""
     return first.rpartition(":")[2] == second.rpartition(":")[2]
 
 
@@ -275,22 +265,19 @@ def require_same_environment(first: str, second: str) -> None:
 
 @dataclass(frozen=True)
 class Pose:
-    """Where a frame is."""
+    """Where a frame is: a position (3,) and a quaternion (4,)."""
 
     position_m: np.ndarray
-    """(3,)."""
     quaternion_xyzw: np.ndarray
-    """(4,)."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of the robot and the frame that it is attached to."""
+    """A frame of the robot, the frame that it is attached to, and whether it moves in that."""
 
     name: str
     parent: str
     moves: bool
-    """Whether it moves in its parent."""
 
 
 class RobotView(Protocol):
@@ -302,10 +289,7 @@ class RobotView(Protocol):
 
     @property
     def camera_fov_rad(self) -> Mapping[str, float]:
-        """The vertical angle of view of each camera of the policy's spec, rad.
-
-        Each has a frame with the name that `camera_frame` returns.
-        """
+        """The vertical angle of view of each camera of the policy's spec, whose frame is `camera_frame`."""
 
     def description(self) -> str:
         """Return the robot as URDF. Its links are named as the frames."""

@@ -387,7 +387,6 @@ class EpisodeWorker:
         return replace(outcome, choice=choice)
 
     def close(self) -> None:
-        """Free the environment."""
         self._env.close()
 
 

@@ -44,10 +44,7 @@ class KitchenExpert:
         self.world, self.task = world, task
 
     def action(self) -> np.ndarray:
-        """Return the action in the present state, (A,) float32, within the limits of the spec.
-
-        As long as the task holds the robot, that is to stand still, with the gripper as it is.
-        """
+        """Return the action in the present state, (A,) float32, within the limits of the spec."""
         if not self.task.go(self.world):
             return self.world.start.stand_still()
         _, rotation = self.world.controller.gripper_pose()
@@ -87,22 +84,12 @@ class KitchenExpert:
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """A Fetch robot in a kitchen, registered with Gymnasium as `ttm/Kitchen-v0`.
 
-    `reset(seed=n, options={"task": "pick"})` gives the numbered initial state n of a task. The seed
-    determines everything: which objects stand where, which one the instruction names, and where the
-    robot starts. A reset without a seed goes on with the random numbers of the last one.
+    It is a `ttm.sim.environment.PolicyEnv`. The seed of a reset determines which objects stand where,
+    which one the instruction names, and where the robot starts. A reset without a seed goes on with the
+    random numbers of the last one. Tasks of the memory suite hold the robot still until "go"
+    (`ttm.sim.tasks.memory.cue`). The reward is 1 in a tick in which the task is solved and 0 otherwise.
 
-    Tasks of the memory suite show a cue, hide it for a number of ticks, and hold the robot still
-    until "go" (`ttm.sim.tasks.memory.cue`). For the keys of `info` see `ttm.sim.environment.PolicyEnv`.
-
-    The reward is 1 in a tick in which the task is solved and 0 otherwise. An episode terminates
-    when the task is solved, and is truncated after the task's number of ticks.
-
-    Parameters
-    ----------
-    task : str
-        The task when `reset` is not told one.
-    render_mode : str, optional
-        Only "rgb_array" is known.
+    task: the task when `reset` is not told one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012  (Gymnasium's own attribute)
@@ -135,46 +122,37 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def tasks(self) -> dict[str, tuple[str, ...]]:
-        """The names of all tasks, and the instructions that each may give."""
         return {name: instructions_of(name) for name in TASKS}
 
     @property
     def task_groups(self) -> dict[str, tuple[str, ...]]:
-        """The words that stand for several tasks: "all" for the skills, "memory" for that suite."""
         return task_groups()
 
     def expert(self) -> KitchenExpert:
-        """Return the scripted demonstrator of the present episode."""
         return KitchenExpert(self.world, self.task)
 
     def robot_view(self) -> MujocoRobotView:
-        """Return what visualisers need of the robot in the present episode."""
         base = fetch.PREFIX + fetch.BASE_LINK
         return MujocoRobotView(self.model, self.data, base, fetch.PREFIX, CAMERAS)
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The simulator's model of the present scene."""
         return self.world.model
 
     @property
     def data(self) -> mujoco.MjData:
-        """The simulator's state."""
         return self.world.data
 
     @property
     def controller(self) -> FetchController:
-        """What measures and commands the robot."""
         return self.world.controller
 
     @property
     def goal(self) -> str:
-        """What the instruction names."""
         return self.world.start.goal
 
     @property
     def instruction(self) -> str:
-        """What the present episode asks for."""
         return self.task.instruction(self.goal)
 
     @property
@@ -187,11 +165,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Begin an episode and return its first observation and its info.
 
-        `options` may hold `task`, the name of a task, and `instruction`, the text that the initial
-        state must ask for. For tasks of the memory suite they may also hold `gap`, the number of
-        ticks between cue and "go"; `cue`, which is "hidden" unless it is "left_on" as a control; and
-        `right_choice`, which changes the cue and nothing else. Raises `UserError` if there is no
-        such task or instruction, or if the task does not know such an option.
+        Beside the options of `PolicyEnv`, there may be `instruction`, the text that the initial state must
+        ask for. Raises `UserError` if there is no such task or instruction, or if the task does not know
+        such an option.
         """
         super().reset(seed=seed)
         options = options or {}

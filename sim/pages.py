@@ -72,9 +72,8 @@ class Point:
 def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     """Return the SVG of one panel for each measure: name -> its points.
 
-    With several gaps, a panel has one curve over the gap for each series. Otherwise it has one line
-    for each series, in which a dot stands for the rate and a bar for its interval. Panels stand in rows
-    of nearly equal length. The element `desc` says all rates in words, for those who cannot see the chart.
+    With several gaps, a panel has one curve over the gap for each series; otherwise each series has a line
+    with a dot for the rate and a bar for its interval. The element `desc` says all rates in words.
     """
     points = [point for each in measures.values() for point in each]
     series = list(dict.fromkeys(point.series for point in points))

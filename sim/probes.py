@@ -1,11 +1,9 @@
 """Probes: what is done to the memory of a policy from outside, to find out whether it is used.
 
-If a policy chooses as well with its memory emptied, it does not need it. If it then chooses what the
-episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
-but the memory: instruction, previous action and tick count stay as they are. The previous action is
-what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as the robot is held.
-What was decided with the old memory and is not carried out yet goes with it: a plan, and commands that
-are late.
+If a policy chooses as well with its memory emptied, it does not need it. If it chooses what the episode
+asked for whose memory it was given, the memory carries the choice. Instruction, previous action and
+tick count stay as they are. What was decided with the old memory and is not carried out yet goes with
+it: a plan, and commands that are late.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,10 +54,7 @@ class Trial:
 def begin(
     trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reset the environment to an initial state of the trial's task, under the trial's cue.
-
-    gap, right_choice: see `ttm.sim.environment.reset_options`. Returns the observation and the info.
-    """
+    """Reset to an initial state of the trial's task, under its cue; see `reset_options`."""
     options = reset_options(trial.task, gap, trial.condition.cue, right_choice)
     return trial.env.reset(seed=seed, options=options)
 
@@ -68,11 +62,10 @@ def begin(
 def run_to_go(
     trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Drive the episode that `begin` begins until the robot may act.
+    """Drive the episode that `begin` begins until the robot may act, with commands as late as the trial's.
 
-    Commands are as late as in the episode of the trial. Returns the tick at which it may, and the
-    environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
-    if the episode ends before, or is cut off.
+    Returns that tick, whose observation the actor has not seen yet, and the info there. Raises
+    `UserError` if the episode ends before, or is cut off.
     """
     actor = delayed(trial.actor, trial.env, trial.condition.delay_s)
     most = math.inf if trial.max_ticks is None else trial.max_ticks
@@ -95,10 +88,8 @@ def run_to_go(
 class Donor:
     """An episode whose memory is taken.
 
-    A donor in the same initial state differs from the episode in its cue alone: when the robot may act,
-    all that it sees and all that it has done is equal in both, and only the memory is not. A donor in
-    another initial state has seen another scene, too, so that the probe then asks for more: that what
-    was remembered there serves here.
+    In the same initial state it differs from the trial's in its cue alone, so that when the robot may
+    act, only the memory differs. In another one the memory has to serve in another scene, too.
     """
 
     seed: int
@@ -118,9 +109,7 @@ class Donor:
 def find_donor(trial: Trial) -> Donor:
     """Return the donor that the trial's condition asks for, with the gap of the episode.
 
-    It is the same initial state with another cue, which the number of the state picks, or the next
-    initial state of another right choice, which must be one of this state's. Raises `UserError` if there
-    is none.
+    It has another right choice, which must be one of this state's. Raises `UserError` if there is none.
     """
     _, info = begin(trial, trial.seed, trial.condition.gap)
     own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
@@ -152,7 +141,7 @@ class Probe:
     donor: Donor | None = None
 
     def __init__(self, trial: Trial):
-        """Prepare the episode. This may run other episodes with the environment and the actor."""
+        """Prepare the episode, perhaps by running others with the environment and the actor."""
         self.actor, self._late = trial.actor, trial.late or trial.actor
 
     def before_tick(self, tick: int, go: bool) -> None:
@@ -188,10 +177,7 @@ class Erase(Probe):
 
 
 class Freeze(Probe):
-    """Undoes what is written to the memory in the gap.
-
-    When the gap begins is known from a first run of the same episode, which the probe leaves alone.
-    """
+    """Undoes what is written to the memory in the gap, whose begin is known from a first run."""
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
@@ -207,10 +193,7 @@ class Freeze(Probe):
 
 
 class Swap(Probe):
-    """Gives the robot, when it may act, the memory of an episode that was shown another cue.
-
-    `Condition.donor` says which. The same policy drives it through a gap of the same length.
-    """
+    """Gives the robot, when it may act, the memory of a donor, driven by the same policy."""
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
@@ -226,9 +209,8 @@ class Swap(Probe):
 class Noise(Probe):
     """Adds Gaussian noise to every token of the memory before every tick.
 
-    A token is one row of the last axis of a floating-point tensor that has more axes than one. The
-    expected square of the norm of its noise is the square of `noise` times its own norm. The number
-    of the initial state seeds the noise.
+    A token is one row of the last axis of a floating-point tensor with more axes than one. The root mean
+    square of the norm of its noise is `noise` times its own norm.
     """
 
     def __init__(self, trial: Trial):
@@ -249,13 +231,11 @@ class Noise(Probe):
         return (value + scale * noise).astype(value.dtype)
 
 
-PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(
-    {
-        "live": Probe,
-        "zero": Zero,
-        "erase": Erase,
-        "freeze": Freeze,
-        "swap": Swap,
-        "noise": Noise,
-    }
-)
+PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = {
+    "live": Probe,
+    "zero": Zero,
+    "erase": Erase,
+    "freeze": Freeze,
+    "swap": Swap,
+    "noise": Noise,
+}

@@ -25,14 +25,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the table of steps."""
+    """A row of the table of steps: what was done, what came of it, and how long it took."""
 
     name: str
-    """What was done."""
     finding: str
-    """What came of it."""
     seconds: float | None = None
-    """How long it took."""
 
 
 def write_report(
@@ -71,7 +68,6 @@ def write_report(
 
 
 def _chart(task: str, sections: Sequence[Section]) -> dict[str, Any]:
-    """Return one row for each policy that was evaluated on the task."""
     rows = [(section.label, section.evaluation.tasks.get(task)) for section in sections]
     return {
         "task": task,

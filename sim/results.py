@@ -27,10 +27,7 @@ Measure = Literal["success", "choice"]
 
 
 def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
-    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927).
-
-    It stays within [0, 1] and is useful at 0 of n and at n of n too. Without episodes it is [0, 1].
-    """
+    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927)."""
     if not 0 <= successes <= episodes:
         raise ValueError(
             f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
@@ -95,7 +92,6 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the rate."""
         return wilson_interval(self.count, self.episodes)
 
     def __str__(self) -> str:
@@ -113,7 +109,6 @@ class TaskResult:
 
     @property
     def success(self) -> Rate:
-        """The successful episodes."""
         return Rate(sum(outcome.success for outcome in self.outcomes), len(self.outcomes))
 
     @property
@@ -156,7 +151,7 @@ class Evaluation:
     checkpoint: str
     """A file's path, `none` (untrained) or `expert`."""
     sha256: str | None
-    """SHA-256 of the checkpoint's file, None where there is no file."""
+    """That of the checkpoint's file, None where there is no file."""
     first_seed: int
     max_ticks: int | None
     tasks: Mapping[str, TaskResult]
@@ -184,7 +179,7 @@ class Evaluation:
         return json.dumps(data, indent=1) + "\n"
 
     def save(self, folder: Path) -> Path:
-        """Write `result.json` in `folder`, which is made if it is missing, and return its path."""
+        """Write `result.json` in `folder`, and return its path."""
         path = folder / RESULT_FILE
         write_atomically(path, self.to_json())
         return path

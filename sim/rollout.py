@@ -36,7 +36,7 @@ class Choice:
     """What the robot chose in a memory task; see `ttm.sim.environment.PolicyEnv`."""
 
     made: str | None
-    """What it chose; None if it has chosen nothing."""
+    """None if it has chosen nothing."""
     right_choice: str
     """What the cue asked for."""
     gap: int
@@ -70,7 +70,7 @@ class Outcome:
     terminate_tick: int | None
     """The first tick, counted from 1, at which the policy said that it is done; None if it never did."""
     choice: Choice | None = None
-    """What the robot chose; None for tasks that are no memory tasks."""
+    """None for tasks that are no memory tasks."""
 
 
 def run_episode(
@@ -136,11 +136,7 @@ def delayed(actor: Actor, env: Env, delay_s: float) -> Actor:
 
 
 def forget_commands(actor: Actor) -> None:
-    """Let the robot rest in place of the commands that `actor` has decided and that are not in force yet.
-
-    A memory that is exchanged while the robot is held says nothing if what was decided with the old one
-    still comes into force.
-    """
+    """Let the robot rest in place of the commands that `actor` has decided and that are not in force yet."""
     if isinstance(actor, DelayedActor):
         actor.forget()
 
@@ -154,7 +150,6 @@ class DelayedActor:
     """
 
     def __init__(self, actor: Actor, env: Env, delay_s: float):
-        """env: what the actor acts in. delay_s: in seconds; it may be longer than a tick."""
         spec = spec_of(env)
         ticks = delay_s / spec.control_dt_s
         self._actor, self._env, self._binary = actor, env, spec.binary_mask

@@ -30,11 +30,9 @@ def out_of_view(
 ) -> npt.NDArray[np.bool_]:
     """Return which geoms the camera cannot see, (number of geoms,) bool.
 
-    Most of the time of a frame goes into those, as the renderer works through all of their vertices. A
-    geom is out of view if its bounding box (`geom_aabb`) lies wholly on the outer side of one of the
-    planes that bound what the camera sees: the near plane and the four sides of its pyramid. Without
-    it the frame is the same to the bit, in any pose of robot and camera. Some geoms near an edge of
-    the pyramid are kept although they are not in view, and so are planes, which may have no end.
+    Without them the frame is the same to the bit. Their bounding boxes (`geom_aabb`) lie wholly on the
+    outer side of one of the planes that bound the view: the near plane and the four sides of its pyramid.
+    Planes, which may have no end, are kept.
 
     camera: its number in the model; aspect: the width of the frame over its height.
     """

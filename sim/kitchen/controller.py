@@ -24,10 +24,7 @@ MAX_LAG_M = 0.06
 
 
 class ArmKinematics:
-    """Finds joint angles of the arm for a gripper pose in the base frame.
-
-    The torso, the head and the base stay where they are.
-    """
+    """Finds joint angles of the arm for a gripper pose in the base frame; all else stays where it is."""
 
     def __init__(self, model_xml: Path):
         spec = mujoco.MjSpec.from_file(str(model_xml))
@@ -147,10 +144,7 @@ class FetchController:
         self._base_command = np.asarray(base, dtype=float)
 
     def drive(self, progress: float) -> None:
-        """Write the actuator commands of one physics step.
-
-        progress: the portion of the tick that has passed, in (0, 1].
-        """
+        """Write the actuator commands of a physics step after a portion of the tick in (0, 1]."""
         ctrl = self.data.ctrl
         ctrl[self._arm_u] = self._arm_from + progress * (self._arm_to - self._arm_from)
         yaw = self.data.qpos[self._base_q[2]]
@@ -168,11 +162,9 @@ class FetchController:
         return np.array([x_m_s * np.cos(yaw) + y_m_s * np.sin(yaw), yaw_rad_s])
 
     def arm_joints(self) -> np.ndarray:
-        """Return the angles of the arm's joints, (7,) rad."""
         return self.data.qpos[self._arm_q].copy()
 
     def torso_height(self) -> float:
-        """Return how far the torso is lifted, m."""
         return float(self.data.qpos[self._still_q[0]])
 
     def gripper_opening(self) -> float:

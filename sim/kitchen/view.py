@@ -21,18 +21,10 @@ _JOINTS = {
 
 
 class MujocoRobotView:
-    """The bodies below one root body, with names without a prefix.
+    """A `RobotView` of the bodies below one root body.
 
-    Parameters
-    ----------
-    model, data : mujoco.MjModel, mujoco.MjData
-        The simulator's own.
-    base : str
-        The name of the root body, with the prefix that all bodies of the robot have.
-    prefix : str
-        What the frames' names leave out.
-    cameras : mapping of str to str
-        The cameras of the policy's spec, and their names in the model.
+    base: the name of the root body, with the prefix that all bodies of the robot have and the frames' names
+    leave out. cameras: those of the policy's spec -> their names in the model.
     """
 
     def __init__(
@@ -54,7 +46,6 @@ class MujocoRobotView:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """See `RobotView`."""
         model, names = self._model, self._names
         base = Frame(names[self._bodies[0]], ODOMETRY_FRAME, moves=True)
         links = [
@@ -69,18 +60,15 @@ class MujocoRobotView:
 
     @property
     def camera_fov_rad(self) -> Mapping[str, float]:
-        """See `RobotView`."""
         return {
             name: float(np.deg2rad(self._model.cam_fovy[number]))
             for name, number in self._cameras.items()
         }
 
     def description(self) -> str:
-        """See `RobotView`. The meshes are named by absolute paths of this machine."""
         return to_urdf(self._model, self._bodies, self._prefix)
 
     def poses(self) -> dict[str, Pose]:
-        """See `RobotView`."""
         model, data = self._model, self._data
         poses = {}
         for body in self._bodies:

@@ -20,14 +20,10 @@ HELD_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 @dataclass(frozen=True)
 class InitialState:
-    """How one episode starts.
-
-    A task that needs more (a cue, the order in which things move) derives its own class from this
-    one and finds it again as `world.start`.
-    """
+    """How one episode starts. A task that needs more derives its own class from this one."""
 
     goal: str
-    """What the instruction names, such as an object."""
+    """What the instruction names."""
     objects_m: dict[str, tuple[float, float, float]]
     """Position of each free body in the world, m, by the name of the body and its joint."""
     base_pose: np.ndarray
@@ -35,8 +31,7 @@ class InitialState:
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
     grip_m: float | None = None
-    """How far each finger is from the middle, m, as the gripper closes around an object that is placed
-    there. None: it is open and empty."""
+    """How far each finger is from the middle, m, around what it holds. None: it is open and empty."""
 
     @property
     def opening(self) -> float:
@@ -76,7 +71,6 @@ class KitchenWorld:
 
     @property
     def time_s(self) -> float:
-        """Simulated seconds since the episode began."""
         return float(self.data.time)
 
     def begin(self, start: InitialState) -> None:
@@ -99,10 +93,9 @@ class KitchenWorld:
         self.tick += 1
 
     def hold(self) -> None:
-        """Let one control tick pass in which the robot's brakes are on and nothing moves by itself.
+        """Let one control tick pass in which all bodies return to where they were at tick 0, to the bit.
 
-        All bodies return to where they were at tick 0, to the bit, and only the clock goes on. A task
-        moves what it shows in `Task.update`.
+        A task moves what it shows in `Task.update`.
         """
         self.tick += 1
         mujoco.mj_setState(self.model, self.data, self._first_state, HELD_STATE)

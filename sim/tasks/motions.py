@@ -58,11 +58,7 @@ def lay_objects(
 
 
 def base_facing(rng: np.random.Generator, x_m: float, y_m: float) -> np.ndarray:
-    """Draw a base pose (3,) from which the robot sees the point (x_m, y_m).
-
-    The robot stands 1.2 to 1.55 m in front of the point, up to 0.25 m to one side, and faces it up
-    to an error of 0.15 rad.
-    """
+    """Draw a base pose (3,) before the point (x_m, y_m), from which the robot sees it."""
     base_x_m = x_m - rng.uniform(1.2, 1.55)
     base_y_m = y_m + rng.uniform(-0.25, 0.25)
     yaw = np.arctan2(y_m - base_y_m, x_m - base_x_m) + rng.uniform(-0.15, 0.15)
@@ -98,9 +94,8 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
 def reach(
     grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
 ) -> np.ndarray:
-    """Return a step (3,) m that lines the gripper up beside the grasp and then moves it in.
+    """Return a step (3,) m that moves the gripper in the nearer it is to the grasp's line, as in a funnel.
 
-    The nearer the gripper is to the line through the grasp, the further it moves in, as in a funnel.
     waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
     """
     off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
@@ -135,11 +130,9 @@ class LiftTask(Task):
         return bool(world.data.body(body).xpos[2] > standing_z_m + LIFT_M)
 
     def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the body."""
         return grasp_upright(world, *self.body_to_lift(world))
 
     def carry(self, world: KitchenWorld) -> Motion:
-        """Lift what is held straight up."""
         gripper_m, _ = world.controller.gripper_pose()
         rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
         step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
@@ -155,15 +148,12 @@ class OpenTask(Task):
     """Open the drawer that is the goal."""
 
     def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the drawer is open."""
         return pulled_m(world, world.start.goal) > OPEN_M
 
     def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the drawer by its handle."""
         drawer = world.start.goal
         return Grasp(world.data.site(f"handle_{drawer}").xpos, f"drawer_{drawer}")
 
     def carry(self, world: KitchenWorld) -> Motion:
-        """Pull the drawer by driving backwards."""
         backwards_m_s = 2.0 * (pulled_m(world, world.start.goal) - PULLED_OUT_M)
         return Motion(base=np.array([np.clip(backwards_m_s, -0.2, 0.0), 0.0]))

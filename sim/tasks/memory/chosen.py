@@ -103,7 +103,6 @@ class PickChosen(LiftTask, CueTask):
         colour_panel(world, go=self.go(world), shown=self.shown(start) if visible else {})
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the choice whose object the gripper has come near to."""
         start = start_of(world, PickState)
         return approached(
             world, {each: world.data.body(start.object_of(each)).xpos for each in start.choices}

@@ -68,10 +68,7 @@ class CueState(InitialState):
     """Whether the cue stays visible."""
 
     def with_options(self, options: Mapping[str, Any]) -> CueState:
-        """Return the same state with the gap, the cue and the right choice that `options` fix.
-
-        Raises `UserError` if one of them has no such value.
-        """
+        """Return the same state with the gap, the cue and the right choice that `options` fix."""
         gap = options.get("gap", self.gap)
         if not isinstance(gap, int | np.integer) or gap < 0:
             raise UserError(f"gap {gap!r} must be a whole number of ticks, 0 or more")
@@ -86,7 +83,6 @@ class CueState(InitialState):
 
 
 def draw_gap(rng: np.random.Generator) -> int:
-    """Draw a gap for `CueState`, in ticks."""
     return int(rng.integers(*GAPS, endpoint=True))
 
 
@@ -97,10 +93,11 @@ class CueTask(Task):
     """A task of the memory suite. `sample` returns a `CueState`.
 
     Success needs the right choice: the environment counts no tick as solved once the robot has
-    chosen something else. The class attribute `cue_ticks` says how long the cue is shown.
+    chosen something else.
     """
 
     cue_ticks: ClassVar[int]
+    """How long the cue is shown."""
 
     def instruction(self, goal: str) -> str:
         """Return the instruction, which does not tell the goal."""
@@ -119,10 +116,7 @@ class CueTask(Task):
 
     @abstractmethod
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return what the robot is choosing in the present state, or None. Asked after "go" alone.
-
-        The first choice of an episode counts.
-        """
+        """Return what the robot is choosing now, or None. Asked after "go"; the first choice counts."""
 
 
 def start_of(world: KitchenWorld, kind: type[State]) -> State:
@@ -177,9 +171,9 @@ def colour_lamps(world: KitchenWorld, *, go: bool, lit: Collection[str]) -> None
 
 
 def approached(world: KitchenWorld, targets_m: Mapping[str, np.ndarray]) -> str | None:
-    """Return the name of the target that the gripper has come near to, or None.
+    """Return the name of the target that the gripper has come near to in the plane, or None.
 
-    targets_m: name -> (2,) or (3,), position in the world. Heights are not looked at.
+    targets_m: name -> (2,) or (3,), position in the world.
     """
     gripper_m = world.data.site(fetch.PREFIX + fetch.GRIP_SITE).xpos[:2]
     away_m = {name: np.linalg.norm(at[:2] - gripper_m) for name, at in targets_m.items()}

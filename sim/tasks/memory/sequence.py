@@ -101,15 +101,12 @@ class Sequence(CueTask):
         return {start.order[index]: LIT} if visible else {}
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the object that was touched first."""
         return world.notes[0] if world.notes else None
 
     def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether all three were touched, in the right order."""
         return tuple(world.notes) == start_of(world, SequenceState).order
 
     def is_lost(self, world: KitchenWorld) -> bool:
-        """Return whether an object was touched before its turn."""
         touched = tuple(world.notes)
         return touched != start_of(world, SequenceState).order[: len(touched)]
 

@@ -145,7 +145,6 @@ class Shell(LiftTask, CueTask):
         place_panel(world, float(start.places_m[1, 1]))
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the cup that the gripper has come near to."""
         start = start_of(world, ShellState)
         return approached(
             world, {side: world.data.body(start.cup_at_last(side)).xpos for side in SIDES}

@@ -117,7 +117,6 @@ class TakeBack(CueTask):
             place_panel(world, float(start.places_m["middle"][1]))
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the mat that the gripper has come near to."""
         return approached(world, start_of(world, TakeBackState).places_m)
 
     def predicate(self, world: KitchenWorld) -> bool:
@@ -126,7 +125,6 @@ class TakeBack(CueTask):
         return open_wide and _stands_within(world, PLACED_M)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
-        """Hold the object until it stands on its mat."""
         held = start_of(world, TakeBackState).held
         if _stands_within(world, ALIGNED_M):
             return None
