@@ -1,23 +1,7 @@
 """What a policy of the simulated Fetch sees and commands, without importing MuJoCo.
 
-Observation (dict)
-
-| name              | shape and type    | values                                                       |
-|-------------------|-------------------|--------------------------------------------------------------|
-| `head`, `wrist`   | (64, 64, 3) uint8 | RGB                                                          |
-| `joint_positions` | (9,) float32      | torso lift (m), 7 arm joints (rad), gripper opening (0 to 1) |
-| `ee_pose`         | (7,) float32      | x y z (m), quaternion x y z w of the gripper, base frame     |
-| `base_velocity`   | (2,) float32      | forward (m/s), yaw rate (rad/s)                              |
-
-Action (10,) float32, five times a second
-
-| part              | size | unit                           | limits                       |
-|-------------------|------|--------------------------------|------------------------------|
-| `arm_translation` | 3    | m per tick, base frame         | [-0.05, 0.05]                |
-| `arm_rotation`    | 3    | axis-angle, rad per tick       | [-0.15, 0.15]                |
-| `gripper`         | 1    | 1 open, 0 closed               | 0 or 1                       |
-| `base`            | 2    | forward m/s, yaw rate rad/s    | [-0.4, 0.4], [-0.8, 0.8]     |
-| `terminate`       | 1    | 1 if the policy says it is done | 0 or 1; the task ignores it |
+Poses are those of the gripper in the base frame, translations and rotations (axis-angle) too. The task
+ignores `terminate`.
 """
 
 from __future__ import annotations

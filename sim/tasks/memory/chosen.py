@@ -10,18 +10,7 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, DRAWER_Z_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import (
-    SIDES,
-    Colour,
-    CueState,
-    CueTask,
-    add_panel,
-    approached,
-    colour_panel,
-    draw_gap,
-    place_panel,
-    start_of,
-)
+from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import (
     LiftTask,
     OpenTask,
@@ -40,7 +29,7 @@ WAITING_Z_M = {"top": 0.98, "middle": 0.905, "bottom": 0.76}
 this alone tells from the first action on which one it goes for."""
 
 
-class OpenChosen(OpenTask, CueTask):
+class OpenChosen(OpenTask, cue.CueTask):
     """The robot stands before the chest and must open the drawer that the cue means."""
 
     goals = DRAWERS
@@ -55,7 +44,7 @@ class OpenChosen(OpenTask, CueTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PickState(CueState):
+class PickState(cue.CueState):
     """Three objects in a row before the panel."""
 
     sides: dict[str, str]
@@ -68,47 +57,47 @@ class PickState(CueState):
         return self.sides.get(choice, choice)
 
 
-class PickChosen(LiftTask, CueTask):
+class PickChosen(LiftTask, cue.CueTask):
     """Three objects stand before a panel, which shows which of them to pick up."""
 
     cue_ticks = 4
-    add_to_scene = staticmethod(add_panel)
+    add_to_scene = staticmethod(cue.add_panel)
 
     @abstractmethod
-    def shown(self, start: PickState) -> Mapping[str, Colour]:
+    def shown(self, start: PickState) -> Mapping[str, cue.Colour]:
         """Return the fields that the cue lights up, and their colours."""
 
     def sample(self, rng: np.random.Generator) -> PickState:
         centre_y_m = rng.uniform(0.0, 0.8)
         chosen, placed = lay_objects(rng, centre_y_m)
         base = base_facing(rng, COUNTER_FRONT_X_M + 0.13, centre_y_m)
-        choices = tuple(name for name in (*SIDES, *chosen) if name in self.goals)
+        choices = tuple(name for name in (*cue.SIDES, *chosen) if name in self.goals)
         return PickState(
             goal=choices[rng.integers(3)],
             objects_m=placed,
             base_pose=base,
             gripper_m=gripper_start(rng),
             choices=choices,
-            gap=draw_gap(rng),
-            sides=dict(zip(SIDES, chosen, strict=True)),
+            gap=cue.draw_gap(rng),
+            sides=dict(zip(cue.SIDES, chosen, strict=True)),
             centre_y_m=centre_y_m,
         )
 
     def update(self, world: KitchenWorld) -> None:
         """Put the panel behind the objects, and show the cue."""
-        start = start_of(world, PickState)
+        start = cue.start_of(world, PickState)
         if world.tick == 0:
-            place_panel(world, start.centre_y_m)
+            cue.place_panel(world, start.centre_y_m)
         visible = start.left_on or world.tick < self.cue_ticks
-        colour_panel(world, go=self.go(world), shown=self.shown(start) if visible else {})
+        cue.colour_panel(world, go=self.go(world), shown=self.shown(start) if visible else {})
 
     def choice(self, world: KitchenWorld) -> str | None:
-        start = start_of(world, PickState)
-        return approached(
+        start = cue.start_of(world, PickState)
+        return cue.approached(
             world, {each: world.data.body(start.object_of(each)).xpos for each in start.choices}
         )
 
     def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
-        start = start_of(world, PickState)
+        start = cue.start_of(world, PickState)
         name = start.object_of(start.goal)
         return name, OBJECTS[name].height_m
