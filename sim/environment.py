@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol
 
 import gymnasium
@@ -18,7 +17,6 @@ import numpy as np
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.policy.spec import PolicySpec
-from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.shipped import KITCHEN, CueName
 
 ALL_TASKS = "all"
@@ -109,18 +107,6 @@ class PolicyEnv(Protocol):
 
 Env = gymnasium.Env[Any, Any]
 """An environment with the members of `PolicyEnv`, perhaps within wrappers."""
-
-
-def register_kitchen() -> None:
-    """Let `gymnasium.make("ttm/Kitchen-v0")` make the kitchen. `import ttm.sim` calls it."""
-    if KITCHEN not in gymnasium.registry:
-        gymnasium.register(KITCHEN, entry_point=f"{__name__}:make_kitchen")
-
-
-def make_kitchen(**options: Any) -> Env:
-    """Return a new `KitchenEnv`. Raises `UserError` if this machine cannot render."""
-    require_rendering()  # before MuJoCo is imported
-    return import_module("ttm.sim.kitchen_env").KitchenEnv(**options)
 
 
 def make_env(name: str = KITCHEN, **options: Any) -> Env:

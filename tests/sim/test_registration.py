@@ -11,8 +11,8 @@ from gymnasium.utils.env_checker import check_env
 
 import ttm.sim
 from ttm.policy.errors import UserError
-from ttm.sim.environment import register_kitchen
 from ttm.sim.kitchen_env import KitchenEnv
+from ttm.sim.registration import register_kitchen
 
 
 def test_gymnasium_makes_the_kitchen() -> None:
