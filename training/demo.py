@@ -22,7 +22,7 @@ from ttm.datasets.tools.check import check_dataset, print_report
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_choice
 from ttm.sim.actors import resolve_checkpoint
-from ttm.sim.collect import collect
+from ttm.sim.collect import CollectCommand
 from ttm.sim.compare import Comparison, Entry, print_comparison
 from ttm.sim.condition import LIVE, Condition
 from ttm.sim.evaluation import evaluate, evaluate_conditions
@@ -174,13 +174,12 @@ class Demo:
         count = self.options.demonstrations
         finding = f"{count} scripted demonstrations of each of {' and '.join(self.tasks)}"
         with self.steps.step("record demonstrations", finding):
-            exit_code = collect(
+            CollectCommand(
                 self.demonstrations,
                 episodes=count,
                 workers=self.options.workers,
                 first_seed=FIRST_SEED,
-            )
-            require_success(exit_code, "collect")
+            ).run()
         with self.steps.step("check them"):
             report = check_dataset(self.demonstrations)
             print_report(report, Console())

@@ -16,7 +16,7 @@ from ttm.policy.policy import Policy
 from ttm.policy.presets import PolicyConfig
 from ttm.policy.runner import PolicyRunner
 from ttm.sim import actors
-from ttm.sim.collect import collect
+from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env
 from ttm.training.study.suite import StudySuiteCommand
 
@@ -41,7 +41,9 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demonstrations")
     with pytest.MonkeyPatch.context() as patch:
         prepare(patch)
-        collect(folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2)
+        CollectCommand(
+            folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2
+        ).run()
     return folder
 
 
