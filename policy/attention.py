@@ -1,7 +1,7 @@
 """Multi-head attention, the Transformer encoder of ViT, and rotary position embedding.
 
-All projections of attention are square maps of the width D. Several of them may share one matrix
-product; each is initialised by itself, so that sharing does not change the distribution.
+Query, key and value may share one matrix product. Each is initialised by itself, so that sharing does
+not change the distribution.
 """
 
 from __future__ import annotations
@@ -48,25 +48,6 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention without a mask."""
-
-    def __init__(self, width: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
-        self.qkv = nn.Linear(width, 3 * width)  # one matrix product for query, key and value
-        self.out = nn.Linear(width, width)
-        initialize_projections(self.qkv, self.out)
-
-    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
-        """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
-        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
-        mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
-        out: Tensor = self.out(merge_heads(mixed))
-        return out
-
-
 class AttentionBlock(nn.Module):
     """Compute x + Attention(LN x; keys, values), then x + MLP(LN x).
 
@@ -90,19 +71,6 @@ class AttentionBlock(nn.Module):
         self.mlp_norm = layer_norm(width)
         self.mlp = Mlp(width, mlp_size, width)
 
-    def attend(self, x: Tensor, context: Tensor) -> Tensor:
-        """Run the whole block on a context whose keys and values nobody keeps.
-
-        x: (B, S, D); context: (B, P, D). Returns (B, S, D).
-        """
-        out: Tensor = self(x, *self.keys_values(context))
-        return out
-
-    def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalise context of shape (..., D) and return its keys and values, (..., D) each."""
-        keys, values = self.key_value(self.context_norm(context)).chunk(2, dim=-1)
-        return keys, values
-
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
     ) -> Tensor:
@@ -116,23 +84,45 @@ class AttentionBlock(nn.Module):
         )
         return self.finish(x, mixed)
 
+    def attend(self, x: Tensor, context: Tensor) -> Tensor:
+        """Run the whole block for x, (B, S, D), on a context, (B, P, D), that nobody keeps."""
+        return self(x, *self.keys_values(context))
+
+    def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalise context of shape (..., D) and return its keys and values, (..., D) each."""
+        keys, values = self.key_value(self.context_norm(context)).chunk(2, dim=-1)
+        return keys, values
+
     def queries(self, x: Tensor) -> Tensor:
         """Normalise x of shape (B, S, D) and return its queries, (B, nh, S, hs)."""
         return self.heads(self.query(self.query_norm(x)))
 
-    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Run what follows attention.
-
-        x: (B, S, D); mixed: (B, nh, S, hs), the result of attention for the queries of x.
-        Returns (B, S, D).
-        """
-        x = x + self.out(merge_heads(mixed))
-        x = x + self.mlp(self.mlp_norm(x))
-        return x
-
     def heads(self, x: Tensor) -> Tensor:
         """Reshape (B, S, D) to (B, nh, S, hs)."""
         return split_heads(x, self.num_heads)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Run what follows attention, given its result `mixed`, (B, nh, S, hs), for x, (B, S, D)."""
+        x = x + self.out(merge_heads(mixed))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention without a mask."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_size = num_heads, head_size(width, num_heads, "the Transformer")
+        self.qkv = nn.Linear(width, 3 * width)  # one matrix product for query, key and value
+        self.out = nn.Linear(width, width)
+        initialize_projections(self.qkv, self.out)
+
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
+        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_size))  # (B, N, 3, nh, hs)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()  # each (B, nh, N, hs)
+        mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
+        return self.out(merge_heads(mixed))
 
 
 class EncoderBlock(nn.Module):
@@ -148,8 +138,7 @@ class EncoderBlock(nn.Module):
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
         """Map x of shape (B, N, D) to (B, N, D), or to the first `outputs` of the N tokens."""
         x = x[:, :outputs] + self.attention(self.attention_norm(x), outputs)
-        x = x + self.mlp(self.mlp_norm(x))
-        return x
+        return x + self.mlp(self.mlp_norm(x))
 
 
 class TransformerEncoder(nn.Module):
@@ -185,8 +174,7 @@ class TransformerEncoder(nn.Module):
         x = tokens + self.position
         for number, block in enumerate(self.blocks, start=1):
             x = block(x, self.num_outputs if number == len(self.blocks) else None)
-        out: Tensor = self.norm(x[:, : self.num_outputs])
-        return out
+        return self.norm(x[:, : self.num_outputs])
 
 
 LONGEST_WAVE = 10_000
@@ -211,7 +199,6 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """Rotate each pair of channels of x, (B, nh, S, hs), by the angle of its token (RoFormer: Su 2021).
 
     The product of rotated queries and keys depends on the difference of their positions alone.
-
     rotation: cosine and sine, each of a shape that broadcasts to (B, nh, S, hs / 2). Channel i is
     paired with channel i + hs / 2.
     """

@@ -76,8 +76,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     )
     if not gains:
         return F.linear(x, weight, bias)
-    out: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return out
+    return _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
 def has_onednn() -> bool:
@@ -113,8 +112,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x W^T + b."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return out
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
@@ -131,7 +129,6 @@ class QuickSelfAttention(SelfAttention):
     """Self-attention of a few of the tokens, folded."""
 
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
-        """See `SelfAttention.forward`."""
         if outputs is None or not _folding_gains(self, x[:, :outputs], x):
             return super().forward(x, outputs)
         width = self.qkv.in_features
@@ -148,7 +145,6 @@ class QuickAttentionBlock(AttentionBlock):
     """Attention of few queries to a longer context, folded."""
 
     def attend(self, x: Tensor, context: Tensor) -> Tensor:
-        """See `AttentionBlock.attend`."""
         if not _folding_gains(self, x, context):
             return super().attend(x, context)
         layers = Projections(
@@ -232,14 +228,12 @@ class QuickCameraTokens(CameraTokens):
     """Camera tokens of features without a gradient, whose cells of D channels are never made."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """See `CameraTokens.forward`."""
         trains = self.training and torch.is_grad_enabled()
         if not trains or features.requires_grad or features.device.type != "cpu":
             return super().forward(features)
         with torch.autocast("cpu", enabled=False):  # variances need all digits
             summary = self._folded(features.flatten(2).transpose(1, 2))
-        out: Tensor = summary + self.mlp(self.norm(summary))
-        return out
+        return summary + self.mlp(self.norm(summary))
 
     def _folded(self, cells: Tensor) -> Tensor:
         """Return the summary, (B, K, D), of the cells x = W f + e, whose features f are (B, P, C).
@@ -263,8 +257,7 @@ class QuickCameraTokens(CameraTokens):
         centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
         hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
         weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
-        summary: Tensor = F.linear(weights @ cells, weight) + weights @ offset
-        return summary
+        return F.linear(weights @ cells, weight) + weights @ offset
 
 
 QUICK: Mapping[type[nn.Module], type[nn.Module]] = MappingProxyType(

@@ -1,14 +1,9 @@
-"""The inputs of the policy network, and their normalisation.
-
-The statistics are saved with the weights. Continuous values are scaled to mean 0 and standard
-deviation 1. Percentiles would not do: a dimension that moves in one tick of a hundred, such as a turn of
-the base, has percentiles of zero width.
-"""
+"""The inputs of the policy network, and their normalisation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,16 +28,9 @@ class FeatureMaps:
         """Return the maps and their index as `change` returns them."""
         return FeatureMaps(change(self.maps), change(self.index))
 
-    def at_ticks(self, ticks: slice) -> FeatureMaps:
-        """Return the maps of those ticks of all windows."""
-        return self._with_index(self.index[:, ticks])
-
-    def of_windows(self, rows: slice) -> FeatureMaps:
-        """Return the maps of all ticks of those windows."""
-        return self._with_index(self.index[rows])
-
-    def _with_index(self, index: Tensor) -> FeatureMaps:
-        used, index = torch.unique(index, return_inverse=True)
+    def select(self, choose: Callable[[Tensor], Tensor]) -> FeatureMaps:
+        """Return the maps of some of the ticks: those of which `choose` keeps the index."""
+        used, index = torch.unique(choose(self.index), return_inverse=True)
         return FeatureMaps(self.maps[used], index)
 
 
@@ -89,30 +77,29 @@ class PolicyInputs:
 
     def of_windows(self, rows: slice) -> PolicyInputs:
         """Return all ticks of those windows."""
-        return self._changed(lambda value: value[rows], lambda maps: maps.of_windows(rows))
+        return self._changed(
+            lambda value: value[rows], lambda maps: maps.select(lambda index: index[rows])
+        )
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
         """Return those ticks of all windows."""
-        made = self._changed(lambda value: value[:, ticks], lambda maps: maps.at_ticks(ticks))
+        made = self._changed(
+            lambda value: value[:, ticks], lambda maps: maps.select(lambda index: index[:, ticks])
+        )
         return replace(made, language=self.language)
 
     def _changed(
         self, change: Callable[[Tensor], Tensor], change_maps: Callable[[FeatureMaps], FeatureMaps]
     ) -> PolicyInputs:
-        valid, features = self.proprioception_valid, self.features
-        return PolicyInputs(
-            {name: change(value) for name, value in self.images.items()},
-            {name: change(value) for name, value in self.proprioception.items()},
-            change(self.previous_action),
-            change(self.previous_action_valid),
-            change(self.language),
-            None if valid is None else change(valid),
-            None
-            if features is None
-            else {name: change_maps(maps) for name, maps in features.items()},
-            None if self.colours is None else change_maps(self.colours),
-            None if self.delay_s is None else change(self.delay_s),
-        )
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            to = change_maps if field.name in ("features", "colours") else change
+            if isinstance(value, Mapping):
+                changed[field.name] = {name: to(each) for name, each in value.items()}
+            else:
+                changed[field.name] = None if value is None else to(value)
+        return PolicyInputs(**changed)
 
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -169,13 +156,11 @@ class Scaling(nn.Module):
 
 
 class Normalizer(nn.Module):
-    """The scalings of all vectors of a spec.
+    """The scalings of all vectors of a spec, which are saved with the weights.
 
-    Binary dimensions of the action are scaled so that their two commands become 0 and 1.
-
-    predicted: the spec with actions in the form in which the network predicts them, and relative: (P,) bool,
-    True where that is another than the robot's (see `RelativeActions`); None for that of `spec`. Actions
-    that were executed are scaled by statistics of their own where the two differ.
+    Continuous values get mean 0 and standard deviation 1. Percentiles would not do: a dimension that
+    moves in one tick of a hundred has percentiles of zero width. Binary dimensions of the action are
+    scaled so that their two commands become 0 and 1.
     """
 
     def __init__(
@@ -184,6 +169,11 @@ class Normalizer(nn.Module):
         predicted: PolicySpec | None = None,
         relative: npt.NDArray[np.bool_] | None = None,
     ) -> None:
+        """predicted: the spec with actions in the form that the network predicts; None for `spec`.
+
+        relative: (P,) bool, True where that is another than the robot's (see `RelativeActions`). Actions
+        that were executed are then scaled by statistics of their own.
+        """
         super().__init__()
         self._spec, self._predicted = spec, spec if predicted is None else predicted
         self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
@@ -214,8 +204,7 @@ class Normalizer(nn.Module):
             _set_actions(self.executed, self._spec, robots.mean, std)
             floor = np.where(self._relative, ABSOLUTE_FLOOR, floor)
         network = robots if predicted is None else predicted
-        std = np.maximum(network.std, floor)
-        _set_actions(self.actions, self._predicted, network.mean, std)
+        _set_actions(self.actions, self._predicted, network.mean, np.maximum(network.std, floor))
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Return the vectors in the order of the spec, normalised and clipped.

@@ -59,13 +59,12 @@ def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.
 
 @lru_cache(maxsize=1)
 def _sentence_model(name: str) -> Any:
-    # Imported here because the import alone takes seconds, up to tens of them on a slow disk, and
-    # a process that meets known instructions only never needs it.
+    # Imported here because the import takes seconds, and known instructions do not need it.
     from sentence_transformers import SentenceTransformer
 
     folder = _packaged_model() if name == LANGUAGE_MODEL else None
     if folder is not None:
-        with _hub_offline(), _no_progress_bar():
+        with _quietly_offline():
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     try:
         return SentenceTransformer(name, device="cpu")
@@ -86,28 +85,18 @@ def _packaged_model() -> Path | None:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Hide the progress bar of `transformers`, which would break up ours."""
+def _quietly_offline() -> Iterator[None]:
+    """Forbid look-ups on the Hugging Face hub, and hide the progress bar, which would break up ours."""
     # Known to be imported already, by sentence_transformers; untyped.
     logging: Any = import_module("transformers.utils.logging")
-
-    shown = logging.is_progress_bar_enabled()
+    shown, before = logging.is_progress_bar_enabled(), os.environ.get("HF_HUB_OFFLINE")
     logging.disable_progress_bar()
+    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         yield
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    """Forbid look-ups on the Hugging Face hub, and restore the environment afterwards."""
-    before = os.environ.get("HF_HUB_OFFLINE")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        yield
-    finally:
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:

@@ -1,6 +1,8 @@
-"""The layers that cores, vision and heads share: LayerNorm, MLP, MLP-Mixer, tokens of vectors."""
+"""The layers that cores, vision and heads share."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -31,18 +33,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x of shape (..., in) to (..., out)."""
-        out: Tensor = self.out(F.gelu(self.hidden(x), approximate="tanh"))
-        return out
-
-
-def pick(x: Tensor, index: Tensor) -> Tensor:
-    """Return the entries of x that each row of `index` names.
-
-    x: (B, T, ...); index: (B, S) int64, values in [0, T). Returns (B, S, ...), where entry [b, s]
-    is `x[b, index[b, s]]`.
-    """
-    index = index.reshape(*index.shape, *[1] * (x.dim() - 2))
-    return x.gather(1, index.expand(-1, -1, *x.shape[2:]))
+        return self.out(F.gelu(self.hidden(x), approximate="tanh"))
 
 
 class MixerBlock(nn.Module):
@@ -58,8 +49,7 @@ class MixerBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x of shape (B, N, D) to (B, N, D)."""
         x = x + self.token_mixing(self.token_norm(x).transpose(1, 2)).transpose(1, 2)
-        x = x + self.channel_mixing(self.channel_norm(x))
-        return x
+        return x + self.channel_mixing(self.channel_norm(x))
 
 
 class MlpMixer(nn.Module):
@@ -77,13 +67,11 @@ class MlpMixer(nn.Module):
         )
         self.norm = layer_norm(width)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Map tokens of shape (B, N, D) to (B, N, D)."""
-        x = tokens
         for block in self.blocks:
             x = block(x)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
 
 class OptionalVector(nn.Module):
@@ -99,7 +87,7 @@ class OptionalVector(nn.Module):
 
         vector: (B, T, K); valid: (B, T) bool, or None for True everywhere.
         """
-        token: Tensor = self.mlp(vector)
+        token = self.mlp(vector)
         if valid is not None:
             token = torch.where(valid.unsqueeze(-1), token, self.none)
         return token.unsqueeze(2)
@@ -115,10 +103,36 @@ class ScalarCode(nn.Module):
 
     def forward(self, value: Tensor) -> Tensor:
         """Map value (B, T), of order 1, to (B, T, 1, D)."""
-        code: Tensor = self.mlp(value[..., None, None])
-        return code
+        return self.mlp(value[..., None, None])
 
     def rescale(self, factor: float) -> None:
         """From now on, map each value to the vector that `factor` times the value was mapped to."""
         with torch.no_grad():
             self.mlp.hidden.weight.mul_(factor)
+
+
+def pick(x: Tensor, index: Tensor) -> Tensor:
+    """Return the entries of x that each row of `index` names.
+
+    x: (B, T, ...); index: (B, S) int64, values in [0, T). Returns (B, S, ...), where entry [b, s]
+    is `x[b, index[b, s]]`.
+    """
+    index = index.reshape(*index.shape, *[1] * (x.dim() - 2))
+    return x.gather(1, index.expand(-1, -1, *x.shape[2:]))
+
+
+def position_waves(grid: tuple[int, int], width: int) -> Tensor:
+    """Return the position embedding of the cells of a map, (h * w, D).
+
+    One half of the channels are sines and cosines of the row, the other half of the column. The
+    waves range from a quarter wave over the map, which orders all positions, to one of two cells.
+    """
+    places = torch.meshgrid(*(torch.arange(size) + 0.5 for size in grid), indexing="ij")
+    axes = []
+    for place, size, channels in zip(places, grid, (width // 2, width - width // 2), strict=True):
+        cycles = torch.logspace(
+            math.log2(0.25), math.log2(max(size / 2, 0.5)), (channels + 1) // 2, base=2.0
+        )
+        angle = 2 * math.pi * place.flatten()[:, None] / size * cycles  # (h * w, channels / 2)
+        axes.append(torch.cat([angle.sin(), angle.cos()], dim=1)[:, :channels])
+    return torch.cat(axes, dim=1)

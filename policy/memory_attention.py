@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ttm.policy.cores.ttm import Summarizer, TokenTuringMachine
+from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
@@ -33,10 +33,7 @@ Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
 
 MEMORY, OUTPUTS = "memory", "outputs"
-"""The names of the two sources of tokens that are not inputs.
-
-They are the memory of the last tick and the processed tokens.
-"""
+"""The names of the two sources of tokens that are not inputs: the memory before, and the processed tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,30 +59,20 @@ class MemoryAttention:
     sources: Mapping[str, slice]
     """The sources of the N inputs; see `Policy.token_sources`."""
     camera_weights: Mapping[str, Floats]
-    """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map.
-
-    The weights of each token sum to one.
-    """
+    """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
 
     def read_shares(self) -> dict[str, float]:
-        """Return source -> its share of what was read, as the mean over the r tokens.
-
-        The sources are "memory" and those of `sources`. The shares sum to one.
-        """
+        """Return source -> its share of what was read: "memory" and those of `sources`, of sum one."""
         return self._shares(self.read)
 
     def write_shares(self) -> dict[str, float]:
-        """Return source -> its share of the new memory.
-
-        The sources are "memory", those of `sources`, and "outputs". The shares sum to one.
-        """
+        """Return source -> its share of the new memory, as `read_shares`, with "outputs" beside them."""
         return self._shares(self._written)
 
     @property
     def kept(self) -> Floats:
         """The portion of old memory in each new memory token, (m,)."""
-        kept: Floats = self._written[:, : self.memory_size].sum(axis=1)
-        return kept
+        return self._written[:, : self.memory_size].sum(axis=1)
 
     def image_map(self, camera: str, which: Which = "read") -> Floats:
         """Return how much of each cell of a camera's feature map was read or written, (h, w).
@@ -98,9 +85,9 @@ class MemoryAttention:
             known = ", ".join(self.camera_weights)
             raise UserError(f"there is no map of '{camera}'; this policy has the cameras: {known}")
         weights = self.read if which == "read" else self._written
-        tokens = self._inputs(weights)[:, self.sources[camera]].mean(axis=0)  # (K,)
-        cells: Floats = self.camera_weights[camera] @ tokens
-        return cells
+        inputs = weights[:, self.memory_size :]
+        tokens = inputs[:, self.sources[camera]].mean(axis=0)  # (K,)
+        return self.camera_weights[camera] @ tokens
 
     @property
     def _written(self) -> Floats:
@@ -110,9 +97,6 @@ class MemoryAttention:
                 "and has no write attention; `slots` says where it wrote, and reading can be shown"
             )
         return self.write
-
-    def _inputs(self, weights: Floats) -> Floats:
-        return weights[:, self.memory_size :]
 
     def _shares(self, weights: Floats) -> dict[str, float]:
         mean = weights.mean(axis=0)
@@ -135,8 +119,7 @@ def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
     while size > cells:
         shift += stride * (size % 2 == 0)
         size, stride = -(-size // 2), 2 * stride
-    centres: npt.NDArray[np.float64] = np.arange(cells, dtype=np.float64) * stride + shift + 0.5
-    return centres
+    return np.arange(cells, dtype=np.float64) * stride + shift + 0.5
 
 
 class AttentionRecord:
@@ -193,47 +176,39 @@ def _attach(
 
     They compute the weights a second time, so that the forward pass itself stays unchanged.
     """
-    pieces: dict[str, Floats] = {}
+    pieces: dict[str, Any] = {"write": None, "slots": None}
     cameras: dict[str, Floats] = {}
     sources = policy.token_sources
-    handles: list[RemovableHandle] = []
 
-    def finish(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
+    def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         record._latest = MemoryAttention(
-            memory_size=args[0].shape[1],
-            read=pieces["read"],
-            write=pieces.get("write"),
-            slots=pieces.get("slots"),
-            sources=sources,
-            camera_weights=dict(cameras),
+            memory_size=args[0].shape[1], sources=sources, camera_weights=dict(cameras), **pieces
         )
 
-    def camera_hooks(name: str, camera: CameraTokens) -> list[RemovableHandle]:
-        def weigh(module: Summarizer, args: tuple[Tensor, ...], output: Tensor) -> None:
-            cameras[name] = _rows(module.weights(args[0]))
+    def seen_by(name: str) -> list[Callable[..., None]]:
+        def weigh(summarizer: Any, args: tuple[Tensor, ...]) -> None:
+            cameras[name] = _rows(summarizer.weights(*args))
 
-        def to_grid(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            tokens, height, width = len(cameras[name]), *args[0].shape[-2:]
-            cameras[name] = cameras[name].T.reshape(height, width, tokens)
+        def to_grid(camera: nn.Module, args: tuple[Tensor, ...]) -> None:
+            cameras[name] = cameras[name].T.reshape(*args[0].shape[-2:], -1)
 
-        return [_after(camera.summarizer, weigh), _after(camera, to_grid)]
+        return [weigh, to_grid]
 
-    def read(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def read(module: Any, args: tuple[Tensor, ...]) -> None:
         pieces["read"] = _rows(module.weights(*args))
 
-    def written(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def written(module: Any, args: tuple[Tensor, ...]) -> None:
         if isinstance(module, TokenAddEraseWrite):
             pieces["slots"] = _rows(module.weights(args[0]))
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
-        assert isinstance(module, CameraTokens)
-        handles += camera_hooks(camera.name, module)
-    handles.append(_after(core.unit.read, read))
-    handles.append(_after(core.unit.write, written))
-    handles.append(_after(core.unit, finish))
-    return handles
+    hooks: list[tuple[nn.Module, Callable[..., None]]] = []
+    for camera, tokens in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
+        assert isinstance(tokens, CameraTokens)
+        hooks += zip((tokens.summarizer, tokens), seen_by(camera.name), strict=True)
+    hooks += [(core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
+    return [_after(module, hook) for module, hook in hooks]
 
 
 def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
@@ -242,7 +217,7 @@ def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
     def unless_compiling(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         tracing: bool = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
         if not (tracing or torch.compiler.is_compiling()):
-            hook(module, args, output)
+            hook(module, args)
 
     return module.register_forward_hook(unless_compiling)
 
@@ -254,5 +229,4 @@ def _rows(weights: Tensor) -> Floats:
             f"attention is recorded for one tick of one robot, but the policy was given "
             f"{len(weights)} at once; leave record_attention, or step with B = T = 1 as a PolicyRunner does"
         )
-    rows: Floats = weights[0].T.detach().float().cpu().numpy()
-    return rows
+    return weights[0].T.detach().float().cpu().numpy()

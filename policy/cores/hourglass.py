@@ -6,20 +6,18 @@ model shifts the whole sequence by one more tick, because there the output at t 
 at t. A robot's action may see it.
 
 The elements of a scale k are counted from the start of the episode. So elements of a batch whose
-episodes start at different ticks, within the window or before it, have their coarse elements at
-different ticks. All of this is computed by index, without loops over ticks and without branches on
-values: a single tick takes the same path as a window. In shapes, E stands for fine and J for coarse
-elements, and r for the tokens of an element, which are treated alike.
+episodes start at different ticks have their coarse elements at different ticks. All of this is computed
+by index, without loops over ticks and without branches on values: a single tick takes the same path as
+a window. In shapes, E stands for fine and J for coarse elements, and r for the tokens of an element.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -27,24 +25,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.attention import AttentionBlock, rotate, waves
-from ttm.policy.cores.core import CoreConfig, CoreState
-from ttm.policy.cores.sequence import SequenceCore
+from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
 from ttm.policy.errors import UserError
 from ttm.policy.layers import layer_norm, pick
 
 
 @dataclass(frozen=True)
-class HourglassConfig(CoreConfig):
-    """The hierarchy, its kinds of layers and their sizes."""
+class HourglassConfig(SequenceConfig):
+    """The hierarchy, its kinds of layers and their sizes.
 
-    process_size: int = 8
-    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
-
-    They form one element of the sequence: they see each other, and each is shortened together with
-    its counterparts of other ticks. With 1, the model is the paper's.
+    The r tokens of a tick form one element of the sequence: they see each other, and each is shortened
+    together with its counterparts of other ticks. With r = 1 the model is the paper's.
     """
-    bottleneck: int = 64
-    """Hidden width of the summariser's MLP."""
+
     hierarchy: str = "2@1 4@4 2@1"
     """Layers@scale from the input to the output; see `parse_hierarchy`."""
     pooling: Literal["average", "linear", "attention"] = "attention"
@@ -67,9 +61,6 @@ class HourglassConfig(CoreConfig):
         return Hourglass(width, num_inputs, self)
 
 
-ENTRY = re.compile(r"(\d+)@(\d+)")
-
-
 @dataclass(frozen=True)
 class Stage:
     """The layers of one scale.
@@ -84,11 +75,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The stages, from the outermost, which has scale 1, to the innermost.
-
-    In the paper's notation `2@1 4@4 2@1` stands for two layers at full length, four on a sequence
-    shortened 4 times, and two at full length. Each scale is relative to the input.
-    """
+    """The stages, from the outermost, which has scale 1, to the innermost."""
 
     stages: tuple[Stage, ...]
 
@@ -116,15 +103,16 @@ class Hierarchy:
 
 
 def parse_hierarchy(text: str) -> Hierarchy:
-    """Parse a hierarchy such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
+    """Parse the paper's notation, such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
 
-    Stages around the innermost may have 0 layers. A hierarchy without "vanilla" layers is
-    `0@1 4@4 0@1`, or `4@4` for short. Raises `UserError`, which names what is wrong.
+    `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two
+    at full length. Each scale is relative to the input. Stages around the innermost may have 0 layers;
+    `0@1 4@4 0@1` is `4@4` for short. Raises `UserError`, which names what is wrong.
     """
     fault = f"hierarchy '{text}' "
     entries = []
     for entry in text.split():
-        if (match := ENTRY.fullmatch(entry)) is None:
+        if (match := re.fullmatch(r"(\d+)@(\d+)", entry)) is None:
             raise UserError(
                 f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2"
             )
@@ -218,7 +206,8 @@ class Shortened:
 class Sight:
     """Which keys the queries see, and where both are, by token.
 
-    S elements of queries and P elements of keys have r tokens each.
+    S elements of queries and P elements of keys have r tokens each. A query sees keys of its episode,
+    at most window - 1 elements older.
     """
 
     mask: Tensor
@@ -230,40 +219,32 @@ class Sight:
     key_at: Tensor
     """(1, P r) int64: the positions of the keys."""
 
-
-@dataclass(frozen=True)
-class Reach:
-    """The rule for what a query sees: keys of its episode, at most window - 1 elements older."""
-
-    window: int
-    tokens: int
-    """r, tokens of an element."""
-    spacing: int = 1
-    """The number of elements of the queries' scale for one of the keys' scale."""
-
-    def sight(self, at: Tensor, index: Tensor, num_keys: int, phase: Tensor | None = None) -> Sight:
-        """Apply the rule.
+    @classmethod
+    def of(
+        cls,
+        at: Tensor,
+        index: Tensor,
+        num_keys: int,
+        *,
+        window: int,
+        tokens: int,
+        spacing: int = 1,
+        phase: Tensor | int = 0,
+    ) -> Sight:
+        """Return what is seen.
 
         at: (B or 1, S), the newest of the `num_keys` (P) keys that is not later than each query.
         index: (B, S), the number of that key in its episode.
-        phase: (B, S), how much later the query is, in elements of its scale; None for 0.
+        tokens: r. spacing: the elements of the queries' scale for one of the keys' scale.
+        phase: (B, S), how much later the query is, in elements of its scale.
         """
         key = torch.arange(num_keys, device=at.device)
         age = at[..., None] - key  # (B or 1, S, P)
-        mask = (age >= 0) & (age < self.window) & (age <= index[..., None])
-        query_at, key_at = at * self.spacing, key[None] * self.spacing
-        query_at = query_at if phase is None else query_at + phase
-        query_at, key_at = (x.repeat_interleave(self.tokens, dim=1) for x in (query_at, key_at))
-        mask = mask.repeat_interleave(self.tokens, dim=1).repeat_interleave(self.tokens, dim=2)
-        return Sight(mask.unsqueeze(1), query_at[..., None] - key_at[:, None], query_at, key_at)
-
-
-@dataclass(frozen=True)
-class Carried:
-    """The state of the core before a window, and the state after it, which grows part by part."""
-
-    before: CoreState
-    after: CoreState = field(default_factory=dict)
+        mask = (age >= 0) & (age < window) & (age <= index[..., None])
+        mask = mask.repeat_interleave(tokens, dim=1).repeat_interleave(tokens, dim=2)
+        query_at = (at * spacing + phase).repeat_interleave(tokens, dim=1)
+        key_at = (key[None] * spacing).repeat_interleave(tokens, dim=1)
+        return cls(mask.unsqueeze(1), query_at[..., None] - key_at[:, None], query_at, key_at)
 
 
 class Recent(nn.Module):
@@ -273,13 +254,13 @@ class Recent(nn.Module):
         super().__init__()
         self.name, self.size, self.channels = name, size, channels
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """Put the kept elements before those of the window, and keep the newest.
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
+        """Put the kept elements before those of the window, and replace them in `state` by the newest.
 
         x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
         """
-        joined = torch.cat([carried.before[self.name], x], dim=1)
-        carried.after[self.name] = elements.newest(joined, self.size)
+        joined = torch.cat([state[self.name], x], dim=1)
+        state[self.name] = elements.newest(joined, self.size)
         return joined
 
 
@@ -321,8 +302,7 @@ class RelativePosition(nn.Module):
 class RotaryPosition(nn.Module):
     """Rotation of queries and keys by their positions, as in RoFormer (Su et al. 2021)."""
 
-    def __init__(self, width: int, num_heads: int, longest: int) -> None:
-        """`longest` is not used."""
+    def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if width // num_heads % 2:
             raise UserError(
@@ -331,7 +311,7 @@ class RotaryPosition(nn.Module):
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """See `RelativePosition.forward`."""
+        """Return rotated queries and keys, and the mask; see `RelativePosition.forward`."""
         return _rotate(query, sight.query_at), _rotate(keys, sight.key_at), sight.mask
 
 
@@ -341,38 +321,31 @@ def _rotate(x: Tensor, positions: Tensor) -> Tensor:
     return rotate(x, (cosine, sine))
 
 
-POSITIONS: Mapping[str, type[RelativePosition] | type[RotaryPosition]] = MappingProxyType(
-    {"relative": RelativePosition, "rotary": RotaryPosition}
-)
-"""The value of `HourglassConfig.position` -> its class."""
-
-
 class CarriedAttention(nn.Module):
     """An attention block with positions, which keeps keys and values of earlier elements in the state."""
 
     def __init__(
         self, name: str, width: int, config: HourglassConfig, *, kept: int, spacing: int = 1
     ) -> None:
-        """Prepare the block.
-
-        name: of its part of the state; kept: the number of elements in it; spacing: the number of
-        elements of the queries' scale for one of the keys' scale.
-        """
+        """name: of its part of the state; kept: the number of elements in it; spacing: see `Sight.of`."""
         super().__init__()
         self.block = AttentionBlock(width, config.num_heads, config.mlp_size, "the Hourglass")
-        position = POSITIONS[config.position]
-        self.position = position(width, config.num_heads, config.window * spacing)
+        self.position = (
+            RelativePosition(width, config.num_heads, config.window * spacing)
+            if config.position == "relative"
+            else RotaryPosition(width, config.num_heads)
+        )
         self.kept = Recent(name, kept, 2 * width)
 
     def forward(
-        self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, carried: Carried
+        self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, state: CoreState
     ) -> Tensor:
         """Let x attend to the context and to the elements before it.
 
         x: (B, S, r, D); context: (B, E, r, D) of `elements`. Returns (B, S, r, D).
         """
         new = torch.cat(self.block.keys_values(context), dim=-1)
-        keys, values = self.kept(new, elements, carried).flatten(1, 2).chunk(2, dim=-1)
+        keys, values = self.kept(new, elements, state).flatten(1, 2).chunk(2, dim=-1)
         rows = x.flatten(1, 2)
         query, keys, mask = self.position(self.block.queries(rows), self.block.heads(keys), sight)
         mixed = F.scaled_dot_product_attention(
@@ -402,18 +375,14 @@ class LinearPooling(nn.Module):
 
     def forward(self, groups: Tensor) -> Tensor:
         """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
-        out: Tensor = self.linear(groups.transpose(2, 3).flatten(-2))
-        return out
+        return self.linear(groups.transpose(2, 3).flatten(-2))
 
 
 class Repeating(nn.Module):
     """Repeat the coarse element at every phase."""
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """Return the upsampled elements, (B, E, r, D).
-
-        coarse: (B, E, r, D), the newest coarse element at each fine one; phase: (B, E).
-        """
+        """Return `coarse`, (B, E, r, D), the newest coarse element at each fine one."""
         return coarse
 
 
@@ -426,7 +395,7 @@ class LinearUpsampling(nn.Module):
         self.linear = nn.Linear(width, factor * width)
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """See `Repeating.forward`."""
+        """Map `coarse`, (B, E, r, D), the newest coarse element at each fine one, by `phase`, (B, E)."""
         parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
         by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
         return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
@@ -455,23 +424,23 @@ class Shortening(nn.Module):
         """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
 
     def forward(
-        self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
+        self, x: Tensor, elements: Elements, shortened: Shortened, state: CoreState
     ) -> Tensor:
         """Map x, (B, E, r, D), to (B, J, r, D)."""
         ahead = self.factor - 1 - self.shift
-        rows = F.pad(self.rows(x, elements, carried), (0, 0, 0, 0, 0, ahead))
+        rows = F.pad(self.rows(x, elements, state), (0, 0, 0, 0, 0, ahead))
         back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
         wanted = shortened.source[..., None] + self.factor - 1 - back  # (B, J, k)
         groups = pick(rows, wanted.flatten(1)).reshape(*wanted.shape, *rows.shape[2:])
         index = pick(elements.index, shortened.source)
         of_episode = back <= index[..., None]
-        pooled: Tensor = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
+        pooled = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
         if self.attention is None:
             return pooled
-        kept, new = self.window - 1, x.shape[1]
-        sight = Reach(self.window, x.shape[2]).sight(kept + shortened.source, index, kept + new)
-        out: Tensor = self.attention(pooled, x, elements, sight, carried)
-        return out
+        kept, (new, tokens) = self.window - 1, x.shape[1:3]
+        newest = kept + shortened.source
+        sight = Sight.of(newest, index, kept + new, window=self.window, tokens=tokens)
+        return self.attention(pooled, x, elements, sight, state)
 
 
 class Upsampling(nn.Module):
@@ -482,7 +451,7 @@ class Upsampling(nn.Module):
     """
 
     def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
-        """See `Shortening.__init__`."""
+        """`name` is the prefix of its part of the state."""
         super().__init__()
         self.window, self.factor = config.window, factor
         repeats = config.upsampling == "repeat"
@@ -494,17 +463,22 @@ class Upsampling(nn.Module):
             else None
         )
 
-    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, state: CoreState) -> Tensor:
         """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
-        held = self.held(coarse, shortened.elements, carried)
-        spread: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
+        held = self.held(coarse, shortened.elements, state)
+        spread = self.spread(pick(held, shortened.slot), shortened.phase)
         if self.attention is None:
             return spread
-        reach = Reach(self.window, x.shape[2], self.factor)
-        newest = self.window - 1 + shortened.slot
-        sight = reach.sight(newest, shortened.index, self.window + coarse.shape[1], shortened.phase)
-        out: Tensor = self.attention(x + spread, coarse, shortened.elements, sight, carried)
-        return out
+        sight = Sight.of(
+            self.window - 1 + shortened.slot,
+            shortened.index,
+            self.window + coarse.shape[1],
+            window=self.window,
+            tokens=x.shape[2],
+            spacing=self.factor,
+            phase=shortened.phase,
+        )
+        return self.attention(x + spread, coarse, shortened.elements, sight, state)
 
 
 class Scale(nn.Module):
@@ -526,17 +500,17 @@ class Scale(nn.Module):
         after = layers("after") if within else nn.ModuleList()
         self.before, self.after, self.valley = before, after, valley
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
         """Map x, (B, E, r, D) of `elements`, to the same shape."""
-        past = self.window - 1
-        reach = Reach(self.window, x.shape[2])
-        sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
+        past, (new, tokens) = self.window - 1, x.shape[1:3]
+        newest = past + elements.place
+        sight = Sight.of(newest, elements.index, past + new, window=self.window, tokens=tokens)
         for layer in self.before:
-            x = layer(x, x, elements, sight, carried)
+            x = layer(x, x, elements, sight, state)
         if self.valley is not None:
-            x = x + self.valley(x, elements, carried)
+            x = x + self.valley(x, elements, state)
         for layer in self.after:
-            x = layer(x, x, elements, sight, carried)
+            x = layer(x, x, elements, sight, state)
         return x
 
 
@@ -552,13 +526,12 @@ class Valley(nn.Module):
         self.inner = Scale(stages[1:], width, config)
         self.upsample = Upsampling(name, self.factor, width, config)
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
         """Map x, (B, E, r, D) of `elements`, to the same shape."""
         shortened = elements.shortened(self.factor)
-        coarse = self.shorten(x, elements, shortened, carried)
-        coarse = self.inner(coarse, shortened.elements, carried)
-        out: Tensor = self.upsample(x, coarse, shortened, carried)
-        return out
+        coarse = self.shorten(x, elements, shortened, state)
+        coarse = self.inner(coarse, shortened.elements, state)
+        return self.upsample(x, coarse, shortened, state)
 
 
 class Hourglass(SequenceCore):
@@ -575,9 +548,8 @@ class Hourglass(SequenceCore):
     - "scale<s>.shorten": the fine keys and values of attention pooling, window - 1 elements of 2 D;
     - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
 
-    With `2@1 4@4 2@1` and window W these are r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats. Every
-    tick costs the same: it computes the coarse elements, and keeps them where it is their turn. The
-    held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
+    Every tick costs the same: it computes the coarse elements, and keeps them where it is their turn.
+    The held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -590,7 +562,6 @@ class Hourglass(SequenceCore):
         self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return zeros."""
         kept = [module for module in self.modules() if isinstance(module, Recent)]
         tick = torch.zeros(batch_size, dtype=torch.int64, device=self.slot.device)
         rows = {x.name: self.zeros(batch_size, x.size, self.num_outputs, x.channels) for x in kept}
@@ -601,27 +572,15 @@ class Hourglass(SequenceCore):
     ) -> tuple[Tensor, CoreState]:
         """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
-        ticks = _tick_numbers(state["tick"], tokens.shape[1], episode_start)
+        tick = torch.arange(tokens.shape[1], device=tokens.device)
+        ticks = state["tick"][:, None] + tick  # (B, T), of the episode before each
+        if episode_start is not None:
+            began = torch.where(episode_start, tick, -1).cummax(dim=1).values
+            ticks = torch.where(began >= 0, tick - began, ticks)
         count = torch.full_like(state["tick"], tokens.shape[1])
         elements = Elements(ticks, count, ticks[:, -1], regular=episode_start is None)
-        carried = Carried(state)
-        x = self.scales(self.read_all(tokens) + self.slot, elements, carried)
-        carried.after["tick"] = self._bounded(ticks[:, -1] + 1)
-        return self.norm(x), {name: carried.after[name] for name in state}
-
-    def _bounded(self, tick: Tensor) -> Tensor:
-        """Bound a count of ticks: once all windows are full, only its phase matters."""
-        return torch.where(tick < self.full, tick, self.full + tick % self.period)
-
-
-def _tick_numbers(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:
-    """Return the number of ticks of the episode before each tick of a window, (B, T).
-
-    before: (B,) int64, the ticks of the episode before the window.
-    """
-    tick = torch.arange(num_ticks, device=before.device)
-    numbers = before[:, None] + tick
-    if episode_start is None:
-        return numbers
-    began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-    return torch.where(began >= 0, tick - began, numbers)
+        state = dict(state)
+        x = self.scales(self.read_all(tokens) + self.slot, elements, state)
+        after = ticks[:, -1] + 1  # once all windows are full, only the phase matters
+        state["tick"] = torch.where(after < self.full, after, self.full + after % self.period)
+        return self.norm(x), state

@@ -46,11 +46,11 @@ CORES: Mapping[str, CoreEntry] = MappingProxyType(
         "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
         "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
         "transformer": CoreEntry(
-            "ttm.policy.cores.transformers:CausalTransformerConfig",
+            "ttm.policy.cores.baselines:CausalTransformerConfig",
             "causal Transformer over the last ticks",
         ),
         "recurrent-transformer": CoreEntry(
-            "ttm.policy.cores.transformers:RecurrentTransformerConfig",
+            "ttm.policy.cores.baselines:RecurrentTransformerConfig",
             "Transformer over state tokens and inputs",
         ),
         "mixer": CoreEntry(
@@ -58,7 +58,7 @@ CORES: Mapping[str, CoreEntry] = MappingProxyType(
             "MLP-Mixer over the tokens of the last ticks",
         ),
         "frame-stacking": CoreEntry(
-            "ttm.policy.cores.transformers:FrameStackingConfig",
+            "ttm.policy.cores.baselines:FrameStackingConfig",
             "Transformer over the tokens of the last ticks",
         ),
         "hourglass": CoreEntry(
@@ -66,8 +66,7 @@ CORES: Mapping[str, CoreEntry] = MappingProxyType(
             "Transformer on a shortened sequence of ticks",
         ),
         "tlb": CoreEntry(
-            "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig",
-            "Temporal Latent Bottleneck",
+            "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
         ),
     }
 )
@@ -91,9 +90,6 @@ NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
 FORMER_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType({TTM: frozenset({"keep_portion"})})
 """Name -> fields of its configuration that older checkpoints hold, and that have no effect any more."""
 
-BOOLEANS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
-"""The text of an option -> its value, case aside."""
-
 
 def core_descriptions() -> str:
     """Return all names with their descriptions, as one sentence for a help text."""
@@ -104,8 +100,7 @@ def core_descriptions() -> str:
 def config_class(kind: str) -> type[CoreConfig]:
     """Import and return the configuration class of a core. Raises `KeyError` if there is none."""
     module, _, name = CORES[kind].config.partition(":")
-    found: type[CoreConfig] = getattr(import_module(module), name)
-    return found
+    return getattr(import_module(module), name)
 
 
 def core_to_dict(config: CoreConfig) -> dict[str, Any]:
@@ -160,23 +155,20 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
         name, _, text = option.partition("=")
         if name not in values:
             raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
-        values[name] = _parse(what, name, text, values[name])
-    made: Config = type(config)(**values)
-    return made
+        now = values[name]  # decides the type; the configuration checks which words it accepts
+        try:
+            values[name] = (
+                {"true": True, "false": False}[text.lower()]
+                if isinstance(now, bool)
+                else type(now)(text)
+            )
+        except (KeyError, ValueError) as error:
+            wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+            raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error
+    return type(config)(**values)
 
 
 def _kind(config: CoreConfig) -> str:
     """Return the name of the core in `CORES`. No other core is imported for it."""
     place = f"{type(config).__module__}:{type(config).__qualname__}"
     return next(name for name, entry in CORES.items() if entry.config == place)
-
-
-def _parse(what: str, name: str, text: str, now: Any) -> Any:
-    """Convert `text` to the type of `now`. The configuration itself checks which words it accepts."""
-    if isinstance(now, str):
-        return text
-    try:
-        return BOOLEANS[text.lower()] if isinstance(now, bool) else type(now)(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
-        raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error

@@ -31,13 +31,11 @@ from ttm.policy.layers import layer_norm, pick
 class TemporalLatentBottleneckConfig(SequenceConfig):
     """The paper's N, K, R and L (`num_layers`). R must not exceed L."""
 
+    num_layers: int = 2
     num_latents: int = 16
     """N, vectors that carry information from before the chunk."""
     chunk_size: int = 4
-    """K, the ticks between two updates of the latents.
-
-    Training windows must be longer, or else the latents learn nothing.
-    """
+    """K, the ticks between two updates of the latents. The latents learn from longer windows alone."""
     cross_every: int = 1
     """R: the tick attends to the latents after every R-th layer of self-attention."""
     num_heads: int = 4
@@ -53,7 +51,6 @@ class TemporalLatentBottleneckConfig(SequenceConfig):
             )
 
     def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:
-        """See `CoreConfig.build`. `num_heads` must divide `width`."""
         return TemporalLatentBottleneck(width, num_inputs, self)
 
 
@@ -70,13 +67,10 @@ class TemporalLatentBottleneck(SequenceCore):
       (B, K, r, D), the outputs of the top layer for them. All are zero for ticks to come;
     - "phase", (B,) int64, the number of these ticks.
 
-    With r = 1 these are N D + 2 K D L + K D + 2 N D L / R floats, and the part of the chunk grows
-    in proportion to r. Every tick costs the same: it computes the new latents, and takes them over
-    at the end of a chunk.
+    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk.
 
-    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks: about a
-    hundredfold in 3,000 ticks of one policy. All readers normalise them first, and the actions of
-    that policy did not get worse. But the older the latents are, the less a chunk changes them.
+    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks. All readers
+    normalise them first, but the older the latents are, the less a chunk changes them.
     """
 
     memory_names = ("latents",)
@@ -86,9 +80,8 @@ class TemporalLatentBottleneck(SequenceCore):
         self.chunk_size, self.cross_every = config.chunk_size, config.cross_every
 
         def block() -> AttentionBlock:
-            return AttentionBlock(
-                width, config.num_heads, config.mlp_size, "the Temporal Latent Bottleneck"
-            )
+            sizes = config.num_heads, config.mlp_size
+            return AttentionBlock(width, *sizes, "the Temporal Latent Bottleneck")
 
         self.position = nn.Parameter(torch.randn(config.chunk_size, config.process_size, width))
         self.initial_latents = nn.Parameter(torch.randn(config.num_latents, width))
@@ -101,16 +94,12 @@ class TemporalLatentBottleneck(SequenceCore):
         """Return the learned latents and an empty chunk."""
         latents = self.initial_latents.unsqueeze(0)
         known = {"latents": latents, **self._look_at(latents)}
-        chunk, width = self.position.shape[:-1], self.position.shape[-1]  # chunk: (K, r)
-        known = {
-            name: value.repeat(batch_size, *[1] * (value.dim() - 1))
-            for name, value in known.items()
-        }
+        of_chunk, layers = self.position.shape, len(self.layers)  # (K, r, D)
         return {
-            **known,
-            "keys": self.zeros(batch_size, len(self.layers), *chunk, width),
-            "values": self.zeros(batch_size, len(self.layers), *chunk, width),
-            "rows": self.zeros(batch_size, *chunk, width),
+            **{n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()},
+            "keys": self.zeros(batch_size, layers, *of_chunk),
+            "values": self.zeros(batch_size, layers, *of_chunk),
+            "rows": self.zeros(batch_size, *of_chunk),
             "phase": torch.zeros(batch_size, dtype=torch.int64, device=latents.device),
         }
 
@@ -159,7 +148,8 @@ class TemporalLatentBottleneck(SequenceCore):
 
         tokens: (B, S, r, D), to be put into the places of `chunk`.
         """
-        mask = chunk.visible(self.num_outputs)
+        r = self.num_outputs
+        mask = chunk.seen.repeat_interleave(r, 1).repeat_interleave(r, 2).unsqueeze(1)
         x = (tokens + self.position[chunk.ticks]).flatten(1, 2)  # (B, S * r, D)
         keys, values = [], []
         for number, layer in enumerate(self.layers, start=1):
@@ -171,9 +161,8 @@ class TemporalLatentBottleneck(SequenceCore):
             values.append(seen[1])
             if number % self.cross_every == 0:
                 index = number // self.cross_every - 1
-                x = self.crossings[index](
-                    x, *(state[name][:, index] for name in ("latent_keys", "latent_values"))
-                )
+                latents = state["latent_keys"][:, index], state["latent_values"][:, index]
+                x = self.crossings[index](x, *latents)
         rows = x.view_as(tokens)
         grown = {"keys": torch.stack(keys, dim=1), "values": torch.stack(values, dim=1)}
         grown["rows"] = chunk.put(state["rows"], rows)
@@ -192,10 +181,7 @@ class TemporalLatentBottleneck(SequenceCore):
         return {"latents": latents, **self._look_at(latents), **empty}
 
     def _look_at(self, latents: Tensor) -> CoreState:
-        """Return keys and values of the latents for all layers of cross-attention.
-
-        latents: (B, N, D). Returns (B, C, N, D) each.
-        """
+        """Return keys and values, (B, C, N, D), of latents (B, N, D) for the C cross-attentions."""
         pairs = [crossing.keys_values(latents) for crossing in self.crossings]
         keys, values = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
         return {"latent_keys": keys, "latent_values": values}
@@ -215,7 +201,7 @@ class ChunkPlaces:
         new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
         self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
         self.count = count
-        self._seen = place <= new[..., None]  # (B, S, K)
+        self.seen = place <= new[..., None]  # (B, S, K): a tick sees itself and the ticks before
         source = place - phase[:, None]  # (B, K), the new tick for each place
         self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
         self._source = source.clamp(0, num_ticks - 1)
@@ -223,13 +209,6 @@ class ChunkPlaces:
     def put(self, old: Tensor, new: Tensor) -> Tensor:
         """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
         return torch.where(self._fresh, pick(new, self._source), old)
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (B, 1, S * r, K * r) bool, for r = `tokens` tokens a tick.
-
-        The tokens of a tick see each other, and those of all earlier ticks of the chunk.
-        """
-        return _by_token(self._seen, tokens)
 
 
 class WholeChunk:
@@ -239,20 +218,11 @@ class WholeChunk:
 
     def __init__(self, chunk_size: int, device: torch.device) -> None:
         self.count = chunk_size
-        self._seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
+        self.seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
         """Return `new`. Both are (B, K, r, D)."""
         return new
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (1, 1, K * r, K * r) bool; see `ChunkPlaces.visible`."""
-        return _by_token(self._seen, tokens)
-
-
-def _by_token(seen: Tensor, tokens: int) -> Tensor:
-    """Expand a mask over ticks, (B or 1, S, K), to one over their tokens, (B or 1, 1, S r, K r)."""
-    return seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2).unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -279,17 +249,13 @@ class WindowPieces:
     takes as many rounds as the element with the most pieces has. Iterating yields the rounds.
 
     `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
-    Where all elements are cut alike, as in most training, both are plain slices; indexing and its
-    gradient would take a good part of a training step.
+    Where all elements are cut alike, as in most training, both are plain slices, which are quicker.
     """
 
     def __init__(
         self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
     ) -> None:
-        """Prepare the pieces.
-
-        phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool.
-        """
+        """phase: (B,) int64, ticks of the chunk before the window; episode_start: (B, T) bool."""
         tick = torch.arange(num_ticks, device=phase.device)
         if episode_start is None:
             episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)

@@ -89,11 +89,9 @@ class TokenTuringConfig(CoreConfig):
             )
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
-        """See `CoreConfig.build`."""
         if self.memory and self.write_outputs and not self.process_memory:
             return TokenTuringMachine(width, num_inputs, self)
-        machine: TokenTuringMachine = _variants().make_machine(width, num_inputs, self)
-        return machine
+        return _variants().make_machine(width, num_inputs, self)
 
 
 class Summarizer(nn.Module):
@@ -124,9 +122,7 @@ class TokenLearner(Summarizer):
         self.mlp = Mlp(width, bottleneck, num_tokens)
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.logits`."""
-        logits: Tensor = self.mlp(self.norm(tokens))
-        return logits
+        return self.mlp(self.norm(tokens))
 
 
 class PositionedSummarizer(nn.Module):
@@ -156,8 +152,7 @@ class PositionedSummarizer(nn.Module):
 
     def forward(self, *groups: Tensor) -> Tensor:
         """Summarise groups (B, P_i, D) to (B, K, D)."""
-        out: Tensor = self.summarizer(self.positioned(*groups))
-        return out
+        return self.summarizer(self.positioned(*groups))
 
 
 def make_summarizer(
@@ -175,8 +170,7 @@ def make_read(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Modu
     """Return the read, (memory, inputs) -> (B, r, D): S_r([M ‖ I]) (eq. 4)."""
     if config.read == "summarize":
         return make_summarizer(width, config.memory_size + num_inputs, config.process_size, config)
-    made: nn.Module = _variants().READS[config.read](width, num_inputs, config)
-    return made
+    return _variants().READS[config.read](width, num_inputs, config)
 
 
 def make_processor(width: int, num_tokens: int, config: TokenTuringConfig) -> nn.Module:
@@ -184,8 +178,7 @@ def make_processor(width: int, num_tokens: int, config: TokenTuringConfig) -> nn
     if config.processor == "transformer":
         sizes = config.num_layers, config.num_heads, config.mlp_size, config.process_size
         return TransformerEncoder(width, num_tokens, *sizes)
-    made: nn.Module = _variants().PROCESSORS[config.processor](width, num_tokens, config)
-    return made
+    return _variants().PROCESSORS[config.processor](width, num_tokens, config)
 
 
 def make_write(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Module:
@@ -193,8 +186,7 @@ def make_write(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Mod
     if config.write == "summarize":
         tokens = config.memory_size + num_inputs + config.process_size * config.write_outputs
         return make_summarizer(width, tokens, config.memory_size, config)
-    made: nn.Module = _variants().WRITES[config.write](width, num_inputs, config)
-    return made
+    return _variants().WRITES[config.write](width, num_inputs, config)
 
 
 def _variants() -> Any:

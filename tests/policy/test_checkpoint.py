@@ -20,8 +20,7 @@ from ttm.policy import (
     load_checkpoint,
     save_checkpoint,
 )
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import Observation
+from ttm.policy.spec import Observation, read_checkpoint_spec
 
 
 @pytest.fixture

@@ -44,7 +44,10 @@ class Sizes:
         (lambda: require_choice("kind", "max", ("mean", "sum")), "'max'; give one of mean, sum"),
         (lambda: require_valid_fields(Sizes(layers=-1), {"layers": 0}), "layers is -1; give 0 or"),
         (lambda: require_valid_fields(Sizes(width=0), {}), "layers is 0; give 1 or more"),
-        (lambda: require_valid_fields(Sizes(kind="max"), {}), "kind is 'max'; give one of mean"),  # type: ignore[arg-type]
+        (
+            lambda: require_valid_fields(Sizes(layers=1, kind="max"), {}),
+            "kind is 'max'; give one of mean",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_errors_name_the_value_and_the_rule(check: Callable[[], None], message: str) -> None:

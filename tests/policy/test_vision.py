@@ -21,8 +21,8 @@ from transformers import ResNetConfig, ResNetModel
 from ttm.policy import Policy, PolicyConfig, PolicySpec, UserError
 from ttm.policy import vision as lite
 from ttm.policy.config import VisionConfig
-from ttm.policy.engines import TorchEngine, example_tick, random_tick
-from ttm.policy.openvino_engine import OpenVinoEngine
+from ttm.policy.engines import OpenVinoEngine, TorchEngine, example_tick, random_tick
+from ttm.policy.layers import position_waves
 from ttm.policy.vision import (
     IMAGENET_URL,
     CameraTokens,
@@ -30,7 +30,6 @@ from ttm.policy.vision import (
     FilmResNet,
     ResNet,
     build_vision,
-    position_waves,
 )
 
 SMALL = VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8)
