@@ -52,17 +52,11 @@ class ActionHead(nn.Module, ABC):
 
     @abstractmethod
     def decode(self, raw: Tensor) -> Tensor:
-        """Map raw predictions of single actions, (..., F), to (..., A).
-
-        The result holds normalised values, and probabilities in binary dimensions.
-        """
+        """Map raw predictions, (..., F), to normalised values and binary probabilities, (..., A)."""
 
     @abstractmethod
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """Return one loss for each dimension, (..., A).
-
-        raw: (..., F); targets: (..., A), normalised.
-        """
+        """Return one loss for each dimension, (..., A), of raw, (..., F), to normalised targets."""
 
     def losses(
         self,
@@ -74,10 +68,8 @@ class ActionHead(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         """Return part name -> scalar: the weighted mean over the actions and dimensions of the part.
 
-        raw: (..., F), where (...) is (B, T), or (B, T, K) for chunks.
-        targets: (..., A), normalised.
-        valid: (...) bool, False where there is no target.
-        weights: part name -> (...); 1 for parts that it does not name.
+        raw: (..., F); targets: (..., A), normalised; valid: (...) bool, False where there is no target;
+        weights: part name -> (...), 1 for parts that it does not name.
         """
         assert raw.shape[:-1] == targets.shape[:-1], "one target for each action"
         loss = self.elementwise_loss(raw, targets)
@@ -135,10 +127,7 @@ class BinnedActionHead(ActionHead):
         )
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy with the bin that holds the target.
-
-        Targets beyond the range belong to the outermost bin.
-        """
+        """Return the cross-entropy with the bin of the target, the outermost for those beyond."""
         logits = self._logits(raw)
         width = self.centers[1] - self.centers[0]
         index = ((targets - self.centers[0]) / width).round().clamp(0, len(self.centers) - 1).long()

@@ -27,10 +27,7 @@ WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
 
 
 def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -> None:
-    """Write `path` atomically; see `write_atomically`.
-
-    `info` is plain data about the training, such as steps, data, command and date.
-    """
+    """Write `path` atomically. info: plain data about the training, such as steps, command and date."""
     known = policy.known_instructions
     arrays = {
         WEIGHTS + name: value.detach().cpu().contiguous()
@@ -53,8 +50,7 @@ def load_checkpoint(
 ) -> tuple[Policy, dict[str, Any]]:
     """Return the policy, in evaluation mode, and the `info` that it was saved with.
 
-    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version, and if PyTorch
-    cannot compute on the device.
+    Raises `UserError` as `read_header`, and if PyTorch cannot compute on the device.
     """
     _require_device(device)
     metadata = read_header(path)

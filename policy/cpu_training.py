@@ -2,19 +2,16 @@
 
 `quicker_on_cpu(model)` is the one switch. It gives modules of the network a subclass that overrides how
 they compute in training; parameters, names and hooks stay. Without a gradient, and under autocast, a
-quick module is the plain one, to the bit. Its gradients have no gradients of their own: asking for
-them is an error.
+quick module is the plain one, to the bit. Its gradients have no gradients of their own.
 
-PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512
-units of processors of other makers idle; oneDNN, which PyTorch holds for convolutions, uses them.
-Attention of few queries to many tokens makes keys and values of which little is used, and so do camera
-tokens of features that are given.
+PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512 units of processors of other
+makers idle; oneDNN uses them. Attention of few queries to many tokens makes keys and values of which
+little is used, and so do camera tokens of features that are given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -22,9 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, SelfAttention
 from ttm.policy.cores.ttm_variants import GatedWrite
-from ttm.policy.layers import Mlp
+from ttm.policy.layers import AttentionBlock, Mlp, SelfAttention
 from ttm.policy.sight import SightMemory
 from ttm.policy.vision import CameraTokens
 
@@ -37,9 +33,7 @@ FEWEST_PRODUCTS = 2**20
 def quicker_on_cpu(model: Model) -> Model:
     """Make the modules of `model` quick, in place, and return it."""
     for module in model.modules():
-        quick = QUICK.get(type(module))
-        if quick is not None:
-            module.__class__ = quick
+        module.__class__ = QUICK.get(type(module), type(module))
         for owner, names in QUICK_LINEARS.items():
             for name in names if isinstance(module, owner) else ():
                 module.get_submodule(name).__class__ = QuickLinear
@@ -54,8 +48,7 @@ class QuickLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x of shape (..., in) to (..., out)."""
-        compute = linear if self.training else F.linear
-        return compute(x, self.weight, self.bias)
+        return (linear if self.training else F.linear)(x, self.weight, self.bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -80,10 +73,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def has_onednn() -> bool:
-    """Whether oneDNN and its linear operator are there, and not switched off.
-
-    `torch.backends.mkldnn.flags(enabled=False)` switches oneDNN off.
-    """
+    """Whether oneDNN and its linear operator are there, and not switched off (`mkldnn.flags`)."""
     backend = torch.backends.mkldnn
     usable = backend.is_available() and backend.enabled  # type: ignore[no-untyped-call]
     return bool(usable) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -174,14 +164,12 @@ class Projections(NamedTuple):
 
 
 def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads: int) -> Tensor:
-    """Return multi-head attention of x to `context` without ever making keys and values.
+    """Return multi-head attention, (B, r, D), of x to `context`, (B, N, D), without keys and values.
 
     Head h weighs token c of the context by <Q_h x + a, K_h c + b>. But for a number that is the same
-    for all tokens, which no weight depends on, that is <K_h^T Q_h x + K_h^T a, c>. Its result is
-    O_h (V_h s + d) with s the weighted sum of the tokens. So two products of matrices that are
-    multiplied beforehand, K_h^T Q_h and O_h V_h, are left, and both are of x and s alone.
-
-    x: (B, r, D); context: (B, N, D). Returns (B, r, D).
+    for all tokens, that is <K_h^T Q_h x + K_h^T a, c>. Its result is O_h (V_h s + d) with s the
+    weighted sum of the tokens. So two products of matrices that are multiplied beforehand, K_h^T Q_h
+    and O_h V_h, are left, and both are of x and s alone.
     """
     width = x.shape[-1]
     (query, query_bias), (both, biases), (out, out_bias) = projections
@@ -260,21 +248,17 @@ class QuickCameraTokens(CameraTokens):
         return F.linear(weights @ cells, weight) + weights @ offset
 
 
-QUICK: Mapping[type[nn.Module], type[nn.Module]] = MappingProxyType(
-    {
-        SelfAttention: QuickSelfAttention,
-        AttentionBlock: QuickAttentionBlock,
-        CameraTokens: QuickCameraTokens,
-    }
-)
+QUICK: Mapping[type[nn.Module], type[nn.Module]] = {
+    SelfAttention: QuickSelfAttention,
+    AttentionBlock: QuickAttentionBlock,
+    CameraTokens: QuickCameraTokens,
+}
 """Module -> its quick class, which has no state of its own."""
-QUICK_LINEARS: Mapping[type[nn.Module], tuple[str, ...]] = MappingProxyType(
-    {
-        Mlp: ("hidden", "out"),
-        SelfAttention: ("qkv", "out"),
-        AttentionBlock: ("query", "key_value", "out"),
-        GatedWrite: ("gate",),
-        SightMemory: ("colour", "of_embedding", "select", "tokens.0", "tokens.1", "tokens.2"),
-    }
-)
+QUICK_LINEARS: Mapping[type[nn.Module], tuple[str, ...]] = {
+    Mlp: ("hidden", "out"),
+    SelfAttention: ("qkv", "out"),
+    AttentionBlock: ("query", "key_value", "out"),
+    GatedWrite: ("gate",),
+    SightMemory: ("colour", "of_embedding", "select", "tokens.0", "tokens.1", "tokens.2"),
+}
 """Module -> its linear layers that become quick."""

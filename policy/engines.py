@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import get_args
 
 import torch
@@ -26,7 +25,7 @@ from ttm.policy.spec import Array, PolicySpec
 
 WARM_UP_TICKS = 4
 """The first ticks allocate memory and choose kernels. CUDA graphs are recorded in the second."""
-LARGEST_ERROR: Mapping[Precision, float] = MappingProxyType({"float32": 1e-3, "bfloat16": 0.2})
+LARGEST_ERROR: Mapping[Precision, float] = {"float32": 1e-3, "bfloat16": 0.2}
 """Relative errors of OpenVINO that are far beyond those of rounding."""
 Step = Callable[..., Sequence[Tensor]]
 """A tick whose tensors are laid out by `TickLayout`."""
@@ -34,11 +33,7 @@ Step = Callable[..., Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class TickLayout:
-    """The order of the tensors of a tick.
-
-    Images, proprioception, previous action, whether it is valid, language, the delay if the policy takes
-    it, state.
-    """
+    """The order of the tensors of a tick, as `flatten` has it."""
 
     spec: PolicySpec
     state_names: tuple[str, ...]
@@ -221,10 +216,7 @@ class OpenVinoEngine(Engine):
 
     name = "openvino"
 
-    def __init__(
-        self, policy: Policy, *, precision: Precision = "float32", threads: int | None = None
-    ) -> None:
-        """threads: None for the number of PyTorch's threads."""
+    def __init__(self, policy: Policy, *, precision: Precision = "float32") -> None:
         # Imported here because OpenVINO may be missing where there are no wheels of it, and because
         # its import takes time and memory in processes that run on a GPU or run no policy at all.
         from ttm.policy.openvino_engine import CompiledModule, trace
@@ -235,7 +227,7 @@ class OpenVinoEngine(Engine):
         example = self._layout.flatten(inputs, state)
         tick = TickModule(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
         traced = trace(tick, example)
-        self._model = CompiledModule(traced, example, precision=precision, threads=threads)
+        self._model = CompiledModule(traced, example, precision=precision)
         require_agreement(self._model, traced, policy, self._layout, precision)
         self._warm_up(policy)
 
@@ -253,9 +245,8 @@ def require_agreement(
 ) -> None:
     """Run two ticks of noise through both, and raise `UserError` if their results differ.
 
-    `reference` is the traced network that OpenVINO was given, run by PyTorch; tests compare it with
-    the policy for every core. A compiler may confuse patterns of operations, and that has to show
-    here rather than on a robot.
+    `reference` is the traced network that OpenVINO was given, run by PyTorch. A compiler may confuse
+    patterns of operations, and that has to show here rather than on a robot.
     """
     made_state = state = example_tick(policy)[1]
     for seed in range(2):
@@ -319,10 +310,7 @@ def to_numpy(values: Tensor) -> Array:
 
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
-    """Let PyTorch use `count` threads within the context.
-
-    Sums over another number of threads round differently.
-    """
+    """Let PyTorch use `count` threads within the context. Other numbers of threads round differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

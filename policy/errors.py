@@ -7,7 +7,7 @@ and lets None pass, which stands for a value that was left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -53,32 +53,30 @@ def printable(text: object, most: int = MOST_PRINTED) -> str:
     return shown if len(shown) <= most and len(str(text)) <= 8 * most else f"{shown[: most - 1]}…"
 
 
+def _require(values: Mapping[str, Any], holds: Callable[[Any], bool], wanted: str) -> None:
+    for name, value in values.items():
+        if value is not None and not holds(value):
+            raise UserError(f"{name} is {value}; give {wanted}")
+
+
 def require_at_least(least: float, values: Mapping[str, Any]) -> None:
     """Check that each number of `values` is `least` or more. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value >= least:
-            raise UserError(f"{name} is {value}; give {least:g} or more")
+    _require(values, lambda value: value >= least, f"{least:g} or more")
 
 
 def require_at_most(most: float, values: Mapping[str, Any]) -> None:
     """Check that each number of `values` is `most` or less. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value <= most:
-            raise UserError(f"{name} is {value}; give {most:g} or less")
+    _require(values, lambda value: value <= most, f"{most:g} or less")
 
 
 def require_above_0(values: Mapping[str, Any]) -> None:
     """Check that each number of `values` is greater than 0. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value > 0:
-            raise UserError(f"{name} is {value}; give a number above 0")
+    _require(values, lambda value: value > 0, "a number above 0")
 
 
 def require_portion(values: Mapping[str, Any]) -> None:
     """Check that each number of `values` lies in [0, 1]."""
-    for name, value in values.items():
-        if value is not None and not 0 <= value <= 1:
-            raise UserError(f"{name} is {value}; give a portion from 0 to 1")
+    _require(values, lambda value: 0 <= value <= 1, "a portion from 0 to 1")
 
 
 def require_some(values: Mapping[str, Any]) -> None:
@@ -102,18 +100,16 @@ def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
     least `smallest[name]`, or at least 1 if `smallest` does not name it.
     """
     types = get_type_hints(type(config))
-    for field in fields(config):
-        if get_origin(types[field.name]) is Literal:
-            require_choice(field.name, getattr(config, field.name), get_args(types[field.name]))
-        elif types[field.name] is int:
-            require_at_least(smallest.get(field.name, 1), {field.name: getattr(config, field.name)})
+    for name in (field.name for field in fields(config)):
+        value = getattr(config, name)
+        if get_origin(types[name]) is Literal:
+            require_choice(name, value, get_args(types[name]))
+        elif types[name] is int:
+            require_at_least(smallest.get(name, 1), {name: value})
 
 
 def require_line(text: str, name: str) -> str:
-    """Return an instruction as one line: white space that cannot be printed becomes one space.
-
-    name: its name in the error. Raises `UserError` for more than `MOST_CHARACTERS`.
-    """
+    """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(
             f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
@@ -123,11 +119,7 @@ def require_line(text: str, name: str) -> str:
 
 
 def require_instruction(text: str, name: str = "the instruction") -> str:
-    """Return an instruction that a person or a program gives, as one line; a blank one is empty.
-
-    It is printed, stored and repeated in diagnostics. Raises `UserError` as `require_line`, and for
-    characters that cannot be printed, such as ESC.
-    """
+    """Return an instruction as `require_line`, and refuse characters that cannot be printed, as ESC."""
     line = require_line(text, name).strip()
     if not line.isprintable():
         raise UserError(

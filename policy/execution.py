@@ -78,8 +78,7 @@ class TemporalEnsemble(Execution):
 class RecedingHorizon(Execution):
     """Receding horizon: carry out N of the K actions of a chunk, one a tick, then the next chunk's.
 
-    The network runs at every tick all the same, because each tick is written to the memory; of the
-    chunks in between nothing is used. N = 1 takes the newest prediction at every tick.
+    The network runs at every tick all the same, because each tick is written to the memory.
     """
 
     def __init__(self, name: str, num_actions: int, action_size: int) -> None:
@@ -115,10 +114,7 @@ EXECUTION_HELP = (
 
 
 def make_execution(text: str, chunk: int, action_size: int) -> Execution:
-    """Return the execution that `text` names, for a policy that predicts `chunk` actions of size A.
-
-    Raises `UserError` if it is none, or asks for more actions than the policy predicts.
-    """
+    """Return the execution that `text` names, for a policy that predicts `chunk` actions of size A."""
     kind, value = parse_execution(text)
     if kind == "receding":
         if value > chunk:

@@ -49,17 +49,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path`, flush it to the disk, and create missing folders.
-
-    Raises `OSError` if the file cannot be written. The old file is then unchanged.
-    """
+    """Write `data` (text as UTF-8) to `path`; after an `OSError` the old file is unchanged."""
     with replacing(path) as partial:
         partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
 
 
-def write_json(path: Path, data: Any, indent: int = 2) -> None:
+def write_json(path: Path, data: Any) -> None:
     """Write plain data as JSON with `write_atomically`."""
-    write_atomically(path, json.dumps(data, indent=indent) + "\n")
+    write_atomically(path, json.dumps(data, indent=2) + "\n")
 
 
 def flush_to_disk(path: Path) -> None:

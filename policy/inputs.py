@@ -51,14 +51,11 @@ class PolicyInputs:
     proprioception_valid: Tensor | None = None
     """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
     features: Mapping[str, FeatureMaps] | None = None
-    """Camera -> what vision makes of its images under this instruction. `images` may then be empty,
-    and vision does not run."""
+    """Camera -> what vision makes of its images under this instruction. Vision then does not run."""
     colours: FeatureMaps | None = None
-    """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
-    `SightMemory.colours`."""
+    """With `features`, for a policy with a sight memory: see `cell_colours`."""
     delay_s: Tensor | None = None
-    """(B, T) float32, the time from the observation until its command is in force, for a policy that
-    takes it. None stands for 0 everywhere."""
+    """(B, T) float32, the time from the observation until its command is in force; None for 0."""
 
     @property
     def known_delay_s(self) -> Tensor:
@@ -178,6 +175,7 @@ class Normalizer(nn.Module):
         self._spec, self._predicted = spec, spec if predicted is None else predicted
         self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
         self.actions = self._action_scaling(self._predicted)
+        """Of actions in the form that the network predicts, (..., P)."""
         self.executed = self._action_scaling(spec) if self._relative.any() else None
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
@@ -215,14 +213,6 @@ class Normalizer(nn.Module):
             scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
             for name, scaling in self._vectors()
         ]
-
-    def normalize_actions(self, actions: Tensor) -> Tensor:
-        """Map actions in units, (..., P), in the form that the network predicts, to normalised ones."""
-        return self.actions.normalize(actions)
-
-    def denormalize_actions(self, normalized: Tensor) -> Tensor:
-        """Map normalised actions, (..., P), to units."""
-        return self.actions.denormalize(normalized)
 
     def normalize_executed(self, actions: Tensor) -> Tensor:
         """Map actions in units, (..., A), in the robot's form, to normalised ones."""

@@ -50,9 +50,8 @@ class MemoryAttention:
     write: Floats | None
     """(m, m + N + r): the weights of each new memory token on [memory ‖ inputs ‖ outputs].
 
-    Rows sum to one. Concatenation moves whole tokens, so its weights are 0 or 1. Gates count by
-    their mean over the channels. A write that does not see the outputs has no columns for them.
-    Erase-and-add is no weighted sum, and has None.
+    Rows sum to one. Gates count by their mean over the channels. A write that does not see the outputs
+    has no columns for them. Erase-and-add is no weighted sum, and has None.
     """
     slots: Floats | None
     """(T, m), for erase-and-add alone: the slots to which each of its T vectors went; rows sum to one."""
@@ -110,10 +109,8 @@ class MemoryAttention:
 def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
     """Return the centres of the receptive fields of the cells along one axis of `pixels`, (cells,).
 
-    The unit is pixels from the edge. Receptive fields are several cells wide. EfficientNet pads as
-    TensorFlow does: a stride of two on an even size pads at the end alone, which moves all later
-    layers by half a step. So the cells of a map of even size look at the far corners of the squares
-    into which they divide the image.
+    The unit is pixels from the edge. EfficientNet pads as TensorFlow does: a stride of two on an even
+    size pads at the end alone, which moves all later layers by half a step.
     """
     size, stride, shift = pixels, 1, 0
     while size > cells:
@@ -149,10 +146,9 @@ def has_token_memory(policy: Policy) -> bool:
 def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
     """Record every tick that `policy` takes within the `with` statement, by forward hooks.
 
-    The hooks do not change the outputs, not by a bit, and are removed afterwards. Only ticks of one
-    robot can be recorded: `policy.step` with B = T = 1, as a `PolicyRunner` with engine="torch" on a
-    CPU calls it. The other engines run a compiled copy, which has no hooks. Raises `UserError` if the
-    core of the policy is not a Token Turing Machine.
+    Only ticks of one robot can be recorded: `policy.step` with B = T = 1, as a `PolicyRunner` with
+    engine="torch" on a CPU calls it. The other engines run a compiled copy, which has no hooks. Raises
+    `UserError` if the core of the policy is not a Token Turing Machine.
     """
     core = policy.core
     if not isinstance(core, TokenTuringMachine):

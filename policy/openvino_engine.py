@@ -45,10 +45,9 @@ class CompiledModule:
         precision: Precision = "float32",
         threads: int | None = None,
     ) -> None:
-        """Compile `module`.
+        """Compile a module, which is called as module(*example), or what `trace` made of it.
 
-        module: called as module(*example), returns a tuple of tensors. It is traced unless it is a
-        ScriptModule already; see `trace`. threads: None for the number of PyTorch's threads.
+        threads: None for the number of PyTorch's threads.
         """
         traced = module if isinstance(module, torch.jit.ScriptModule) else trace(module, example)
         try:
@@ -171,9 +170,8 @@ def _core() -> Any:
     Each core installs a stack for signals. With several, the last one to be destroyed restores a stack
     that is gone, and Ctrl-C then crashes.
 
-    OpenVINO does not see the variables that limit oneDNN's instructions. Only the part of it that is
-    oneDNN obeys them; the rest asks the processor, and in 2026.4 the two then do not fit together: to
-    compile a network is an error, or to run it ends the process. PyTorch's oneDNN obeys them as before.
+    Of OpenVINO 2026.4 only the part that is oneDNN obeys the variables that limit instructions, and the
+    rest then does not fit it. So they are hidden while it loads; PyTorch's oneDNN obeys them as before.
     """
     limits = {name: os.environ.pop(name) for name in ONEDNN_LIMITS if name in os.environ}
     try:

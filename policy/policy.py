@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -92,37 +91,35 @@ class PolicyConfig:
         return cls(**{**data, **parts})
 
 
-PRESETS: Mapping[str, PolicyConfig] = MappingProxyType(
-    {
-        "tiny": PolicyConfig(
-            vision=VisionConfig(
-                width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"
-            ),
+PRESETS: Mapping[str, PolicyConfig] = {
+    "tiny": PolicyConfig(
+        vision=VisionConfig(
+            width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"
         ),
-        "base": PolicyConfig(
-            width=256,
-            tokens_per_camera=8,
-            language_size=256,
-            image_size=224,
-            vision=VisionConfig(reduction=32),
-            core=TokenTuringConfig(
-                memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
-            ),
-            head=ActionHeadConfig(hidden_size=512),
+    ),
+    "base": PolicyConfig(
+        width=256,
+        tokens_per_camera=8,
+        language_size=256,
+        image_size=224,
+        vision=VisionConfig(reduction=32),
+        core=TokenTuringConfig(
+            memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
         ),
-        "paper": PolicyConfig(
-            width=512,
-            tokens_per_camera=44,
-            language_size=512,
-            image_size=300,
-            vision=VisionConfig(model="efficientnet-b3", reduction=32),
-            core=TokenTuringConfig(
-                memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
-            ),
-            head=ActionHeadConfig(hidden_size=512),
+        head=ActionHeadConfig(hidden_size=512),
+    ),
+    "paper": PolicyConfig(
+        width=512,
+        tokens_per_camera=44,
+        language_size=512,
+        image_size=300,
+        vision=VisionConfig(model="efficientnet-b3", reduction=32),
+        core=TokenTuringConfig(
+            memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
         ),
-    }
-)
+        head=ActionHeadConfig(hidden_size=512),
+    ),
+}
 """Name -> configuration. The names are those of `PresetName`."""
 
 
@@ -212,11 +209,7 @@ class Policy(nn.Module):
 
     @property
     def token_sources(self) -> dict[str, slice]:
-        """The tokens of each input among the N of the core, in their order.
-
-        The names are those of cameras and proprioception, `PREVIOUS_ACTION` and `INSTRUCTION`, and
-        those of the groups of the sight memory.
-        """
+        """Camera, proprioception or other source -> its tokens among the N of the core, in their order."""
         sizes = {camera.name: self.config.tokens_per_camera for camera in self.spec.cameras}
         sizes |= {vector.name: 1 for vector in self.spec.proprioception}
         sizes |= {PREVIOUS_ACTION: 1, INSTRUCTION: 1}
@@ -312,7 +305,7 @@ class Policy(nn.Module):
         makes commands of parts that are predicted as positions or rotations; the others are commands.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
-        actions = self.normalizer.denormalize_actions(decoded)
+        actions = self.normalizer.actions.denormalize(decoded)
         if self.relative:
             actions = self.relative.planned(actions, _of_chunks(measured))
         return actions.clamp(self.lowest_plan, self.highest_plan)
@@ -351,7 +344,7 @@ class Policy(nn.Module):
         """
         if self.relative:
             actions = self.relative.predicted(actions, _of_chunks(measured))
-        targets = self.normalizer.normalize_actions(actions)
+        targets = self.normalizer.actions.normalize(actions)
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
 

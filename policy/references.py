@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec
 
-ROTATION_SIZES: Mapping[str, int] = MappingProxyType(
-    {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rpy": 3, "6d-columns": 6, "6d-rows": 6}
-)
+ROTATION_SIZES: Mapping[str, int] = {
+    "xyzw": 4,
+    "wxyz": 4,
+    "rotvec": 3,
+    "rpy": 3,
+    "6d-columns": 6,
+    "6d-rows": 6,
+}
 """Name -> number of values.
 
 xyzw, wxyz: a unit quaternion with its real part last or first. rotvec: the axis of rotation, with the
@@ -140,9 +144,8 @@ class Reference:
     def of(self, spec: PolicySpec) -> Source:
         """Return where the values are that measure the part.
 
-        Raises `UserError` if the spec has no such part or vector, if the sizes do not fit, or if a
-        difference of the two makes no sense: for binary parts, for rotations whose forms are not given,
-        and for values in another unit.
+        Raises `UserError` if the spec has no such part or vector, or if a difference of the two makes no
+        sense: for binary parts, for rotations whose forms are not given, and for values in another unit.
         """
         names = (self.vector,) if self.form is None else tuple(self.vector.split(TOGETHER))
         parts = {part.name: part for part in spec.actions}

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +45,11 @@ SMALLEST = 1e-12
 """Lengths below this count as 0."""
 LARGEST_FAULT = 0.05
 """What values may differ from being a rotation; see `deviation`."""
-FAULTS: Mapping[int, str] = MappingProxyType(
-    {
-        3: "since it is beyond two turns, as degrees would be",
-        4: "since its length is not 1",
-        6: "since its halves are not orthogonal, of length 1",
-    }
-)
+FAULTS: Mapping[int, str] = {
+    3: "since it is beyond two turns, as degrees would be",
+    4: "since its length is not 1",
+    6: "since its halves are not orthogonal, of length 1",
+}
 """Number of values -> why some are no rotation."""
 
 
@@ -145,11 +142,7 @@ def turned(vectors: Tensor, rotations: Tensor) -> Tensor:
 
 
 def orthonormal(columns: Tensor) -> Tensor:
-    """Return the rotations whose first two columns `columns`, (..., 6), stand for, (..., 3, 3).
-
-    The second column is made orthogonal to the first, and both are given the length 1 (Gram-Schmidt),
-    as by Zhou et al. 2019.
-    """
+    """Return rotations, (..., 3, 3), of their first two columns, (..., 6), by Gram-Schmidt (Zhou 2019)."""
     first, second = F.normalize(columns[..., :3], dim=-1, eps=SMALLEST), columns[..., 3:]
     second = second - (first * second).sum(-1, keepdim=True) * first
     second = F.normalize(second, dim=-1, eps=SMALLEST)
@@ -162,10 +155,7 @@ def two_columns(rotations: Tensor) -> Tensor:
 
 
 def deviation(values: Tensor, form: str) -> Tensor:
-    """Return how far values (..., n) are from being any rotation: of lengths from 1, (...).
-
-    For angles, by how much they exceed two turns, as they do in degrees.
-    """
+    """Return how far lengths are from 1, or by how much angles exceed two turns: (..., n) to (...)."""
     if form in ("rotvec", "rpy"):
         return (values.abs().amax(-1) - 4 * math.pi).clamp_min(0)
     if form in QUATERNIONS:
@@ -248,9 +238,8 @@ class AbsolutePart(AsIs):
 class RelativeRotation(AsIs):
     """An orientation or a pose to go to, T, which is predicted as inv(T_measured) T.
 
-    A position is thus predicted in the measured frame. This is the relative pose of the Universal
-    Manipulation Interface (Chi et al. 2024). Rotations are planned and predicted as two columns of
-    their matrices, since these six numbers are continuous (Zhou et al. 2019).
+    A position is thus predicted in the measured frame, as by Chi et al. 2024. Rotations are planned and
+    predicted as two columns of their matrices, since these six numbers are continuous (Zhou et al. 2019).
     """
 
     commands_differ = True
@@ -348,6 +337,10 @@ class RelativeActions:
         """The spec with the parts of the action in the form that is predicted: P values."""
         self._sizes = [part.size for part in spec.actions]
         self._predicted_sizes = [part.size for part in self.predicted_spec.actions]
+        self.mask = self._repeated([type(part) is not AsIs for part in self._parts])
+        """(P,) bool: True where the dimension is predicted in another form."""
+        self.commands_differ = self._repeated([part.commands_differ for part in self._parts])
+        """(P,) bool: True in the parts whose commands differ from their plans."""
 
     def __bool__(self) -> bool:
         """Return whether any part is predicted in another form."""
@@ -360,16 +353,6 @@ class RelativeActions:
         return self._sources == other._sources
 
     __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """(P,) bool: True where the dimension is predicted in another form."""
-        return self._repeated([type(part) is not AsIs for part in self._parts])
-
-    @property
-    def commands_differ(self) -> npt.NDArray[np.bool_]:
-        """(P,) bool: True in the parts whose commands differ from their plans."""
-        return self._repeated([part.commands_differ for part in self._parts])
 
     def averageable(self, commands: Tensor) -> Tensor:
         """Return commands (..., A) in the form of plans, (..., P), of which means can be taken."""

@@ -65,8 +65,8 @@ class PolicyRunner:
         """Move `policy` to `device`, set it to evaluation mode, and prepare the engine.
 
         max_age_s: the greatest age of an observation, in seconds; None to accept any age.
-        engine and precision: see `make_engine`. On a CPU the preparation takes a second or more, and
-        `torch.get_num_threads()` threads run the ticks. execution: see `execute_by`.
+        engine and precision: see `make_engine`; on a CPU `torch.get_num_threads()` threads run the ticks.
+        execution: see `execute_by`.
         """
         if max_age_s is not None and not max_age_s > 0:
             raise UserError(
@@ -116,11 +116,7 @@ class PolicyRunner:
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
-        """The Euclidean norms of the vectors of the memory; see `TemporalCore.memory_norms`.
-
-        For a Token Turing Machine these are its memory tokens, (m,). They are zero after a reset,
-        unless the initial memory is learned.
-        """
+        """The norms of the vectors of the memory, such as the m tokens; see `TemporalCore.memory_norms`."""
         return to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
     def execute_by(self, execution: str) -> None:
@@ -138,11 +134,10 @@ class PolicyRunner:
         embedding: npt.NDArray[Any] | None = None,
         keep_memory: bool = False,
     ) -> None:
-        """Start an episode.
+        """Start an episode, and forget the actions that were planned.
 
         embedding: of the instruction, (L,). None to take it from the checkpoint, or else to compute it
-        by the language model. keep_memory: change the instruction only, and keep memory, tick count
-        and previous action. Actions that were planned for the old instruction are forgotten.
+        by the language model. keep_memory: keep memory, tick count and previous action.
         """
         language = self._embed(instruction, embedding)
         if not keep_memory:
@@ -152,10 +147,7 @@ class PolicyRunner:
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
 
     def erase_memory(self) -> None:
-        """Set the memory to the initial one, and forget the actions that were planned with it.
-
-        Instruction, tick count and previous action stay.
-        """
+        """Set the memory to the initial one, and forget the actions that were planned with it."""
         with torch.no_grad():
             self._state = self.policy.initial_state(1)
         self._plan = self._execution.initial_plan()
@@ -171,10 +163,9 @@ class PolicyRunner:
         """Run one tick.
 
         stamp_s and now_s: the time of capture and the current time, in seconds of the same clock.
-        delay_s: the time from the observation until its command will be in force. A policy that was
-        trained with delays takes it into account, up to its `longest_delay_s`; others ignore it.
-        Raises an `ObservationError` for an observation that must not enter the memory; the runner is
-        then as it was before the call.
+        delay_s: the time from the observation until its command will be in force, which only policies
+        that were trained with delays take into account. Raises an `ObservationError` for an observation
+        that must not enter the memory; the runner is then as it was before the call.
         """
         if self.instruction is None:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
@@ -196,11 +187,9 @@ class PolicyRunner:
         return Action(self.spec, values.copy(), probabilities)
 
     def executed(self, action: npt.ArrayLike) -> None:
-        """Tell what the robot did at the last tick. The next `step` takes it as the previous action.
+        """Set what the robot did at the last tick, if limits cut the command or something held the robot.
 
-        Call this after `step` if the robot may have done something else than the command: if limits cut
-        it, or something held the robot. Training data have what was executed, and not what was commanded.
-        Without this call the previous action is the last command.
+        The next `step` takes it as the previous action: training data have what was executed.
 
         action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
         `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
@@ -222,10 +211,7 @@ class PolicyRunner:
         self._previous_action = values
 
     def snapshot(self) -> dict[str, Array]:
-        """Return the whole state of the runner as plain arrays.
-
-        The next action depends on these, the weights and the observation alone.
-        """
+        """Return all that the next action depends on beside weights and observation, as plain arrays."""
         if self.instruction is None:
             raise UserError("there is nothing to save before reset(instruction)")
         return {
@@ -237,10 +223,9 @@ class PolicyRunner:
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Continue from `snapshot`. On the same machine, the next actions are bit-identical.
+        """Continue from `snapshot`, without its plan if a runner with another `execution` took it.
 
-        A snapshot that a runner with another `execution` took has no plan for this one, which then
-        begins with the next tick's chunk.
+        On the same machine, the next actions are bit-identical.
         """
         require_restorable(snapshot, self.spec, self._numbers())
         self._plan = plan_of(snapshot, self._execution)

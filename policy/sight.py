@@ -49,7 +49,7 @@ class SightMemory(nn.Module):
     positions: Tensor
 
     def __init__(self, width: int, num_selectors: int, cells: int = SIGHT_CELLS) -> None:
-        """width: D of the tokens. num_selectors: J. cells: along each side of a frame, so that P = cells²."""
+        """width: D. num_selectors: J. cells: along each side of a frame, so that P = cells²."""
         super().__init__()
         self.cells = cells
         self.num_selectors = num_selectors
@@ -120,10 +120,7 @@ class SightMemory(nn.Module):
 
 
 def cell_colours(images: Tensor, cells: int) -> Tensor:
-    """Return the mean colours of the cells, (U, 3, cells, cells), of frames (U, 3, H, W).
-
-    images: uint8, or float in [0, 1].
-    """
+    """Return the mean colours of cells, (U, 3, cells, cells), of uint8 or float frames (U, 3, H, W)."""
     frames = images.float() / 255 if images.dtype == torch.uint8 else images
     return F.adaptive_avg_pool2d(frames, cells)
 

@@ -24,10 +24,7 @@ _HEADS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 """Version of NumPy's format -> what reads the head of an array. `np.savez` writes no other one."""
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
-)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What reading a hostile archive may raise."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -155,10 +155,7 @@ class PolicySpec:
 
     @property
     def action_limits(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """The lowest and the highest command, (A,) float32 each.
-
-        They are the two commands of binary parts, and infinite where there is no limit.
-        """
+        """The lowest and the highest command, (A,) float32 each; infinite where there is no limit."""
         sizes = [part.size for part in self.actions]
         limits = np.array([part.limits for part in self.actions], np.float32)  # (parts, 2)
         return np.repeat(limits[:, 0], sizes), np.repeat(limits[:, 1], sizes)
@@ -184,10 +181,7 @@ class PolicySpec:
         raise UserError(f"camera '{name}' is not in this spec; it has: {known}")
 
     def validate_observation(self, observation: Observation) -> None:
-        """Check that every part is there, has the right shape and type, and is finite.
-
-        Raises `MissingObservation` or `MalformedObservation`.
-        """
+        """Raise an `ObservationError` unless every part is there, has its shape and type, and is finite."""
         for camera in self.cameras:
             frame = self._require(observation, camera.name, "camera")
             shape = (camera.height, camera.width, 3)
@@ -218,23 +212,20 @@ class PolicySpec:
     def require_compatible(
         self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
     ) -> None:
-        """Raise `UserError`, which names the first difference, unless `other` is equal to this spec.
-
-        `theirs` and `ours` name the owners of the two specs in the error.
-        """
-        kinds: dict[str, Callable[[PolicySpec], Any]] = {
-            "robot": lambda spec: spec.robot,
-            "cameras": lambda spec: tuple(c.name for c in spec.cameras),
-            "camera sizes": lambda spec: tuple(
-                f"{c.name} {c.width}x{c.height}" for c in spec.cameras
-            ),
-            "proprioception": lambda spec: spec.proprioception,
-            "actions": lambda spec: spec.actions,
-            "control rate (Hz)": lambda spec: spec.rate_hz,
-        }
-        for what, of in kinds.items():
-            mine, given = of(self), of(other)
-            if mine != given:
+        """Raise `UserError`, which names both owners and the first difference, unless `other` is equal."""
+        described = [
+            {
+                "robot": spec.robot,
+                "cameras": tuple(c.name for c in spec.cameras),
+                "camera sizes": tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
+                "proprioception": spec.proprioception,
+                "actions": spec.actions,
+                "control rate (Hz)": spec.rate_hz,
+            }
+            for spec in (self, other)
+        ]
+        for what, mine in described[0].items():
+            if mine != (given := described[1][what]):
                 raise UserError(
                     f"{ours} was made for {what} {_plain(mine)}, but {theirs} has {_plain(given)}; "
                     f"use a checkpoint and a robot (or data) of the same spec"
@@ -261,16 +252,7 @@ class PolicySpec:
                     ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
                     for vector in data["proprioception"]
                 ),
-                actions=tuple(
-                    ActionPart(
-                        **{
-                            **part,
-                            "low": -math.inf if part["low"] is None else part["low"],
-                            "high": math.inf if part["high"] is None else part["high"],
-                        }
-                    )
-                    for part in data["actions"]
-                ),
+                actions=tuple(_action_part(**part) for part in data["actions"]),
                 rate_hz=data["rate_hz"],
             )
             require_plain(spec)
@@ -296,6 +278,11 @@ class Action:
     def part(self, name: str) -> npt.NDArray[np.float32]:
         """Return the values of the action part of that name, (size,)."""
         return self.values[self.spec.action_slices[name]]
+
+
+def _action_part(*, low: float | None, high: float | None, **rest: Any) -> ActionPart:
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    return ActionPart(**rest, low=low, high=high)
 
 
 def require_plain(spec: PolicySpec) -> None:

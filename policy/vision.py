@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
-from types import MappingProxyType
 from typing import Any, get_args
 
 import torch
@@ -64,8 +63,6 @@ class FilmNetwork(nn.Module):
 
     pixel_mean: Tensor
     pixel_std: Tensor
-    weights_used: str
-    """Which weights the network began with, in words."""
 
     def __init__(
         self,
@@ -74,6 +71,8 @@ class FilmNetwork(nn.Module):
         stem: nn.Module,
         blocks: Sequence[nn.Module],
         channels: Sequence[int],
+        *,
+        weights_used: str,
         pixels: Pixels = IMAGENET_PIXELS,
     ) -> None:
         """Put FiLM after each of `blocks`, which are called with `drop_connect_rate`.
@@ -85,7 +84,9 @@ class FilmNetwork(nn.Module):
         self.stem = stem
         self.blocks = nn.ModuleList(blocks)
         self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
-        self.num_channels: int = channels[-1]
+        self.num_channels = channels[-1]
+        self.weights_used = weights_used
+        """Which weights the network began with, in words."""
         if config.norm == "group":
             _replace_batch_norm(self)
         for name, values in zip(("pixel_mean", "pixel_std"), pixels, strict=True):
@@ -115,22 +116,8 @@ def _replace_batch_norm(module: nn.Module) -> None:
             _replace_batch_norm(child)
 
 
-# Initial weights: random, ImageNet's, or those of a file
-
-
-def load_network_weights(
-    network: nn.Module,
-    config: VisionConfig,
-    *,
-    imagenet: Callable[[], str],
-    classifier: str,
-    package: str,
-) -> str:
-    """Load the weights that `config.weights` names into a network; return which they are, in words.
-
-    imagenet: returns where ImageNet's are, a URL or a file. classifier: the prefix of the names of the
-    last layer, which is left out. package: what names the parameters so.
-    """
+def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[], str]) -> str:
+    """Load the weights of `config` and return which they are. imagenet: returns a URL or a file."""
     if config.weights == "random":
         return "random"
     if config.norm == "group":
@@ -141,7 +128,7 @@ def load_network_weights(
     place = imagenet() if config.weights == "imagenet" else config.weights
     is_url = config.weights == "imagenet" and "://" in place
     loaded = _downloaded(config.model, place) if is_url else _state_from_file(place)
-    given = {name: value for name, value in loaded.items() if not name.startswith(classifier)}
+    given = {name: x for name, x in loaded.items() if not name.startswith(("fc.", "_fc."))}
     wanted = network.state_dict()
     # Older files lack the counts of batches, which nothing needs.
     needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
@@ -156,7 +143,7 @@ def load_network_weights(
         raise UserError(
             f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
             f"depth {config.depth_coefficient}): {faults[0]}; give weights of the same network, with the "
-            f"names that {package} gives them"
+            f"names that efficientnet-pytorch or torchvision gives them"
         )
     network.load_state_dict(given)
     return f"{config.weights} ({config.model})"
@@ -201,29 +188,31 @@ LITE0_PIXELS = ((127 / 255,) * 3, (128 / 255,) * 3)
 """Mean and standard deviation that its images are normalised by, as portions of white."""
 
 
-class FilmEfficientNet(FilmNetwork):
-    """An EfficientNet; see `FilmNetwork`."""
-
-    def __init__(
-        self, config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
-    ) -> None:
-        """image_size: see `build_vision`. With None, padding is computed at run time."""
-        is_lite = config.model == LITE0
-        network = _efficientnet(config, image_size)
-        weights_used = load_network_weights(
-            network,
-            config,
-            imagenet=_lite0_file if is_lite else lambda: url_map[config.model],
-            classifier="_fc.",
-            package="efficientnet-pytorch",
-        )
-        activation: type[nn.Module] = nn.ReLU6 if is_lite else nn.SiLU
-        blocks = _blocks_up_to(network, config.reduction, activation)
-        channels = [block._block_args.output_filters for block in blocks]
-        stem = nn.Sequential(network._conv_stem, network._bn0, activation())
-        pixels = LITE0_PIXELS if is_lite else IMAGENET_PIXELS
-        super().__init__(config, condition_size, stem, blocks, channels, pixels)
-        self.weights_used = weights_used
+def film_efficientnet(
+    config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+) -> FilmNetwork:
+    """Return an EfficientNet; see `build_vision`. Without `image_size`, padding is computed at run time."""
+    is_lite, network = config.model == LITE0, _efficientnet(config, image_size)
+    used = _load_weights(network, config, _lite0_file if is_lite else lambda: url_map[config.model])
+    activation: type[nn.Module] = nn.ReLU6 if is_lite else nn.SiLU
+    blocks, reduction = [], 2  # the stem has stride 2
+    for block in network._blocks:
+        stride = block._block_args.stride
+        reduction *= stride[0] if isinstance(stride, list | tuple) else stride
+        if reduction > config.reduction:
+            break
+        # The package's own SiLU is slower, and torch.compile cannot trace it.
+        block._swish = activation()
+        blocks.append(block)
+    return FilmNetwork(
+        config,
+        condition_size,
+        nn.Sequential(network._conv_stem, network._bn0, activation()),
+        blocks,
+        [block._block_args.output_filters for block in blocks],
+        weights_used=used,
+        pixels=LITE0_PIXELS if is_lite else IMAGENET_PIXELS,
+    )
 
 
 def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
@@ -252,28 +241,12 @@ def _lite0_file() -> str:
     return str(files[0])
 
 
-def _blocks_up_to(network: Any, reduction: int, activation: type[nn.Module]) -> list[Any]:
-    """Return the MBConv blocks before the first that would exceed the total stride `reduction`."""
-    kept, total = [], 2  # the stem has stride 2
-    for block in network._blocks:
-        stride = block._block_args.stride
-        total *= stride[0] if isinstance(stride, list | tuple) else stride
-        if total > reduction:
-            break
-        # The package's own SiLU is slower, and torch.compile cannot trace it.
-        block._swish = activation()
-        kept.append(block)
-    return kept
-
-
 WIDTHS = (64, 128, 256, 512)
 """Channels of the four stages. The first one has a total stride of 4, and each other twice the last."""
-RESNETS: Mapping[str, tuple[tuple[int, ...], str]] = MappingProxyType(
-    {
-        "resnet18": ((2, 2, 2, 2), "resnet18-f37072fd.pth"),
-        "resnet34": ((3, 4, 6, 3), "resnet34-b627a593.pth"),
-    }
-)
+RESNETS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "resnet18": ((2, 2, 2, 2), "resnet18-f37072fd.pth"),
+    "resnet34": ((3, 4, 6, 3), "resnet34-b627a593.pth"),
+}
 """Model -> residual blocks of the stages, and the file of its weights at `IMAGENET_URL`."""
 IMAGENET_URL = "https://download.pytorch.org/models/"
 
@@ -321,35 +294,22 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def blocks(self, reduction: int) -> list[ResidualBlock]:
-        """Return the blocks up to a total stride of `reduction`."""
-        stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= reduction]
-        return [block for stage in stages for block in self.get_submodule(f"layer{stage + 1}")]  # type: ignore[attr-defined]
 
-
-class FilmResNet(FilmNetwork):
-    """A ResNet; see `FilmNetwork`."""
-
-    def __init__(self, config: VisionConfig, condition_size: int) -> None:
-        """Raises `UserError` for the coefficients of width and depth, which a ResNet does not have."""
-        if config.width_coefficient is not None or config.depth_coefficient is not None:
-            raise UserError(
-                f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
-            )
-        network = ResNet(config.model)
-        weights_used = load_network_weights(
-            network,
-            config,
-            imagenet=lambda: IMAGENET_URL + RESNETS[config.model][1],
-            classifier="fc.",
-            package="torchvision",
+def film_resnet(config: VisionConfig, condition_size: int) -> FilmNetwork:
+    """Return a ResNet. Raises `UserError` for coefficients of width and depth, which it does not have."""
+    if config.width_coefficient is not None or config.depth_coefficient is not None:
+        raise UserError(
+            f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
         )
-        stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
-        blocks = network.blocks(config.reduction)
-        super().__init__(
-            config, condition_size, stem, blocks, [block.conv2.out_channels for block in blocks]
-        )
-        self.weights_used = weights_used
+    network = ResNet(config.model)
+    used = _load_weights(network, config, lambda: IMAGENET_URL + RESNETS[config.model][1])
+    stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+    stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= config.reduction]
+    blocks: list[Any] = [
+        x for i in stages for x in network.get_submodule(f"layer{i + 1}").children()
+    ]
+    channels = [block.conv2.out_channels for block in blocks]
+    return FilmNetwork(config, condition_size, stem, blocks, channels, weights_used=used)
 
 
 def build_vision(
@@ -362,8 +322,8 @@ def build_vision(
     """
     require_choice("the vision model", config.model, get_args(VisionModel))
     if config.model in RESNETS:
-        return FilmResNet(config, condition_size)
-    return FilmEfficientNet(config, condition_size, image_size)
+        return film_resnet(config, condition_size)
+    return film_efficientnet(config, condition_size, image_size)
 
 
 class CameraTokens(nn.Module):

@@ -9,20 +9,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import (
+from ttm.policy.cores.core import CoreState, reset_where
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
+from ttm.policy.errors import UserError
+from ttm.policy.layers import (
+    Mlp,
+    MlpMixer,
     Rotation,
     TransformerEncoder,
     head_size,
     initialize_projections,
+    layer_norm,
     merge_heads,
     rotate,
     split_heads,
     waves,
 )
-from ttm.policy.cores.core import CoreState, reset_where
-from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
-from ttm.policy.errors import UserError
-from ttm.policy.layers import Mlp, MlpMixer, layer_norm
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,15 @@ class LstmCore(SequenceCore):
 
     def _run(self, x: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run `nn.LSTM` on x, (B * r, T, D). Returns outputs of that shape, and the new state."""
-        if _lacks_bfloat16(x):
+        in_autocast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if in_autocast and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            # Autocast would ask for an LSTM in bfloat16, which this CPU does not have.
             with torch.autocast("cpu", enabled=False):
                 return self._run(x.float(), {name: part.float() for name, part in state.items()})
         given = (state[name].transpose(0, 1).flatten(1, 2) for name in ("hidden", "cell"))
         output, made = self.lstm(x, tuple(part.contiguous() for part in given))  # (L, B * r, D)
         hidden, cell = (part.unflatten(1, (-1, self.num_outputs)).transpose(0, 1) for part in made)
         return output, {"hidden": hidden, "cell": cell}
-
-
-def _lacks_bfloat16(x: Tensor) -> bool:
-    """Return whether autocast would ask a CPU for an LSTM in bfloat16 that it does not have."""
-    return (
-        x.device.type == "cpu"
-        and torch.is_autocast_enabled("cpu")
-        and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
 
 
 @dataclass(frozen=True)
@@ -134,8 +129,7 @@ class RecurrentTransformer(SequenceCore):
     """Map [state ‖ input] to [new state ‖ output] by an encoder. The state is {"memory": (B, m, D)}.
 
     Block-Recurrent Transformers (Hutchins et al. 2022) and the Recurrent Memory Transformer (Bulatov et
-    al. 2022) carry tokens on in the same way. The encoder ends with a LayerNorm, so the norm of the
-    state does not grow with the length of the episode.
+    al. 2022) carry tokens on in the same way. The encoder's last LayerNorm bounds the state.
     """
 
     def __init__(self, width: int, num_inputs: int, config: RecurrentTransformerConfig) -> None:
@@ -375,10 +369,7 @@ class CausalBlock(nn.Module):
 
 
 def _visible(valid: Tensor, ticks: int, episode_start: Tensor | None, window: int | None) -> Tensor:
-    """Return which ticks each new tick sees, by window and episode.
-
-    valid: (B, P) of the cache. Returns (B, T, P + T) bool.
-    """
+    """Return which ticks each new one sees, (B, T, P + T) bool, given the valid ones of a cache, (B, P)."""
     past = valid.shape[1]
     tick = torch.arange(past + ticks, device=valid.device)
     age = tick[past:, None] - tick  # (T, P + T)
@@ -391,8 +382,5 @@ def _visible(valid: Tensor, ticks: int, episode_start: Tensor | None, window: in
 
 
 def _episode_numbers(episode_start: Tensor, past: int) -> Tensor:
-    """Number the episodes of each element of a batch, (B, past + T), given (B, T) bool.
-
-    The `past` ticks before the window, which a state holds, belong to episode 0.
-    """
+    """Number the episodes of each element, (B, past + T). The `past` ticks of a state belong to 0."""
     return F.pad(episode_start.cumsum(dim=1), (past, 0))

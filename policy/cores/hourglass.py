@@ -24,11 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, rotate, waves
 from ttm.policy.cores.core import CoreState
-from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
 from ttm.policy.errors import UserError
-from ttm.policy.layers import layer_norm, pick
+from ttm.policy.layers import AttentionBlock, layer_norm, pick, rotate, waves
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,7 @@ class HourglassConfig(SequenceConfig):
 
 @dataclass(frozen=True)
 class Stage:
-    """The layers of one scale.
-
-    The innermost stage runs them once; the others run them before and after the stages they enclose.
-    """
+    """The layers of one scale, which run once, or before and after the stages that it encloses."""
 
     num_layers: int
     scale: int
@@ -93,9 +89,8 @@ class Hierarchy:
     def linear_cost(self) -> Fraction:
         """The cost per element of the input, in layers at full length, with attention resampling.
 
-        This is the paper's linear model, which holds where attention itself costs little compared
-        with the matrix products: a layer at scale k costs 1 / k, and each change of scale costs as
-        much as a layer on its finer side.
+        This is the paper's linear model: a layer at scale k costs 1 / k, and each change of scale costs
+        as much as a layer on its finer side.
         """
         *around, innermost = self.stages
         layers = Fraction(innermost.num_layers, innermost.scale)
@@ -143,7 +138,7 @@ def parse_hierarchy(text: str) -> Hierarchy:
 
 @dataclass(frozen=True)
 class Elements:
-    """The E elements of one scale. Elements of a batch that have fewer end with padding."""
+    """The E elements of one scale. Those of a batch that have fewer end with padding."""
 
     index: Tensor
     """(B, E) int64: the number of earlier elements of this scale in the episode; any for padding."""
@@ -192,10 +187,7 @@ class Shortened:
     source: Tensor
     """(B, J) int64: the place of the fine element at which each is computed."""
     slot: Tensor
-    """(B, E) int64: the newest coarse element at each fine one.
-
-    0 stands for the newest from before the window, and 1 for the first of the window.
-    """
+    """(B, E) int64: the newest coarse element at each fine one; 0: that from before the window."""
     index: Tensor
     """(B, E) int64: the number of that coarse element in its episode."""
     phase: Tensor
@@ -204,10 +196,9 @@ class Shortened:
 
 @dataclass(frozen=True)
 class Sight:
-    """Which keys the queries see, and where both are, by token.
+    """Which keys the queries see: those of its episode, at most window - 1 elements older.
 
-    S elements of queries and P elements of keys have r tokens each. A query sees keys of its episode,
-    at most window - 1 elements older.
+    S elements of queries and P elements of keys have r tokens each.
     """
 
     mask: Tensor
@@ -572,11 +563,7 @@ class Hourglass(SequenceCore):
     ) -> tuple[Tensor, CoreState]:
         """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
-        tick = torch.arange(tokens.shape[1], device=tokens.device)
-        ticks = state["tick"][:, None] + tick  # (B, T), of the episode before each
-        if episode_start is not None:
-            began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-            ticks = torch.where(began >= 0, tick - began, ticks)
+        ticks = episode_ticks(state["tick"], tokens.shape[1], episode_start)
         count = torch.full_like(state["tick"], tokens.shape[1])
         elements = Elements(ticks, count, ticks[:, -1], regular=episode_start is None)
         state = dict(state)

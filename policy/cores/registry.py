@@ -1,7 +1,6 @@
 """The table of temporal cores. A new core is one new file and one line in `CORES`.
 
-Nothing here imports a core, nor PyTorch, so that the command line can list the names quickly. A
-core's configuration is imported when it is chosen by its name.
+Nothing here imports a core or PyTorch, so that the command line can list the names quickly.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttm.policy.errors import UserError
@@ -41,53 +39,47 @@ class Variant:
     description: str
 
 
-CORES: Mapping[str, CoreEntry] = MappingProxyType(
-    {
-        "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
-        "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
-        "transformer": CoreEntry(
-            "ttm.policy.cores.baselines:CausalTransformerConfig",
-            "causal Transformer over the last ticks",
-        ),
-        "recurrent-transformer": CoreEntry(
-            "ttm.policy.cores.baselines:RecurrentTransformerConfig",
-            "Transformer over state tokens and inputs",
-        ),
-        "mixer": CoreEntry(
-            "ttm.policy.cores.baselines:TemporalMixerConfig",
-            "MLP-Mixer over the tokens of the last ticks",
-        ),
-        "frame-stacking": CoreEntry(
-            "ttm.policy.cores.baselines:FrameStackingConfig",
-            "Transformer over the tokens of the last ticks",
-        ),
-        "hourglass": CoreEntry(
-            "ttm.policy.cores.hourglass:HourglassConfig",
-            "Transformer on a shortened sequence of ticks",
-        ),
-        "tlb": CoreEntry(
-            "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
-        ),
-    }
-)
+CORES: Mapping[str, CoreEntry] = {
+    "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
+    "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
+    "transformer": CoreEntry(
+        "ttm.policy.cores.baselines:CausalTransformerConfig",
+        "causal Transformer over the last ticks",
+    ),
+    "recurrent-transformer": CoreEntry(
+        "ttm.policy.cores.baselines:RecurrentTransformerConfig",
+        "Transformer over state tokens and inputs",
+    ),
+    "mixer": CoreEntry(
+        "ttm.policy.cores.baselines:TemporalMixerConfig",
+        "MLP-Mixer over the tokens of the last ticks",
+    ),
+    "frame-stacking": CoreEntry(
+        "ttm.policy.cores.baselines:FrameStackingConfig",
+        "Transformer over the tokens of the last ticks",
+    ),
+    "hourglass": CoreEntry(
+        "ttm.policy.cores.hourglass:HourglassConfig",
+        "Transformer on a shortened sequence of ticks",
+    ),
+    "tlb": CoreEntry(
+        "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
+    ),
+}
 """Name -> core. Checkpoints store the name."""
 
 TTM = "ttm"
 """The default, and the core of checkpoints from before there were several."""
 
-VARIANTS: Mapping[str, Variant] = MappingProxyType(
-    {
-        "none": Variant(
-            TTM, MappingProxyType({"memory": False}), "ttm with its memory emptied at every tick"
-        ),
-    }
-)
+VARIANTS: Mapping[str, Variant] = {
+    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick"),
+}
 """Name -> variant of a core."""
 
 NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
 """All names that `ttm train --core` and the studies accept."""
 
-FORMER_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType({TTM: frozenset({"keep_portion"})})
+FORMER_FIELDS: Mapping[str, frozenset[str]] = {TTM: frozenset({"keep_portion"})}
 """Name -> fields of its configuration that older checkpoints hold, and that have no effect any more."""
 
 
@@ -147,8 +139,7 @@ def sized_like(name: str, other: CoreConfig) -> CoreConfig:
 def with_options(config: Config, options: Sequence[str], what: str = "core") -> Config:
     """Return a dataclass `config` with the values of `options`, each of the form "field=value".
 
-    what: what it configures, for errors. Raises `UserError`, which lists the fields, if one is
-    unknown or its value cannot be read.
+    what: what it configures, for errors.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for option in options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
@@ -46,3 +47,16 @@ class SequenceCore(TemporalCore):
     def zeros(self, *shape: int) -> Tensor:
         """Return zeros of the device and type of the module's parameters."""
         return next(self.parameters()).new_zeros(shape)
+
+
+def episode_ticks(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:
+    """Return how many ticks of its episode lie before each tick of a window, (B, T) int64.
+
+    before: (B,) int64, how many lie before the window. episode_start: (B, T) bool.
+    """
+    tick = torch.arange(num_ticks, device=before.device)
+    ticks = before[:, None] + tick
+    if episode_start is None:
+        return ticks
+    began = torch.where(episode_start, tick, -1).cummax(dim=1).values
+    return torch.where(began >= 0, tick - began, ticks)

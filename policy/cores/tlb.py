@@ -4,10 +4,9 @@ Within a chunk of K ticks, each tick attends to the ticks before it and to N lat
 is full, the latents attend to it and it is dropped (eq. 1 to 4). So ticks older than the chunk reach
 the present through the latents alone, and the state is bounded.
 
-Where the paper leaves something open or contradicts itself, this module takes: pieces of length K;
-an index of its own for the cross-attention after the R-th, 2R-th, ... layer; causal attention within
-a chunk, since a control tick knows no future; latents and positions that start distinct, at scale 1,
-because slots that start identical stay identical.
+Where the paper leaves it open, this module has chunks of length K, causal attention within a chunk, a
+cross-attention of its own after the R-th, 2R-th, ... layer, and latents and positions that start
+distinct, at scale 1, because slots that start identical stay identical.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock
 from ttm.policy.cores.core import CoreState, reset_where
-from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
 from ttm.policy.errors import UserError
-from ttm.policy.layers import layer_norm, pick
+from ttm.policy.layers import AttentionBlock, layer_norm, pick
 
 
 @dataclass(frozen=True)
@@ -133,10 +131,7 @@ class TemporalLatentBottleneck(SequenceCore):
     def _part_of_chunk(
         self, tokens: Tensor, count: Tensor, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run S ticks that lie within one chunk.
-
-        tokens: (B, S, r, D); count: (B,) int64, the ticks of each element that are not padding.
-        """
+        """Run S ticks, (B, S, r, D), of one chunk; count: (B,) int64, those that are not padding."""
         chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
         outputs, state = self._within_chunk(tokens, chunk, state)
         return outputs, reset_where(state["phase"] == self.chunk_size, state, self._ended(state))
@@ -144,10 +139,7 @@ class TemporalLatentBottleneck(SequenceCore):
     def _within_chunk(
         self, tokens: Tensor, chunk: ChunkPlaces | WholeChunk, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run S ticks without the update of the latents, even if the chunk is full afterwards.
-
-        tokens: (B, S, r, D), to be put into the places of `chunk`.
-        """
+        """Run S ticks, (B, S, r, D), into the places of `chunk`, without the update of the latents."""
         r = self.num_outputs
         mask = chunk.seen.repeat_interleave(r, 1).repeat_interleave(r, 2).unsqueeze(1)
         x = (tokens + self.position[chunk.ticks]).flatten(1, 2)  # (B, S * r, D)
@@ -169,15 +161,11 @@ class TemporalLatentBottleneck(SequenceCore):
         return self.norm(rows), {**state, **grown, "phase": state["phase"] + chunk.count}
 
     def _ended(self, state: CoreState) -> CoreState:
-        """Update the latents by the full chunk and empty it: I + Attention(LN I; LN X) (eq. 4).
-
-        I are the latents and X the rows of the chunk.
-        """
+        """Update the latents I by the rows X of the full chunk: I + Attention(LN I; LN X) (eq. 4)."""
         rows = state["rows"].flatten(1, 2)  # (B, K * r, D)
         latents = self.update(state["latents"], *self.update.keys_values(rows))
-        empty = {
-            name: torch.zeros_like(state[name]) for name in ("keys", "values", "rows", "phase")
-        }
+        chunk = ("keys", "values", "rows", "phase")
+        empty = {name: torch.zeros_like(state[name]) for name in chunk}
         return {"latents": latents, **self._look_at(latents), **empty}
 
     def _look_at(self, latents: Tensor) -> CoreState:
@@ -257,34 +245,33 @@ class WindowPieces:
     ) -> None:
         """phase: (B,) int64, ticks of the chunk before the window; episode_start: (B, T) bool."""
         tick = torch.arange(num_ticks, device=phase.device)
-        if episode_start is None:
-            episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)
-        began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-        # (B, T): ticks since the start of the chunk before the window, or of the episode.
-        age = torch.where(began >= 0, tick - began, phase[:, None] + tick)
-        cut = (age % chunk_size == 0) | (tick == 0)
+        cut = (episode_ticks(phase, num_ticks, episode_start) % chunk_size == 0) | (tick == 0)
         self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
-        self._count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
-        self._first = self._count.cumsum(dim=1) - self._count
-        self._place = tick - self._first.gather(1, self._number)  # (B, T), within the piece
-        self._lengths: list[int] = self._count.amax(dim=0).tolist()
-        first = self._first.clamp(max=num_ticks - 1)
-        self._begins_episode = episode_start.gather(1, first) & (self._count > 0)
-        self._any_begins: list[bool] = self._begins_episode.any(dim=0).tolist()
-        self._all_whole: list[bool] = (self._count == chunk_size).all(dim=0).tolist()
+        count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
+        first = count.cumsum(dim=1) - count
+        self._place = tick - first.gather(1, self._number)  # (B, T), within the piece
+        self._lengths: list[int] = count.amax(dim=0).tolist()
+        begins = torch.zeros_like(count, dtype=torch.bool)
+        if episode_start is not None:
+            begins = episode_start.gather(1, first.clamp(max=num_ticks - 1)) & (count > 0)
+        any_begins, all_whole = (
+            begins.any(dim=0).tolist(),
+            (count == chunk_size).all(dim=0).tolist(),
+        )
+        self._rounds = [
+            Round(
+                (first[:, i, None] + tick[:length]).clamp(max=num_ticks - 1),
+                count[:, i],
+                begins[:, i],
+                any_begins[i],
+                all_whole[i],
+            )
+            for i, length in enumerate(self._lengths)
+        ]
         self._cut_alike = bool((cut == cut[:1]).all())
-        self._last_tick = num_ticks - 1
 
     def __iter__(self) -> Iterator[Round]:
-        for piece, length in enumerate(self._lengths):
-            ticks = self._first[:, piece, None] + torch.arange(length, device=self._first.device)
-            yield Round(
-                ticks.clamp(max=self._last_tick),
-                self._count[:, piece],
-                self._begins_episode[:, piece],
-                self._any_begins[piece],
-                self._all_whole[piece],
-            )
+        return iter(self._rounds)
 
     def cut(self, window: Tensor) -> Sequence[Tensor]:
         """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""

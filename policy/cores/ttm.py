@@ -19,23 +19,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.attention import TransformerEncoder
 from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.errors import UserError
-from ttm.policy.layers import Mlp, layer_norm
+from ttm.policy.layers import Mlp, TransformerEncoder, layer_norm
 
 
 @dataclass(frozen=True)
 class TokenTuringConfig(CoreConfig):
     """The sizes and kinds of a machine. The paper's robot setting has m = 96, r = 16 and 8 layers."""
 
-    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"num_layers": 0, "gate_max_ticks": 2})
+    smallest: ClassVar[Mapping[str, int]] = {"num_layers": 0, "gate_max_ticks": 2}
 
     memory_size: int = 16
     """m, memory tokens."""

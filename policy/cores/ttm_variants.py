@@ -10,13 +10,11 @@ A read is called with memory and inputs, a write with memory, inputs and outputs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, head_size, merge_heads, split_heads
 from ttm.policy.cores.core import CoreState, reset_where
 from ttm.policy.cores.ttm import (
     Summarizer,
@@ -25,7 +23,15 @@ from ttm.policy.cores.ttm import (
     TokenTuringMachineUnit,
     make_summarizer,
 )
-from ttm.policy.layers import Mlp, MlpMixer, layer_norm
+from ttm.policy.layers import (
+    AttentionBlock,
+    Mlp,
+    MlpMixer,
+    head_size,
+    layer_norm,
+    merge_heads,
+    split_heads,
+)
 
 # Summarisers
 
@@ -139,8 +145,7 @@ class AttendingRead(nn.Module):
 
         Q = Q_0 + S_r(M + P_M)        Z = block(Q; [M ‖ I] + P_read)
 
-    Q_0 are r learned queries, and `block` is attention of Q to memory and inputs, with a residual
-    connection and an MLP. In the published read the weight of a token depends on that token alone.
+    Q_0 are r learned queries. In the published read the weight of a token depends on that token alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
@@ -158,10 +163,7 @@ class AttendingRead(nn.Module):
         return self.block.attend(self.queries + self.recall(memory), self._context(memory, inputs))
 
     def weights(self, memory: Tensor, inputs: Tensor) -> Tensor:
-        """Return the weight of each token of [M ‖ I] in each token that is read, (B, m + N, r).
-
-        They are the mean over the heads and sum to one over m + N.
-        """
+        """Return the weight of each token of [M ‖ I] in each token read, (B, m + N, r): means of heads."""
         query = self.block.queries(self.queries + self.recall(memory))  # (B, nh, r, hs)
         keys, _ = self.block.keys_values(self._context(memory, inputs))
         key = self.block.heads(keys)  # (B, nh, m + N, hs)
@@ -275,10 +277,7 @@ class GatedWrite(nn.Module):
         return chrono_bias(config.memory_size, config.gate_max_ticks).repeat(1, width)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """Return the new memory, (B, m, D).
-
-        memory: (B, m, D); others: inputs (B, N, D), and outputs (B, r, D) if the write sees them.
-        """
+        """Return the new memory, (B, m, D). others: inputs, and outputs if the write sees them."""
         return self.mixed(memory, self.candidate(memory, *others))
 
     def mixed(self, memory: Tensor, candidate: Tensor) -> Tensor:
@@ -295,7 +294,7 @@ class GatedWrite(nn.Module):
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
         """Return the weight of each token of [memory ‖ others] in each new slot, (B, P, m).
 
-        They sum to one over P. The gates count by their mean over the channels.
+        The gates count by their mean over the channels.
         """
         tokens = self.candidate.positioned(memory, *others)
         gates = self.gates(memory, self.candidate.summarizer(tokens)).mean(dim=-1)  # (B, m)
@@ -313,15 +312,12 @@ class RingWrite(GatedWrite):
 
         M' = [M_2 ‖ … ‖ M_m ‖ W]    W = g * M_1 + (1 - g) * S    S = S_1([M_1 ‖ I ‖ O] + P_write)
 
-    M_1 is the slot that was visited longest ago. It keeps what it holds or takes the new tokens,
-    which are not mixed with the other slots, and becomes the last slot: the memory turns by one slot
-    a tick. What is stored for T ticks passes floor(T / m) gates instead of T, as in the dilated
-    recurrent networks of Chang et al. 2017. The slots need no weights of their own: the ticks at
-    which they are visited tell them apart.
+    M_1 is the slot that was visited longest ago. It keeps what it holds or takes the new tokens, and
+    becomes the last slot. What is stored for T ticks passes floor(T / m) gates instead of T, as in the
+    dilated recurrent networks of Chang et al. 2017. The ticks at which slots are visited tell them apart.
 
     At the start the gates of a visit are spread over the channels: b_i = log u with u evenly spaced in
-    [1, gate_max_ticks / m - 1], that is, time scales from 2 m to `gate_max_ticks` ticks, and of 2 m
-    ticks if `gate_max_ticks` is shorter.
+    [1, gate_max_ticks / m - 1], that is, time scales from 2 m to `gate_max_ticks` ticks, 2 m at least.
     """
 
     def _slots(self, config: TokenTuringConfig) -> int:
@@ -336,11 +332,9 @@ class RingWrite(GatedWrite):
     def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Write T ticks of an episode, m at once, since they visit different slots.
 
-        For summarisers with `logits`, and a write that does not see the outputs. The result is that
-        of T calls of `forward`; T need not be a multiple of m.
-
-        memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks read, which are
-        those before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
+        For summarisers with `logits`, and a write that does not see the outputs. T need not be a
+        multiple of m. memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks
+        read, before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
         """
         summarizer, position = self.candidate.summarizer, self.candidate.position
         size, ticks = memory.shape[1], inputs.shape[1]
@@ -472,16 +466,16 @@ def make_machine(width: int, num_inputs: int, config: TokenTuringConfig) -> Vari
 
 
 Make = Callable[[int, int, TokenTuringConfig], nn.Module]
-SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = MappingProxyType(
-    {"mha": TokenLearnerMHA, "query": QuerySummarizer, "pooling": PoolingSummarizer}
-)
-READS: Mapping[str, Make] = MappingProxyType({"attend": AttendingRead})
-PROCESSORS: Mapping[str, Make] = MappingProxyType({"mixer": make_mixer, "mlp": MlpProcessor})
-WRITES: Mapping[str, Make] = MappingProxyType(
-    {
-        "erase_add": TokenAddEraseWrite,
-        "concatenate": ConcatenationWrite,
-        "gated": GatedWrite,
-        "ring": RingWrite,
-    }
-)
+SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = {
+    "mha": TokenLearnerMHA,
+    "query": QuerySummarizer,
+    "pooling": PoolingSummarizer,
+}
+READS: Mapping[str, Make] = {"attend": AttendingRead}
+PROCESSORS: Mapping[str, Make] = {"mixer": make_mixer, "mlp": MlpProcessor}
+WRITES: Mapping[str, Make] = {
+    "erase_add": TokenAddEraseWrite,
+    "concatenate": ConcatenationWrite,
+    "gated": GatedWrite,
+    "ring": RingWrite,
+}

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy import TemporalCore, UserError
-from ttm.policy.attention import AttentionBlock
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.tlb import (
     TemporalLatentBottleneck,
     TemporalLatentBottleneckConfig,
     WindowPieces,
 )
-from ttm.policy.layers import pick
+from ttm.policy.layers import AttentionBlock, pick
 from ttm.policy.openvino_engine import CompiledModule
 
 WIDTH, NUM_INPUTS, CHUNK, TICKS = 8, 5, 5, 23
