@@ -90,6 +90,5 @@ def _require_device(device: torch.device | str) -> None:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
         raise UserError(
-            f"device is '{device}', on which PyTorch cannot compute here ({first_line(error)}); give cpu, "
-            "or install a build of PyTorch for this device"
+            f"device is '{device}', on which PyTorch cannot compute ({first_line(error)}); give cpu"
         ) from error

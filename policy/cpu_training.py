@@ -11,8 +11,8 @@ little is used, and so do camera tokens of features that are given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -125,10 +125,8 @@ class QuickSelfAttention(SelfAttention):
         (query, key_value), (query_bias, biases) = (
             torch.split(part, [width, 2 * width]) for part in (self.qkv.weight, self.qkv.bias)
         )
-        layers = Projections(
-            (query, query_bias), (key_value, biases), (self.out.weight, self.out.bias)
-        )
-        return folded_attention(x[:, :outputs], x, layers, self.num_heads)
+        projections = (query, query_bias, key_value, biases, self.out.weight, self.out.bias)
+        return folded_attention(x[:, :outputs], x, projections, self.num_heads)
 
 
 class QuickAttentionBlock(AttentionBlock):
@@ -137,13 +135,11 @@ class QuickAttentionBlock(AttentionBlock):
     def attend(self, x: Tensor, context: Tensor) -> Tensor:
         if not _folding_gains(self, x, context):
             return super().attend(x, context)
-        layers = Projections(
-            *((layer.weight, layer.bias) for layer in (self.query, self.key_value, self.out))
-        )
+        layers = (self.query, self.key_value, self.out)
+        projections = [part for layer in layers for part in (layer.weight, layer.bias)]
         queries, tokens = self.query_norm(x), self.context_norm(context)
-        x = x + folded_attention(queries, tokens, layers, self.num_heads)
-        x = x + self.mlp(self.mlp_norm(x))
-        return x
+        x = x + folded_attention(queries, tokens, projections, self.num_heads)
+        return x + self.mlp(self.mlp_norm(x))
 
 
 def _folding_gains(module: SelfAttention | AttentionBlock, x: Tensor, context: Tensor) -> bool:
@@ -154,25 +150,20 @@ def _folding_gains(module: SelfAttention | AttentionBlock, x: Tensor, context: T
     return trains and few and not torch.is_autocast_enabled(x.device.type)
 
 
-class Projections(NamedTuple):
-    """The weights and biases of the four projections of multi-head attention; weights are (D, D)."""
-
-    query: tuple[Tensor, Tensor]
-    key_value: tuple[Tensor, Tensor]
-    """Of both at once: (2 D, D) and (2 D,)."""
-    out: tuple[Tensor, Tensor]
-
-
-def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads: int) -> Tensor:
+def folded_attention(
+    x: Tensor, context: Tensor, projections: Sequence[Tensor], heads: int
+) -> Tensor:
     """Return multi-head attention, (B, r, D), of x to `context`, (B, N, D), without keys and values.
 
     Head h weighs token c of the context by <Q_h x + a, K_h c + b>. But for a number that is the same
     for all tokens, that is <K_h^T Q_h x + K_h^T a, c>. Its result is O_h (V_h s + d) with s the
     weighted sum of the tokens. So two products of matrices that are multiplied beforehand, K_h^T Q_h
     and O_h V_h, are left, and both are of x and s alone.
+
+    projections: weight and bias of the query, of key and value at once, (2 D, D), and of the output.
     """
     width = x.shape[-1]
-    (query, query_bias), (both, biases), (out, out_bias) = projections
+    query, query_bias, both, biases, out, out_bias = projections
     key, value = both.view(2, heads, -1, width)  # (nh, hs, D) each
     scaled_key = key.transpose(1, 2) * (heads / width) ** 0.5
     question = (scaled_key @ query.view(heads, -1, width)).flatten(0, 1)  # (nh * D, D)

@@ -260,8 +260,8 @@ def require_agreement(
     worst = max(errors, key=lambda name: errors[name])
     if not errors[worst] <= LARGEST_ERROR[precision]:
         raise UserError(
-            f"OpenVINO computes another {worst} than PyTorch (relative error {errors[worst]:.2g}, "
-            f"{precision}); give engine torch, or install another version of openvino"
+            f"OpenVINO computes another {worst} than PyTorch ({precision}, relative error "
+            f"{errors[worst]:.2g}); give engine torch"
         )
 
 

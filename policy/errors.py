@@ -112,8 +112,7 @@ def require_line(text: str, name: str) -> str:
     """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(
-            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
-            "shorter one"
+            f"{name} has {len(text)} characters; write one of at most {MOST_CHARACTERS}"
         )
     return text if text.isprintable() else " ".join(text.split())
 
@@ -123,8 +122,7 @@ def require_instruction(text: str, name: str = "the instruction") -> str:
     line = require_line(text, name).strip()
     if not line.isprintable():
         raise UserError(
-            f"{name} is '{printable(line, 100)}', and has characters that cannot be printed; write it "
-            "without them"
+            f"{name} is '{printable(line, 100)}'; leave out the characters that cannot be printed"
         )
     return line
 

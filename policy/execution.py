@@ -119,14 +119,12 @@ def make_execution(text: str, chunk: int, action_size: int) -> Execution:
     if kind == "receding":
         if value > chunk:
             raise UserError(
-                f"execution {text} carries out {value:g} actions of a chunk, but this policy predicts "
-                f"{chunk} a tick; give receding:{chunk} or less, or train with a larger --chunk"
+                f"execution {text}: this policy predicts {chunk} a tick; give receding:{chunk} or less"
             )
         return RecedingHorizon(text, int(value), action_size)
     if chunk == 1:
         raise UserError(
-            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give "
-            f"{NEWEST}, or train with a larger --chunk"
+            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give {NEWEST}"
         )
     return TemporalEnsemble(text, value, chunk, action_size)
 
@@ -141,7 +139,6 @@ def parse_execution(text: str) -> tuple[str, float]:
     wrong = not math.isfinite(value) or (kind == "receding" and value < 1)
     if wrong or kind not in ("receding", "ensemble"):
         raise UserError(
-            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:M with a "
-            "number M, such as ensemble:0.01"
+            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:0.01"
         )
     return kind, value

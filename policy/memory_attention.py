@@ -92,8 +92,7 @@ class MemoryAttention:
     def _written(self) -> Floats:
         if self.write is None:
             raise UserError(
-                "this policy writes its memory by erase-and-add, which is no weighted sum of tokens "
-                "and has no write attention; `slots` says where it wrote, and reading can be shown"
+                "erase-and-add is no weighted sum and has no write attention; see `slots` and `read`"
             )
         return self.write
 
@@ -130,9 +129,8 @@ class AttentionRecord:
         """The attention of the newest tick. Raises `UserError` if there was none."""
         if self._latest is None:
             raise UserError(
-                "no attention was recorded: the policy took no tick inside record_attention, or its "
-                "runner runs a compiled copy of it; make the runner with "
-                'PolicyRunner(policy, engine="torch") on a CPU'
+                "no attention was recorded: the policy took no tick, or its runner runs a compiled copy; "
+                'make it with PolicyRunner(policy, engine="torch") on a CPU'
             )
         return self._latest
 
@@ -153,8 +151,8 @@ def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
     core = policy.core
     if not isinstance(core, TokenTuringMachine):
         raise UserError(
-            f"this policy's temporal core is a {type(core).__name__}, which has no token memory "
-            "to look into; take a checkpoint whose core is a Token Turing Machine"
+            f"the core is a {type(core).__name__}, which has no token memory to look into; take a "
+            "checkpoint whose core is a Token Turing Machine"
         )
     record = AttentionRecord()
     handles = _attach(policy, core, record)
@@ -222,7 +220,7 @@ def _rows(weights: Tensor) -> Floats:
     """Return weights of shape (1, P, K), which sum to one over P, as an array (K, P)."""
     if len(weights) != 1:
         raise UserError(
-            f"attention is recorded for one tick of one robot, but the policy was given "
-            f"{len(weights)} at once; leave record_attention, or step with B = T = 1 as a PolicyRunner does"
+            f"attention is recorded for one tick of one robot, not {len(weights)} at once; step with "
+            "B = T = 1, as a PolicyRunner does"
         )
     return weights[0].T.detach().float().cpu().numpy()

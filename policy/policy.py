@@ -139,8 +139,7 @@ class Policy(nn.Module):
         super().__init__()
         if not spec.cameras and not spec.proprioception:
             raise UserError(
-                "this spec has neither a camera nor proprioception, so the policy would see nothing; "
-                "give it at least one of them"
+                "this spec has neither a camera nor proprioception; give it at least one of them"
             )
         if config.sight_tokens and not spec.cameras:
             raise UserError(

@@ -67,8 +67,8 @@ class Form:
         rotation = text.removeprefix(POSE)
         if rotation not in ROTATION_SIZES:
             raise UserError(
-                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or for a "
-                f"position and a rotation one of these after {POSE}, such as {POSE}xyzw"
+                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or with a "
+                f"position before it such as {POSE}xyzw"
             )
         return cls(rotation, text.startswith(POSE))
 
@@ -167,9 +167,9 @@ class Reference:
     ) -> Source:
         form, measured = self.form, self.measured_form
         if form is None or measured is None or form.pose != measured.pose:
+            example = f"{part.name}:rotvec={self.vector}:xyzw"
             self._refuse(
-                "say for both how they are written, and both as rotations or both as poses, such as "
-                f"{part.name}:rotvec={self.vector}:xyzw"
+                f"say for both how they are written, as rotations or poses, such as {example}"
             )
         if self.option == ABSOLUTE:
             self._refuse(f"{ABSOLUTE} takes displacements of positions; leave the rotation out")

@@ -113,8 +113,7 @@ class PolicySpec:
             # Data sets of some formats have a folder of this name for each camera.
             if "/" in name or name in ("", ".", ".."):
                 raise UserError(
-                    f"the name {printable(name, 100)!r} of a camera or vector cannot be one of a file; "
-                    "give one without /"
+                    f"the name {printable(name, 100)!r} cannot be one of a file; give one without /"
                 )
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
@@ -124,8 +123,7 @@ class PolicySpec:
         low, high = RATES_HZ
         if not low <= self.rate_hz <= high:
             raise UserError(
-                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate, from {low:g} "
-                f"to {high:g} Hz"
+                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate ({low:g} to {high:g})"
             )
 
     @property
@@ -324,8 +322,7 @@ def read_header(path: Path | str) -> dict[str, str]:
         )
     if version != CHECKPOINT_FORMAT:
         raise UserError(
-            f"{path}: checkpoint format {version}, this version reads {CHECKPOINT_FORMAT}; update or "
-            "train again"
+            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; update or train again"
         )
     return dict(header)
 

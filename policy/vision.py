@@ -122,8 +122,7 @@ def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[
         return "random"
     if config.norm == "group":
         raise UserError(
-            f"vision weights '{config.weights}' were trained with BatchNorm, but norm is 'group'; "
-            f"set norm to 'batch' or weights to 'random'"
+            f"vision weights '{config.weights}' were trained with BatchNorm; set norm to 'batch'"
         )
     place = imagenet() if config.weights == "imagenet" else config.weights
     is_url = config.weights == "imagenet" and "://" in place
@@ -174,8 +173,7 @@ def _state_from_file(path: str) -> dict[str, Tensor]:
             raise ValueError("no state dict")
     except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
         raise UserError(
-            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict, which "
-            "holds tensors by name and nothing else"
+            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
         ) from error
     return loaded
 

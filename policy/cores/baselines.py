@@ -266,8 +266,8 @@ class CausalTransformer(SequenceCore):
         self.head_size = head_size(width, config.num_heads, "the causal Transformer")
         if self.head_size % 2:
             raise UserError(
-                f"the causal Transformer's {config.num_heads} heads have {self.head_size} of {width} "
-                "channels each, an odd number; give a num_heads with which it is even"
+                f"{config.num_heads} heads have {self.head_size} of {width} channels each, an odd number; "
+                "give a num_heads with which it is even"
             )
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
         self.blocks = nn.ModuleList(

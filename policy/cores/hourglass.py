@@ -116,8 +116,7 @@ def parse_hierarchy(text: str) -> Hierarchy:
         raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
     if entries != entries[::-1] or len(entries) % 2 == 0:
         raise UserError(
-            f"{fault}does not return by the way that it came; give one that reads the same from both "
-            f"ends and has one innermost entry, such as '2@1 4@4 2@1'"
+            f"{fault}does not return by the way that it came; give one such as '2@1 4@4 2@1'"
         )
     stages = entries[: len(entries) // 2 + 1]
     if stages[0].scale != 1:
@@ -125,8 +124,7 @@ def parse_hierarchy(text: str) -> Hierarchy:
     for outer, inner in pairwise(stages):
         if inner.scale <= outer.scale or inner.scale % outer.scale:
             raise UserError(
-                f"{fault}goes from scale {outer.scale} to {inner.scale}; give scales that are larger "
-                f"multiples of the one around them"
+                f"{fault}goes from scale {outer.scale} to {inner.scale}; give larger multiples inside"
             )
     if stages[-1].num_layers == 0:
         raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
@@ -297,8 +295,8 @@ class RotaryPosition(nn.Module):
         super().__init__()
         if width // num_heads % 2:
             raise UserError(
-                f"rotary positions need heads of an even size, and {num_heads} heads have "
-                f"{width // num_heads} of {width} channels each; give another num_heads, or position=relative"
+                f"rotary positions need heads of an even size, not {width // num_heads} of {width} channels; "
+                "give another num_heads, or position=relative"
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:

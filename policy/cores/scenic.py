@@ -265,8 +265,7 @@ def _require_arrays(
         raise UserError(
             f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
             f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays "
-            f"and no others, by their paths within the unit (without 'params/' and the names of "
-            f"modules around it)"
+            "and no others, by their paths within the unit, without 'params/'"
         )
     floats = (np.float32, np.float64)
     wrong = [f"{key} is {a.dtype}" for key, a in arrays.items() if a.dtype not in floats]
@@ -300,9 +299,8 @@ def _require_shapes(
 ) -> None:
     if sizes.get("H", num_heads) != num_heads:
         raise UserError(
-            f"num_heads is {num_heads}, but the kernels "
-            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} "
-            f"have {sizes['H']} heads; give num_heads={sizes['H']}"
+            f"num_heads is {num_heads}, but the kernels of MultiHeadDotProductAttention_0 have "
+            f"{sizes['H']} heads; give num_heads={sizes['H']}"
         )
     known = dict(sizes)
     for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):

@@ -44,8 +44,8 @@ class TemporalLatentBottleneckConfig(SequenceConfig):
         super().__post_init__()
         if self.cross_every > self.num_layers:
             raise UserError(
-                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick would "
-                f"see the latents; give a cross_every of {self.num_layers} or less, or more layers"
+                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick sees "
+                f"the latents; give {self.num_layers} or less, or more layers"
             )
 
     def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:

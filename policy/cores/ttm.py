@@ -77,13 +77,12 @@ class TokenTuringConfig(CoreConfig):
         super().__post_init__()
         if not self.write_outputs and self.write in ("erase_add", "concatenate"):
             raise UserError(
-                f"write={self.write} writes the outputs alone and does not go with "
-                "write_outputs=false; give write=summarize, gated or ring"
+                f"write={self.write} does not go with write_outputs=false; give summarize, gated or ring"
             )
         if self.write == "erase_add" and self.initial_memory == "zeros":
             raise UserError(
-                "write=erase_add does not go with initial_memory=zeros: it tells the memory's slots apart by "
-                "what they hold, so slots that start identical stay so for ever; give initial_memory=learned"
+                "write=erase_add does not go with initial_memory=zeros, since slots that start identical "
+                "stay so; give initial_memory=learned"
             )
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:

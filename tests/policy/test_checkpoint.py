@@ -120,9 +120,7 @@ def test_damaged_metadata_is_refused(tmp_path: Path, policy: Policy) -> None:
 
 @pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu"])
 def test_a_device_that_is_not_here_is_one_line(path: Path, device: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^device is '{device}', .*; give cpu, or install"
-    ) as caught:
+    with pytest.raises(UserError, match=rf"^device is '{device}', .*; give cpu") as caught:
         load_checkpoint(path, device)
     assert "\n" not in str(caught.value)
 

@@ -441,7 +441,7 @@ def test_checkpoint_sizes_and_limits(config: PolicyConfig) -> None:
         ),
         ("tip:xyzw=tip_turn", "say for both how they are written"),
         ("tip=tip_turn:xyzw", "say for both how they are written"),
-        ("tip:pose-xyzw=tip_turn:xyzw", "both as rotations or both as poses"),
+        ("tip:pose-xyzw=tip_turn:xyzw", "as rotations or poses"),
         ("tip:rotvec=tip_turn:xyzw", "tip has 4 values, and rotvec 3; give another form"),
         (
             "tip:xyzw=tip_turn:rotvec",

@@ -312,7 +312,7 @@ def test_pieces_of_elements_that_are_cut_alike_are_stretches_of_the_window() -> 
     [
         (
             {"cross_every": 3},
-            "cross_every is 3 with 2 layers, so that no tick would see the latents",
+            "cross_every is 3 with 2 layers, so that no tick sees the latents",
         ),
         ({"num_latents": 0}, "num_latents is 0; give 1 or more"),
         ({"chunk_size": 0}, "chunk_size is 0; give 1 or more"),
