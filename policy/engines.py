@@ -47,15 +47,13 @@ class TickLayout:
     def flatten(self, inputs: PolicyInputs, state: CoreState) -> list[Tensor]:
         """Return views of the tensors, with B = T = 1. Images are (1, 1, H, W, 3), as from cameras."""
         assert inputs.proprioception_valid is None, "a tick hides no proprioception"
-        delay = [inputs.delay_s] if self.takes_delay and inputs.delay_s is not None else []
-        assert len(delay) == self.takes_delay, "this policy takes the delay"
         return [
             *(inputs.images[camera.name].permute(0, 1, 3, 4, 2) for camera in self.spec.cameras),
             *(inputs.proprioception[vector.name] for vector in self.spec.proprioception),
             inputs.previous_action,
             inputs.previous_action_valid,
             inputs.language,
-            *delay,
+            *([inputs.known_delay_s] if self.takes_delay else []),
             *(state[name] for name in self.state_names),
         ]
 

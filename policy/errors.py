@@ -112,7 +112,8 @@ def require_line(text: str, name: str) -> str:
     """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(
-            f"{name} has {len(text)} characters; write one of at most {MOST_CHARACTERS}"
+            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
+            "shorter one"
         )
     return text if text.isprintable() else " ".join(text.split())
 

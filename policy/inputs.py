@@ -19,10 +19,8 @@ from ttm.policy.spec import PolicySpec
 class FeatureMaps:
     """The feature maps of one camera at T ticks of B windows, each distinct map once."""
 
-    maps: Tensor
-    """(U, C, h, w) float16 or float32."""
-    index: Tensor
-    """(B, T) int64: the map of each tick."""
+    maps: Tensor  # (U, C, h, w) float16 or float32
+    index: Tensor  # (B, T) int64: the map of each tick
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
         """Return the maps and their index as `change` returns them."""
@@ -38,18 +36,12 @@ class FeatureMaps:
 class PolicyInputs:
     """What the network sees at T ticks of B windows, in the units of the spec."""
 
-    images: Mapping[str, Tensor]
-    """Camera -> (B, T, 3, H, W) uint8, or float in [0, 1]."""
-    proprioception: Mapping[str, Tensor]
-    """Name -> (B, T, K) float32."""
-    previous_action: Tensor
-    """(B, T, A) float32; zeros at the first tick of an episode."""
-    previous_action_valid: Tensor
-    """(B, T) bool; False at the first tick of an episode, or to hide it behind a learned vector."""
-    language: Tensor
-    """(B, L) float32, the embedding of the instruction."""
-    proprioception_valid: Tensor | None = None
-    """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
+    images: Mapping[str, Tensor]  # camera -> (B, T, 3, H, W) uint8, or float in [0, 1]
+    proprioception: Mapping[str, Tensor]  # name -> (B, T, K) float32
+    previous_action: Tensor  # (B, T, A) float32; zeros at the first tick of an episode
+    previous_action_valid: Tensor  # (B, T) bool; False at an episode's first tick, or to hide it
+    language: Tensor  # (B, L) float32, the embedding of the instruction
+    proprioception_valid: Tensor | None = None  # (B, T) bool; False to hide it; None for True
     features: Mapping[str, FeatureMaps] | None = None
     """Camera -> what vision makes of its images under this instruction. Vision then does not run."""
     colours: FeatureMaps | None = None

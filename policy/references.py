@@ -56,10 +56,8 @@ TOGETHER = "+"
 class Form:
     """How an orientation, or a position and then an orientation, is written."""
 
-    rotation: str
-    """A name of `ROTATION_SIZES`."""
-    pose: bool = False
-    """Whether a position, (x, y, z) in m, stands before the orientation."""
+    rotation: str  # a name of `ROTATION_SIZES`
+    pose: bool = False  # whether a position, (x, y, z) in m, stands before the orientation
 
     @classmethod
     def parsed(cls, text: str) -> Form:
@@ -89,14 +87,10 @@ class Form:
 class Source(NamedTuple):
     """Where the values are that measure a part, and how rotations are written."""
 
-    vectors: tuple[str, ...]
-    """The names of proprioception vectors, whose values follow each other."""
-    values: slice
-    """Those of their values that measure the part."""
-    form: Form | None = None
-    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
-    measured_form: Form | None = None
-    """How what measures it does."""
+    vectors: tuple[str, ...]  # names of proprioception vectors, whose values follow each other
+    values: slice  # those of their values that measure the part
+    form: Form | None = None  # how the part writes a rotation; None if values are subtracted
+    measured_form: Form | None = None  # how what measures it does
 
 
 @dataclass(frozen=True)

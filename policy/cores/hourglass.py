@@ -65,8 +65,7 @@ class Stage:
     """The layers of one scale, which run once, or before and after the stages that it encloses."""
 
     num_layers: int
-    scale: int
-    """The number of elements of the input for one of this stage."""
+    scale: int  # the number of elements of the input for one of this stage
 
 
 @dataclass(frozen=True)
@@ -138,14 +137,10 @@ def parse_hierarchy(text: str) -> Hierarchy:
 class Elements:
     """The E elements of one scale. Those of a batch that have fewer end with padding."""
 
-    index: Tensor
-    """(B, E) int64: the number of earlier elements of this scale in the episode; any for padding."""
-    count: Tensor
-    """(B,) int64: how many are not padding."""
-    last: Tensor
-    """(B,) int64: `index` of the newest element, which lies before the window if it holds none."""
-    regular: bool
-    """Whether no episode starts after the window's first tick: coarse elements are evenly spaced."""
+    index: Tensor  # (B, E) int64: the number of earlier ones in the episode; any for padding
+    count: Tensor  # (B,) int64: how many are not padding
+    last: Tensor  # (B,) int64: `index` of the newest, which may lie before the window
+    regular: bool  # whether no episode starts after the window's first tick
 
     @property
     def place(self) -> Tensor:
@@ -182,14 +177,10 @@ class Shortened:
     """J coarse elements, and their relation to the E fine ones."""
 
     elements: Elements
-    source: Tensor
-    """(B, J) int64: the place of the fine element at which each is computed."""
-    slot: Tensor
-    """(B, E) int64: the newest coarse element at each fine one; 0: that from before the window."""
-    index: Tensor
-    """(B, E) int64: the number of that coarse element in its episode."""
-    phase: Tensor
-    """(B, E) int64: how many fine elements ago it was computed."""
+    source: Tensor  # (B, J) int64: the place of the fine element at which each is computed
+    slot: Tensor  # (B, E) int64: the newest coarse one at each fine one; 0: from before the window
+    index: Tensor  # (B, E) int64: the number of that coarse element in its episode
+    phase: Tensor  # (B, E) int64: how many fine elements ago it was computed
 
 
 @dataclass(frozen=True)
@@ -199,14 +190,10 @@ class Sight:
     S elements of queries and P elements of keys have r tokens each.
     """
 
-    mask: Tensor
-    """(B, 1, S r, P r) bool, True where a query sees a key."""
-    age: Tensor
-    """(B or 1, S r, P r) int64: how much later the query is, in elements of the finer scale."""
-    query_at: Tensor
-    """(B or 1, S r) int64: the positions of the queries, in the same unit."""
-    key_at: Tensor
-    """(1, P r) int64: the positions of the keys."""
+    mask: Tensor  # (B, 1, S r, P r) bool, True where a query sees a key
+    age: Tensor  # (B or 1, S r, P r) int64: how much later the query is, in fine elements
+    query_at: Tensor  # (B or 1, S r) int64: the positions of the queries, in the same unit
+    key_at: Tensor  # (1, P r) int64: the positions of the keys
 
     @classmethod
     def of(

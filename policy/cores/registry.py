@@ -22,20 +22,16 @@ Config = TypeVar("Config", bound=Any)  # a dataclass
 class CoreEntry:
     """One entry of the table."""
 
-    config: str
-    """Where the configuration class is, as "module:class"; all its fields have defaults."""
-    description: str
-    """What the core is, for `ttm train --help`."""
+    config: str  # "module:class" of the configuration; all its fields have defaults
+    description: str  # what the core is, for `ttm train --help`
 
 
 @dataclass(frozen=True)
 class Variant:
     """A further name for a core with some fields fixed."""
 
-    kind: str
-    """The name of the core in `CORES`."""
-    fields: Mapping[str, Any]
-    """Field of its configuration -> value."""
+    kind: str  # the name of the core in `CORES`
+    fields: Mapping[str, Any]  # field of its configuration -> value
     description: str
 
 

@@ -31,14 +31,10 @@ Sizes = dict[str, int]
 class Source:
     """Where one of our parameters comes from."""
 
-    target: str
-    """Its name within `TokenTuringMachineUnit`, or "" if we have no such parameter."""
-    keys: tuple[str, ...]
-    """Flax paths of the arrays that form it, to be joined along the output channels."""
-    shape: tuple[int | str, ...]
-    """The shape of each array: numbers, and names of sizes such as "D"."""
-    input_axes: int = 0
-    """The number of leading axes over which a kernel sums; 0 for arrays that are no kernels."""
+    target: str  # its name within `TokenTuringMachineUnit`, or "" if we have no such parameter
+    keys: tuple[str, ...]  # Flax paths of its arrays, to be joined along the output channels
+    shape: tuple[int | str, ...]  # of each array: numbers, and names of sizes such as "D"
+    input_axes: int = 0  # leading axes over which a kernel sums; 0 for arrays that are no kernels
 
     def read(self, arrays: Mapping[str, Array]) -> Tensor:
         """Return the parameter in the layout of PyTorch. Embeddings keep their shape."""

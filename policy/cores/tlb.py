@@ -217,16 +217,11 @@ class WholeChunk:
 class Round:
     """One piece of each element, padded to the length S of the longest."""
 
-    ticks: Tensor
-    """(B, S) int64: the ticks of the window. Padding comes last and is any tick."""
-    count: Tensor
-    """(B,) int64: how many of the S ticks are not padding."""
-    begins_episode: Tensor
-    """(B,) bool: whether the first tick of the piece is the first of an episode."""
-    any_begins: bool
-    """Whether `begins_episode` is True for any element."""
-    all_whole: bool
-    """Whether the piece of every element is a whole chunk, from its first tick to its last."""
+    ticks: Tensor  # (B, S) int64: the ticks of the window. Padding comes last and is any tick.
+    count: Tensor  # (B,) int64: how many of the S ticks are not padding
+    begins_episode: Tensor  # (B,) bool: whether its first tick is that of an episode
+    any_begins: bool  # whether `begins_episode` is True for any element
+    all_whole: bool  # whether the piece of every element is a whole chunk
 
 
 class WindowPieces:
