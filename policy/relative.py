@@ -403,7 +403,7 @@ class RelativeActions:
             name = part.predicted_part.name
             for who, form, values in (
                 (name, part.form, commands[:, self._spec.action_slices[name]]),
-                (f"what measures {name}", part.measured_form, self._measured(name, measured)),
+                (f"what measures {name}", part.measured_form, self._measured(part, measured)),
             ):
                 fault = deviation(values[..., form.num_positions :], form.rotation)
                 tick = int(fault.argmax())
@@ -433,18 +433,16 @@ class RelativeActions:
     def _each(
         self, values: Tensor, measured: Measured, change: Callable[[AsIs, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        pieces = []
-        for part, x in zip(
-            self._parts, torch.split(values, self._predicted_sizes, dim=-1), strict=True
-        ):
-            name = part.predicted_part.name
-            changed = name in self._sources
-            pieces.append(change(part, x, self._measured(name, measured)) if changed else x)
-        return torch.cat(pieces, dim=-1)
+        pieces = zip(self._parts, torch.split(values, self._predicted_sizes, dim=-1), strict=True)
+        changed = [
+            x if type(part) is AsIs else change(part, x, self._measured(part, measured))
+            for part, x in pieces
+        ]
+        return torch.cat(changed, dim=-1)
 
-    def _measured(self, part: str, measured: Measured) -> Tensor:
+    def _measured(self, part: AsIs, measured: Measured) -> Tensor:
         """Return the values that measure a part that is predicted in another form, (..., K)."""
-        source = self._sources[part][1]
+        source = self._sources[part.predicted_part.name][1]
         return torch.cat([measured[name] for name in source.vectors], dim=-1)[..., source.values]
 
 

@@ -143,17 +143,31 @@ def _sources_of(kinds: TokenTuringConfig) -> list[Source]:
     return sources
 
 
-def _dense(target: str, key: str, inputs: int | str, outputs: int | str) -> list[Source]:
+def _dense(
+    target: str, *keys: str, shape: tuple[int | str, ...], input_axes: int = 1
+) -> list[Source]:
+    """Return the sources of a dense layer, or of several that share one matrix of ours."""
+    kernels, biases = (tuple(f"{key}/{part}" for key in keys) for part in ("kernel", "bias"))
     return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (inputs, outputs), input_axes=1),
-        Source(f"{target}.bias", (f"{key}/bias",), (outputs,)),
+        Source(f"{target}.weight", kernels, shape, input_axes),
+        Source(f"{target}.bias", biases, shape[input_axes:]),
     ]
+
+
+def _attention(target: str, key: str, heads: int | str, *groups: str) -> list[Source]:
+    """Return the sources of multi-head attention; groups: projections of ours, such as "key_value"."""
+    sources = _dense(f"{target}.out", f"{key}/out", shape=(heads, f"D/{heads}", "D"), input_axes=2)
+    names = {"qkv": ("query", "key", "value"), "key_value": ("key", "value"), "query": ("query",)}
+    for group in groups:
+        keys = [f"{key}/{name}" for name in names[group]]
+        sources += _dense(f"{target}.{group}", *keys, shape=("D", heads, f"D/{heads}"))
+    return sources
 
 
 def _mlp(target: str, key: str, *sizes: int | str) -> list[Source]:
     """Return the sources of an MLP; sizes: of inputs, hidden layer and outputs."""
-    first = _dense(f"{target}.hidden", f"{key}/Dense_0", *sizes[:2])
-    return first + _dense(f"{target}.out", f"{key}/Dense_1", *sizes[1:])
+    first = _dense(f"{target}.hidden", f"{key}/Dense_0", shape=sizes[:2])
+    return first + _dense(f"{target}.out", f"{key}/Dense_1", shape=sizes[1:])
 
 
 def _norm(target: str, key: str) -> list[Source]:
@@ -163,41 +177,16 @@ def _norm(target: str, key: str) -> list[Source]:
     ]
 
 
-def _projection(target: str, key: str, names: Iterable[str], heads: int | str) -> list[Source]:
-    """Return the sources of query, key or value, or of several of them that share one matrix."""
-    kernels, biases = (
-        tuple(f"{key}/{name}/{part}" for name in names) for part in ("kernel", "bias")
-    )
-    return [
-        Source(f"{target}.weight", kernels, ("D", heads, f"D/{heads}"), input_axes=1),
-        Source(f"{target}.bias", biases, (heads, f"D/{heads}")),
-    ]
-
-
-def _projection_back(target: str, key: str, heads: int | str) -> list[Source]:
-    return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (heads, f"D/{heads}", "D"), input_axes=2),
-        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
-    ]
-
-
 def _mlp_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
     key = f"TokenLearnerModuleV11_{number}"
-    sizes = "D", "bottleneck", num_tokens
-    return [
-        *_norm(f"{target}.norm", f"{key}/LayerNorm_0"),
-        *_mlp(f"{target}.mlp", f"{key}/token_masking", *sizes),
-    ]
+    norm = _norm(f"{target}.norm", f"{key}/LayerNorm_0")
+    return norm + _mlp(f"{target}.mlp", f"{key}/token_masking", "D", "bottleneck", num_tokens)
 
 
 def _mha_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
     key = f"TokenLearnerMHA_{number}"
-    return [
-        Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D")),
-        *_projection(f"{target}.query", f"{key}/attn", ["query"], MHA_HEADS),
-        *_projection(f"{target}.key_value", f"{key}/attn", ["key", "value"], MHA_HEADS),
-        *_projection_back(f"{target}.out", f"{key}/attn/out", MHA_HEADS),
-    ]
+    queries = Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D"))
+    return [queries, *_attention(target, f"{key}/attn", MHA_HEADS, "query", "key_value")]
 
 
 def _transformer(num_layers: int) -> list[Source]:
@@ -208,8 +197,7 @@ def _transformer(num_layers: int) -> list[Source]:
         block, key = f"process.blocks.{i}", f"Encoder_0/encoderblock_{i}"
         attention = f"{key}/MultiHeadDotProductAttention_0"
         sources += _norm(f"{block}.attention_norm", f"{key}/LayerNorm_0")
-        sources += _projection(f"{block}.attention.qkv", attention, ["query", "key", "value"], "H")
-        sources += _projection_back(f"{block}.attention.out", f"{attention}/out", "H")
+        sources += _attention(f"{block}.attention", attention, "H", "qkv")
         sources += _norm(f"{block}.mlp_norm", f"{key}/LayerNorm_1")
         sources += _mlp(f"{block}.mlp", f"{key}/MlpBlock_0", "D", "mlp size", "D")
     return sources
