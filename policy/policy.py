@@ -93,9 +93,7 @@ class PolicyConfig:
 
 PRESETS: Mapping[str, PolicyConfig] = {
     "tiny": PolicyConfig(
-        vision=VisionConfig(
-            width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group"
-        ),
+        vision=VisionConfig(width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group")
     ),
     "base": PolicyConfig(
         width=256,

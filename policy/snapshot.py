@@ -19,10 +19,7 @@ from ttm.policy.spec import Array, PolicySpec
 MOST_BYTES = 1 << 27
 """The size of the largest snapshot: those of the presets have some kB, and long histories some MB."""
 
-_HEADS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+_HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """Version of NumPy's format -> what reads the head of an array. `np.savez` writes no other one."""
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What reading a hostile archive may raise."""

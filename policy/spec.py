@@ -257,7 +257,14 @@ class PolicySpec:
             return spec
         except UserError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise UserError(
                 f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
             ) from error

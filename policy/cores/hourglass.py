@@ -334,12 +334,9 @@ class CarriedAttention(nn.Module):
 # at the element at which it is computed, which is the effect of the paper's shift by k - 1.
 
 
-class AveragePooling(nn.Module):
-    """Return the mean of each group."""
-
-    def forward(self, groups: Tensor) -> Tensor:
-        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
-        return groups.mean(dim=2)
+def average(groups: Tensor) -> Tensor:
+    """Return the mean of each group: (B, J, k, r, D) to (B, J, r, D)."""
+    return groups.mean(dim=2)
 
 
 class LinearPooling(nn.Module):
@@ -354,12 +351,9 @@ class LinearPooling(nn.Module):
         return self.linear(groups.transpose(2, 3).flatten(-2))
 
 
-class Repeating(nn.Module):
-    """Repeat the coarse element at every phase."""
-
-    def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """Return `coarse`, (B, E, r, D), the newest coarse element at each fine one."""
-        return coarse
+def repeat(coarse: Tensor, phase: Tensor) -> Tensor:
+    """Return `coarse`, (B, E, r, D), the newest coarse element at each fine one, at any phase."""
+    return coarse
 
 
 class LinearUpsampling(nn.Module):
@@ -389,7 +383,7 @@ class Shortening(nn.Module):
         super().__init__()
         self.factor, self.window = factor, config.window
         linear = config.pooling == "linear"
-        self.pooling = LinearPooling(width, factor) if linear else AveragePooling()
+        self.pooling = LinearPooling(width, factor) if linear else average
         self.rows = Recent(f"{name}.rows", factor - 1, width)
         self.attention = (
             CarriedAttention(f"{name}.shorten", width, config, kept=config.window - 1)
@@ -431,7 +425,7 @@ class Upsampling(nn.Module):
         super().__init__()
         self.window, self.factor = config.window, factor
         repeats = config.upsampling == "repeat"
-        self.spread = Repeating() if repeats else LinearUpsampling(width, factor)
+        self.spread = repeat if repeats else LinearUpsampling(width, factor)
         self.held = Recent(f"{name}.held", 1, width)
         self.attention = (
             CarriedAttention(f"{name}.upsample", width, config, kept=config.window, spacing=factor)

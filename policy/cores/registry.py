@@ -55,8 +55,7 @@ CORES: Mapping[str, CoreEntry] = {
         "Transformer over the tokens of the last ticks",
     ),
     "hourglass": CoreEntry(
-        "ttm.policy.cores.hourglass:HourglassConfig",
-        "Transformer on a shortened sequence of ticks",
+        "ttm.policy.cores.hourglass:HourglassConfig", "Transformer on a shortened sequence of ticks"
     ),
     "tlb": CoreEntry(
         "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
@@ -68,7 +67,7 @@ TTM = "ttm"
 """The default, and the core of checkpoints from before there were several."""
 
 VARIANTS: Mapping[str, Variant] = {
-    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick"),
+    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick")
 }
 """Name -> variant of a core."""
 

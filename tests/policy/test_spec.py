@@ -90,6 +90,13 @@ def test_commands_and_limits_that_are_none_are_refused(
         ActionPart("gripper", 1, "", kind, low, high)
 
 
+def test_a_limit_that_no_float_holds_is_no_spec(spec: PolicySpec) -> None:
+    data = json.loads(spec.to_json())
+    data["actions"][0]["low"] = -(10**400)
+    with pytest.raises(UserError, match="not a PolicySpec in JSON"):
+        PolicySpec.from_json(json.dumps(data))
+
+
 def test_parts_of_the_same_name_are_refused(spec: PolicySpec) -> None:
     with pytest.raises(UserError, match=r"action names .* repeat"):
         replace(spec, actions=(spec.actions[0], spec.actions[0]))

@@ -1,4 +1,4 @@
-"""The sequence models other than the TTM, beyond what `test_temporal_core.py` tests for every core."""
+"""The baselines, beyond what `test_every_core.py` tests for every core."""
 
 from __future__ import annotations
 
