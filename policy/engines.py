@@ -126,20 +126,14 @@ def random_tick(policy: Policy, seed: int) -> PolicyInputs:
     generator = torch.Generator().manual_seed(seed)
 
     def noise(like: Tensor) -> Tensor:
+        if like.dtype == torch.bool:
+            return torch.ones_like(like)
         if like.dtype == torch.uint8:
             return torch.randint(0, 256, like.shape, dtype=torch.uint8, generator=generator)
         return torch.randn(like.shape, generator=generator)
 
-    inputs, _ = example_tick(policy)
-    return replace(
-        inputs,
-        images={name: noise(value) for name, value in inputs.images.items()},
-        proprioception={name: noise(value) for name, value in inputs.proprioception.items()},
-        previous_action=noise(inputs.previous_action),
-        previous_action_valid=torch.tensor([[True]]),
-        language=F.normalize(noise(inputs.language)),
-        delay_s=None if inputs.delay_s is None else noise(inputs.delay_s),
-    )
+    inputs = example_tick(policy)[0].each_tensor(noise)
+    return replace(inputs, language=F.normalize(inputs.language))
 
 
 class Engine(ABC):

@@ -175,10 +175,7 @@ class Normalizer(nn.Module):
     def set_statistics(
         self, statistics: DatasetStatistics, predicted: VectorStatistics | None = None
     ) -> None:
-        """Take mean and deviation of every vector; small deviations are raised to a minimum.
-
-        predicted: of the actions in the form that the network predicts; None if it is the robot's.
-        """
+        """Take mean and deviation, with a minimum, of every vector, and of actions as they are predicted."""
         assert (predicted is None) == (self.executed is None), "relative actions have their own"
         for name, scaling in self._vectors():
             if name not in statistics.proprioception:
@@ -197,10 +194,7 @@ class Normalizer(nn.Module):
         _set_actions(self.actions, self._predicted, network.mean, np.maximum(network.std, floor))
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return the vectors in the order of the spec, normalised and clipped.
-
-        values: name -> (..., K), in units.
-        """
+        """Return the vectors, (..., K), in the order of the spec, normalised and clipped."""
         return [
             scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
             for name, scaling in self._vectors()

@@ -26,10 +26,7 @@ EMBEDDING_SIZE = 384
 
 
 def not_trained_on(text: str, known: Collection[str]) -> str:
-    """Return a line that says so if a policy was not trained on an instruction, or else an empty text.
-
-    known: those that it was trained on. Of a policy that knows none, nothing is said.
-    """
+    """Return a warning if a policy, which knows some instructions, was not trained on `text`, or ""."""
     if text in known or not known:
         return ""
     alike = (get_close_matches(text, known, n=1) or list(known))[0]
@@ -43,16 +40,13 @@ def not_trained_on(text: str, known: Collection[str]) -> str:
 def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.float32]:
     """Return the embedding of `text`: (L,) float32, of Euclidean norm 1, read-only.
 
-    The first call in a process loads the language model, which takes some seconds and some hundred
-    MB of memory. Results are cached.
+    The first call in a process loads the language model, which takes some seconds.
     """
     if not text.strip():
         raise UserError(
             "the instruction is empty; say what the robot is to do, e.g. 'pick up the red mug'"
         )
-    values = np.array(
-        _sentence_model(model).encode(text, show_progress_bar=False), dtype=np.float32
-    )
+    values = np.array(_sentence_model(model).encode(text, show_progress_bar=False), np.float32)
     values.setflags(write=False)
     return values
 

@@ -24,10 +24,7 @@ def layer_norm(width: int) -> nn.LayerNorm:
 
 
 class Mlp(nn.Module):
-    """Apply Dense(in, hidden), GELU and Dense(hidden, out) to the last axis.
-
-    GELU is computed by its tanh approximation, as in the code of the TTM authors.
-    """
+    """Dense(in, hidden), GELU by its tanh approximation, as the TTM authors have it, Dense(hidden, out)."""
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int) -> None:
         super().__init__()
@@ -59,10 +56,7 @@ class MixerBlock(nn.Module):
 
 
 class MlpMixer(nn.Module):
-    """An MLP-Mixer (Tolstikhin et al. 2021) over `num_tokens` tokens, as in Scenic.
-
-    It normalises before each MLP, has no position embedding and no dropout, and ends with a LayerNorm.
-    """
+    """An MLP-Mixer (Tolstikhin et al. 2021) over `num_tokens` tokens, as in Scenic: no dropout."""
 
     def __init__(
         self, width: int, num_tokens: int, num_layers: int, token_mixing_size: int, mlp_size: int
@@ -81,10 +75,7 @@ class MlpMixer(nn.Module):
 
 
 def head_size(width: int, num_heads: int, where: str) -> int:
-    """Return the number of channels of each head.
-
-    Raises `UserError`, which calls the module `where`, if `num_heads` does not divide `width`.
-    """
+    """Return the channels of each head. Raises `UserError`, which calls the module `where`."""
     if width % num_heads:
         raise UserError(
             f"{where} has {num_heads} heads, which do not divide the width {width}; give another number"
@@ -93,10 +84,7 @@ def head_size(width: int, num_heads: int, where: str) -> int:
 
 
 def initialize_projections(*layers: nn.Linear) -> None:
-    """Initialise each D x D map of `layers` by Xavier's uniform distribution, and set biases to 0.
-
-    A layer of shape (D, n D) holds n maps that share one matrix product.
-    """
+    """Initialise each of the n D x D maps of layers (D, n D) by Xavier, and set biases to 0."""
     for layer in layers:
         for weight in layer.weight.chunk(layer.out_features // layer.in_features):
             nn.init.xavier_uniform_(weight)
@@ -139,10 +127,9 @@ class AttentionBlock(nn.Module):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Run the whole block.
+        """Run the whole block: x, (B, S, D), with keys and values, (B, P, D), to (B, S, D).
 
-        x: (B, S, D); keys and values: (B, P, D); mask: (B or 1, 1, S, P) bool, True where a query
-        sees a key. Returns (B, S, D).
+        mask: (B or 1, 1, S, P) bool, True where a query sees a key.
         """
         mixed = F.scaled_dot_product_attention(
             self.queries(x), self.heads(keys), self.heads(values), attn_mask=mask
@@ -222,10 +209,7 @@ class TransformerEncoder(nn.Module):
         mlp_size: int,
         num_outputs: int | None = None,
     ) -> None:
-        """num_outputs: the first so many tokens are returned; None for all.
-
-        The last block then computes only these, from all tokens.
-        """
+        """num_outputs: so many of the first tokens are computed by the last block; None for all."""
         super().__init__()
         self.num_outputs = num_outputs
         self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
@@ -251,10 +235,7 @@ class OptionalVector(nn.Module):
         self.none = nn.Parameter(torch.randn(width) * 0.02)
 
     def forward(self, vector: Tensor, valid: Tensor | None) -> Tensor:
-        """Return the token, (B, T, 1, D).
-
-        vector: (B, T, K); valid: (B, T) bool, or None for True everywhere.
-        """
+        """Map (B, T, K) to (B, T, 1, D). valid: (B, T) bool, or None for True everywhere."""
         token = self.mlp(vector)
         if valid is not None:
             token = torch.where(valid.unsqueeze(-1), token, self.none)
@@ -316,8 +297,7 @@ Rotation = tuple[Tensor, Tensor]
 def waves(positions: Tensor, size: int) -> Rotation:
     """Return cosine and sine of the angles at `positions`, for vectors of `size` channels.
 
-    positions: (...) int64. Returns (..., ceil(size / 2)) each, in float64: in float32 the error of
-    a large angle would exceed that of all other operations.
+    positions: (...) int64. Returns (..., ceil(size / 2)) each, in float64, for the sake of large angles.
     """
     pairs = torch.arange((size + 1) // 2, device=positions.device, dtype=torch.float64)
     angle = positions.unsqueeze(-1).to(torch.float64) * LONGEST_WAVE ** (-2 * pairs / size)

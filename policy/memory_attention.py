@@ -43,10 +43,7 @@ class MemoryAttention:
     memory_size: int
     """m."""
     read: Floats
-    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one.
-
-    With read=attend they are those of the attention, without what the memory gives by its queries.
-    """
+    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one."""
     write: Floats | None
     """(m, m + N + r): the weights of each new memory token on [memory ‖ inputs ‖ outputs].
 
@@ -76,8 +73,7 @@ class MemoryAttention:
     def image_map(self, camera: str, which: Which = "read") -> Floats:
         """Return how much of each cell of a camera's feature map was read or written, (h, w).
 
-        The weights are followed through the tokens of the camera and sum to the camera's share. What
-        the outputs took from the image, or the memory from earlier images, is not included. For the
+        The weights are followed through the tokens of the camera and sum to the camera's share. For the
         place of a cell in the image see `cell_centres`.
         """
         if camera not in self.camera_weights:

@@ -110,8 +110,7 @@ class PlanarPointwise(nn.Module):
 def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModule:
     """Trace a module to TorchScript, from which OpenVINO compiles it.
 
-    This takes a third of the time of `torch.export` and gives the same network. `module` itself is
-    changed where OpenVINO needs it; pass a copy.
+    `module` itself is changed where OpenVINO needs it; pass a copy.
     """
     _replace_group_norms(module)
     with warnings.catch_warnings(), torch.no_grad():

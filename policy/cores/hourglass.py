@@ -148,10 +148,7 @@ class Elements:
         return torch.arange(self.index.shape[1], device=self.index.device).unsqueeze(0)
 
     def newest(self, x: Tensor, size: int) -> Tensor:
-        """Return the newest `size` elements of x, with zeros for those before the episode.
-
-        x: (B, size + E, ...), elements before the window and in it. Returns (B, size, ...).
-        """
+        """Return the newest of x, (B, size + E, ...), with zeros before the episode: (B, size, ...)."""
         place = torch.arange(size, device=x.device)
         kept = pick(x, self.count[:, None] + place)
         of_episode = size - 1 - place <= self.last[:, None]  # (B, size)
@@ -316,10 +313,7 @@ class CarriedAttention(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, state: CoreState
     ) -> Tensor:
-        """Let x attend to the context and to the elements before it.
-
-        x: (B, S, r, D); context: (B, E, r, D) of `elements`. Returns (B, S, r, D).
-        """
+        """Let x, (B, S, r, D), attend to `elements`, (B, E, r, D), and to those before them."""
         new = torch.cat(self.block.keys_values(context), dim=-1)
         keys, values = self.kept(new, elements, state).flatten(1, 2).chunk(2, dim=-1)
         rows = x.flatten(1, 2)

@@ -40,10 +40,10 @@ MHA_HEADS = 8
 
 
 class TokenLearnerMHA(Summarizer):
-    """K learned queries attend to the tokens in several heads.
+    """K learned queries attend to the tokens in several heads, without LayerNorm and residual.
 
-    There is no LayerNorm and no residual connection. The result passes through projections, so it
-    is not the sum of the tokens by `weights`, which are the mean over the heads.
+    The result passes through projections, so it is not the sum of the tokens by `weights`, which are
+    the mean over the heads.
     """
 
     def __init__(self, width: int, num_tokens: int, num_heads: int = MHA_HEADS) -> None:
@@ -91,10 +91,7 @@ class QuerySummarizer(Summarizer):
 
 
 class PoolingSummarizer(Summarizer):
-    """Average K runs of neighbouring tokens (the paper's "pooling"), by adaptive average pooling.
-
-    Run k spans floor(k P / K) to ceil((k + 1) P / K), so runs may share a token.
-    """
+    """Average K runs of neighbouring tokens (the paper's "pooling"), which may share a token."""
 
     def __init__(self, width: int, num_tokens: int) -> None:
         super().__init__()
@@ -292,10 +289,7 @@ class GatedWrite(nn.Module):
         return (self.gate(pair) + self.gate_bias).sigmoid()
 
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """Return the weight of each token of [memory ‖ others] in each new slot, (B, P, m).
-
-        The gates count by their mean over the channels.
-        """
+        """Return the weight of each token of [M ‖ others] in each new slot, by mean gates, (B, P, m)."""
         tokens = self.candidate.positioned(memory, *others)
         gates = self.gates(memory, self.candidate.summarizer(tokens)).mean(dim=-1)  # (B, m)
         kept = F.pad(torch.diag_embed(gates), (0, 0, 0, tokens.shape[1] - memory.shape[1]))

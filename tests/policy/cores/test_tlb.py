@@ -1,4 +1,4 @@
-"""The Temporal Latent Bottleneck, beyond what `test_temporal_core.py` tests for every core."""
+"""The Temporal Latent Bottleneck, beyond what `test_every_core.py` tests for every core."""
 
 from __future__ import annotations
 
