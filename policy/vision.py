@@ -129,14 +129,12 @@ def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[
     loaded = _downloaded(config.model, place) if is_url else _state_from_file(place)
     given = {name: x for name, x in loaded.items() if not name.startswith(("fc.", "_fc."))}
     wanted = network.state_dict()
-    # Older files lack the counts of batches, which nothing needs.
-    needed = [name for name in wanted if not name.endswith("num_batches_tracked")]
-    faults = [f"{name} is missing" for name in needed if name not in given]
-    faults += [
-        f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in given and given[name].shape != tensor.shape
-    ]
+    faults = []
+    for name, tensor in wanted.items():
+        if name in given and given[name].shape != tensor.shape:
+            faults.append(f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}")
+        elif name not in given and not name.endswith("num_batches_tracked"):  # older files lack it
+            faults.append(f"{name} is missing")
     faults += [f"{name} is not one of it" for name in given if name not in wanted]
     if faults:
         raise UserError(
