@@ -9,8 +9,7 @@ import torch
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.execution import EXECUTION
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import STATE, PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.sim.environment import Env, expert_of, spec_of

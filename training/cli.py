@@ -26,8 +26,7 @@ from typing import Annotated, Any, Protocol, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
-from ttm.policy.errors import UserError, printable
-from ttm.policy.files import require_writable
+from ttm.policy.errors import UserError, printable, require_writable
 from ttm.training.help_texts import join_help_lines
 from ttm.training.runtime import hide_hints, wait_passively
 

@@ -15,8 +15,7 @@ from ttm.datasets.samplers import DataShares
 from ttm.datasets.windows import WindowBatch, resized_spec
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import PolicyInputs
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.spec import PolicySpec
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST

@@ -25,8 +25,7 @@ from ttm.policy.config import ActionHeadConfig
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, core_to_dict, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_choice
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS, PolicyConfig
+from ttm.policy.policy import PRESETS, Policy, PolicyConfig
 from ttm.policy.relative import RelativeActions
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores

@@ -17,7 +17,7 @@ from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS
 from ttm.training.bench.common import Cell, Figures, Report, counted_step, decimals, rows_table
 from ttm.training.bench.flops_counts import (
     element_by_hand,

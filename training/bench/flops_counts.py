@@ -13,16 +13,18 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from ttm.policy.cores.baselines import LstmConfig, TemporalMixerConfig
-from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
-from ttm.policy.cores.sequence import ReadSizes, WindowedConfig
-from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import (
+from ttm.policy.cores.baselines import (
     CausalTransformerConfig,
     FrameStackingConfig,
+    LstmConfig,
     RecurrentTransformerConfig,
+    TemporalMixerConfig,
+    WindowedConfig,
 )
+from ttm.policy.cores.core import CoreConfig
+from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
+from ttm.policy.cores.sequence import SequenceConfig
+from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.cores.ttm_variants import MHA_HEADS, WRITE_HIDDEN, WRITE_TOKENS
 
@@ -301,7 +303,7 @@ def erase_add(memory: int, outputs: int, width: int) -> Operations:
 # The other cores, which first read N tokens, with a positional embedding, to r tokens
 
 
-def read_inputs(c: ReadSizes, width: int, num_inputs: int) -> Operations:
+def read_inputs(c: SequenceConfig, width: int, num_inputs: int) -> Operations:
     """Count the first part of all sequence models."""
     return residual(num_inputs, width) + mlp_summary(
         num_inputs, c.process_size, width, c.bottleneck

@@ -23,10 +23,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ttm.policy.cores.baselines import CausalTransformer, CausalTransformerConfig
 from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import CausalTransformer, CausalTransformerConfig
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least, require_some

@@ -24,17 +24,16 @@ from torch.nn import functional as F
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision, PresetName
 from ttm.policy.cores import registry
+from ttm.policy.cores.baselines import CausalTransformer
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import CausalTransformer
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
 from ttm.policy.engines import CoreTickModule, cpu_threads
 from ttm.policy.errors import options, require_at_least
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.sim.shipped import default_checkpoint

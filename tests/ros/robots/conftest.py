@@ -23,9 +23,9 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm_policy.faults.robot import Spinning
 from ttm_policy.qos import LATCHED

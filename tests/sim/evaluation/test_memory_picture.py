@@ -8,8 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from ttm.policy import PRESETS
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.runner import PolicyRunner
 from ttm.sim import memory_picture
 from ttm.sim.actors import PolicyActor

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from ttm.datasets.windows import WindowDataset
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.batches import BatchSource, TrainingBatch

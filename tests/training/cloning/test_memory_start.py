@@ -13,11 +13,11 @@ from safetensors import safe_open
 from torch import nn
 
 from ttm.datasets.windows import WindowDataset
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.training.batches import BatchSource, TrainingBatch
 from ttm.training.data import open_all, split
 from ttm.training.losses import cloning_losses

@@ -17,10 +17,10 @@ from ttm.datasets.dataset import dataset_statistics, open_dataset
 from ttm.datasets.tools.show import DataShowCommand
 from ttm.datasets.windows import WindowDataset
 from ttm.datasets.writer import EpisodeWriter
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.batches import BatchSource

@@ -11,9 +11,9 @@ import torch
 from efficientnet_pytorch import EfficientNet
 from rich.console import Console
 
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
-from ttm.policy.presets import PRESETS
 from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, assembled, chosen_network
 

@@ -12,9 +12,9 @@ import torch
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.windows import WindowDataset
 from ttm.datasets.writer import EpisodeWriter
+from ttm.policy import PRESETS
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training import frozen_vision as feature_cache

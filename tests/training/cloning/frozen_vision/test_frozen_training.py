@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.config import VisionConfig
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training import train as assembly

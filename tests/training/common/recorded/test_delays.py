@@ -15,11 +15,11 @@ import torch
 from ttm.datasets.dataset import dataset_statistics
 from ttm.datasets.windows import Chunks, WindowDataset
 from ttm.datasets.writer import EpisodeWriter
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.batches import BatchSource, TrainingBatch
 from ttm.training.data import open_all, policy_inputs, split

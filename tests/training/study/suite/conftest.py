@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from ttm.policy import PolicyConfig
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.config import VisionConfig
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
 from ttm.policy.runner import PolicyRunner
 from ttm.sim import actors
 from ttm.sim.collect import CollectCommand

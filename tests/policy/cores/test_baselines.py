@@ -1,4 +1,4 @@
-"""The sequence models other than the TTM, beyond what `test_temporal_core.py` tests for every core."""
+"""The baselines, beyond what `test_every_core.py` tests for every core."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from rounding import assert_same_but_rounding
 from torch import Tensor
 
 from ttm.policy import CoreConfig, TemporalCore, UserError
-from ttm.policy.cores.baselines import LstmConfig, LstmCore, TemporalMixerConfig
-from ttm.policy.cores.transformers import (
+from ttm.policy.cores.baselines import (
     CausalBlock,
     CausalTransformer,
     CausalTransformerConfig,
     FrameStackingConfig,
+    LstmConfig,
+    LstmCore,
     RecurrentTransformerConfig,
+    TemporalMixerConfig,
 )
 
 WIDTH, NUM_INPUTS, TOKENS = 8, 5, 3
@@ -72,11 +74,12 @@ def plain_block(block: CausalBlock, x: Tensor, ticks: Tensor, size: int) -> Tens
     x: (S, D), tokens of the ticks (S,); size: the window.
     """
     query, key, value = block.qkv(block.attention_norm(x)).chunk(3, dim=-1)
-    half = block.head_size // 2
+    head_size = x.shape[-1] // block.num_heads
+    half = head_size // 2
     speed = torch.tensor([10_000 ** (-i / half) for i in range(half)], dtype=x.dtype)
     mixed = torch.zeros_like(x)
     for head in range(block.num_heads):
-        part = slice(head * block.head_size, (head + 1) * block.head_size)
+        part = slice(head * head_size, (head + 1) * head_size)
         for i, tick in enumerate(ticks):
             seen = (ticks <= tick) & (ticks > tick - size)
             # As complex numbers: a key is rotated backwards by its age.
@@ -84,7 +87,7 @@ def plain_block(block: CausalBlock, x: Tensor, ticks: Tensor, size: int) -> Tens
             k = torch.complex(*key[seen][:, part].chunk(2, dim=-1))
             age = (tick - ticks[seen])[:, None] * speed
             scores = (q * (k * torch.polar(torch.ones_like(age), -age)).conj()).sum(dim=-1).real
-            weights = (scores / block.head_size**0.5).softmax(dim=0)
+            weights = (scores / head_size**0.5).softmax(dim=0)
             mixed[i, part] = weights @ value[seen][:, part]
     x = x + block.out(mixed)
     return x + block.mlp(block.mlp_norm(x))
