@@ -40,8 +40,9 @@ from ttm.sim.results import (
 )
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
+from ttm.training.network import with_vision_kept
 from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
-from ttm.training.train import train, with_vision_kept
+from ttm.training.train import train
 
 FIRST_SEED = 5_000_000
 """First initial state of the demonstrations: neither the shipped policy's training nor any

@@ -29,7 +29,7 @@ import yaml
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from ttm.datasets.description import Choices
-from ttm.policy.config import LONGEST_DELAY_S, ActionHeadConfig, PresetName, VisionModel
+from ttm.policy.config import LONGEST_DELAY_S, PresetName, VisionModel
 from ttm.policy.errors import (
     UserError,
     require_above_0,
@@ -66,20 +66,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class WarmupCosine:
-    """The learning rate as a function of the step and of the portion of the budget that is used.
+    """The learning rate: a warm-up in steps, as Adam's moments need, then a cosine over the budget.
 
-    The warm-up is counted in steps, because Adam's moments need steps to settle; the cosine follows
-    the budget.
+    The fields are those of `OptimizerConfig`. `peak` is the learning rate after the warm-up.
     """
 
     peak: float
-    """Learning rate after the warm-up."""
     warmup_steps: int = 100
     longest_warmup: float = 0.05
-    """Portion of the budget after which the warm-up ends at the latest; this matters for short
-    trainings."""
     floor: float = 0.02
-    """Last learning rate, as a portion of the peak."""
 
     def learning_rate(self, step: int, progress: float) -> float:
         """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
@@ -94,9 +89,8 @@ class MemoryStartConfig:
 
     memory: Memory = "zero"
     """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
-    same episode left. burn-in: the memory after the --burn-in ticks before the window, which run
-    without gradient."""
-    burn_in: int = 8
+    same episode left. burn-in: the memory after the ticks before the window, which run without gradient."""
+    burn_in: Suppress[int] = 8
     """With --memory burn-in: number of ticks that run before each window (fewer near the start of
     an episode)."""
 
@@ -220,7 +214,7 @@ class KeepingConfig:
 
     early_stopping: int | None = None
     """End after this many validations in a row without a lower error. Default: train to the end."""
-    save_every: int | None = None
+    save_every: Suppress[int | None] = None
     """Also write a checkpoint, OUT/checkpoints/step_….safetensors, every so many steps."""
     keep: Suppress[int | None] = None
     """With save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
@@ -237,25 +231,6 @@ FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
 DEFAULT_MINUTES = 60.0
 """Length of a training that is given neither steps nor minutes."""
-
-
-def _fields_in_words(config: object) -> str:
-    """Return the fields of a dataclass with their values and choices, as text."""
-    hints = get_type_hints(type(config))
-    words = []
-    for each in fields(config):  # type: ignore[arg-type]
-        choices = "|".join(map(str, get_args(hints[each.name])))
-        value = getattr(config, each.name)
-        words.append(f"{each.name} ({f'{choices}, default ' if choices else ''}{value})")
-    return ", ".join(words)
-
-
-HEAD_HELP = (
-    "Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128. Fields and defaults: "
-    f"{_fields_in_words(ActionHeadConfig())}; base and paper have hidden_size 512. With --init and "
-    "--resume the checkpoint's head stays, so the changes must agree with it."
-)
-"""Help text of `ttm train --head-options`."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +280,9 @@ class TrainOptions:
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
     processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
     default. An unknown field is answered with a list of all fields."""
-    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
+    head_options: Suppress[tuple[str, ...]] = ()
+    """Changes to the action head, each FIELD=VALUE, such as [kind=bins, num_bins=128]. With --init and
+    --resume the checkpoint's head stays, so the changes must agree with it."""
     vision_model: VisionModel | None = None
     """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
     are those of BC-Z, with FiLM after every block."""
@@ -330,7 +307,7 @@ class TrainOptions:
     how they are written, such as tip:rotvec=tip_quat:xyzw (xyzw, wxyz, rotvec, rpy, 6d-columns, 6d-rows;
     pose-xyzw and so on with a position before). The robot still gets absolute commands. With --init the
     checkpoint's stay."""
-    absolute: tuple[str, ...] = ()
+    absolute: Suppress[tuple[str, ...]] = ()
     """The other way round: displacements that the network predicts as positions, written as for
     --relative, such as arm=tip_position. The robot still gets displacements."""
     delay: float | None = None
@@ -355,7 +332,7 @@ class TrainOptions:
     memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
     batch_size: int = 16
     """Windows in a batch, on all devices together."""
-    shuffle: Shuffle = "auto"
+    shuffle: Suppress[Shuffle] = "auto"
     """Which windows can come next. all: any. N: those of N x --batch-size sections that are open. A section
     is about 16 windows one after another of an episode, of which every N-th batch takes one until all
     are taken, so that a frame is read and decoded once or twice in a pass, and not for each window that
@@ -363,8 +340,10 @@ class TrainOptions:
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
-    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
-    loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
+    input_dropout: OmitArgPrefixes[Suppress[InputDropoutConfig]] = field(
+        default_factory=InputDropoutConfig
+    )
+    loss: OmitArgPrefixes[Suppress[LossConfig]] = field(default_factory=LossConfig)
     augment: bool = True
     """Shift images by a few pixels and change their colours, differently for each window."""
     augmentation: Suppress[AugmentationConfig] = field(default_factory=AugmentationConfig)
@@ -411,29 +390,21 @@ class TrainOptions:
         """Raise `UserError` if a value is out of its range or two options contradict each other."""
         values = self.by_name()
 
-        def given(*names: str) -> dict[str, Any]:
-            return {label(name): values[name] for name in names}
+        def given(names: str, group: str = "") -> dict[str, Any]:
+            found = {group + name: values[group + name] for name in names.split()}
+            return {label(n): value for n, value in found.items() if not isinstance(value, str)}
 
-        require_above_0(given("burn-in", "image-size", "batch-size", "augmented-versions"))
-        require_above_0(given("weigh-changes", "weigh-starts"))
-        if self.window != "episode":
-            require_above_0(given("window"))
-        require_above_0(given("validations", "steps", "minutes", "learning-rate"))
-        require_above_0(given("early-stopping", "save-every", "keep", "chunk"))
-        require_above_0(given("devices", "nodes", "accumulate"))
-        if not isinstance(self.shuffle, str):
-            require_above_0(given("shuffle"))
-        require_above_0(given("sight-cells"))
-        above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
-        require_above_0(given(*(f"optimizer.{name}" for name in above_0)))
-        require_portion(given("optimizer.floor", "optimizer.longest-warmup"))
-        require_portion(given("previous-action-dropout", "proprioception-dropout"))
-        require_portion(given("average-decay", "augmentation.shift"))
-        limits = ("brightness", "contrast", "saturation", "hue-rad")
-        require_at_least(0, given(*(f"augmentation.{name}" for name in limits)))
-        require_at_least(0, given("weigh-policy", "recall-weight", "workers", "threads"))
-        limited = ("weight-decay", "transition-weight", "sight-tokens", "seed")
-        require_at_least(0, given(*limited, "delay"))
+        require_above_0(given(
+            "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
+            "augmented-versions learning-rate weigh-changes weigh-starts early-stopping save-every keep "
+            "devices nodes accumulate"
+        ))  # fmt: skip
+        require_above_0(given("epsilon gradient-limit warmup-steps longest-warmup", "optimizer."))
+        require_portion(given("previous-action-dropout proprioception-dropout average-decay"))
+        require_portion(given("optimizer.floor optimizer.longest-warmup augmentation.shift"))
+        require_at_least(0, given("brightness contrast saturation hue-rad", "augmentation."))
+        require_at_least(0, given("weigh-policy recall-weight transition-weight weight-decay"))
+        require_at_least(0, given("workers threads sight-tokens seed delay"))
         require_at_most(LONGEST_DELAY_S, given("delay"))
         parsed_once(self.relative, self.absolute)
         for beta in self.optimizer.betas:
@@ -446,34 +417,33 @@ class TrainOptions:
     def _contradictions(self) -> Iterator[tuple[object, str]]:
         """Yield whether options contradict each other, and what to say then."""
         memory, versions = self.memory_start.memory, self.vision.augmented_versions
-        frozen, sections = self.vision.freeze_vision, not isinstance(self.shuffle, str)
+        frozen, whole = self.vision.freeze_vision, self.window == "episode"
+        weights = self.vision_weights != NO_WEIGHTS
         yield (
-            self.window == "episode" and memory != "zero",
+            whole and memory != "zero",
             f"--window episode starts at the first tick, before which there is no memory, but --memory is "
             f"{memory}; leave --memory out, or give --window a number",
         )
         yield (
-            sections and (self.window == "episode" or memory == "carry"),
-            f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
-            "episode or --memory carry none do; leave --shuffle out",
+            not isinstance(self.shuffle, str) and (whole or memory == "carry"),
+            f"shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
+            "episode or --memory carry none do; leave shuffle out",
         )
         yield (
-            self.window == "episode" and self.compile,
-            "--compile makes one graph of the ticks of a window, and --window episode has windows of many "
-            "lengths, each of which would be another graph; give --window a number, or leave it out",
+            whole and self.compile,
+            "--compile makes one graph for each length of a window, and --window episode has many; give "
+            "--window a number, or leave --compile out",
         )
+        for name, value, chosen in (
+            ("--vision-model", self.vision_model, self.vision_model is not None),
+            ("--vision-weights", self.vision_weights, weights),
+        ):
+            yield (
+                chosen and self.init is not None,
+                f"{name} is {value}, but with --init vision is that of {self.init}; give one of them",
+            )
         yield (
-            self.vision_model is not None and self.init is not None,
-            f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; give "
-            "one of them",
-        )
-        yield (
-            self.vision_weights != NO_WEIGHTS and self.init is not None,
-            f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
-            f"{self.init}; give one of them",
-        )
-        yield (
-            frozen and self.init is None and self.vision_weights == NO_WEIGHTS,
+            frozen and self.init is None and not weights,
             "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, or "
             "give --vision-weights",
         )
@@ -484,18 +454,17 @@ class TrainOptions:
         )
         yield (
             self.loss.recall_weight and not frozen,
-            f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
+            f"recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
             "vision that stays the same; give --freeze-vision too, or leave it out",
         )
         yield (
             frozen and self.workers,
-            f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and no "
-            "frames are read; leave it out",
+            f"--workers is {self.workers}, but with --freeze-vision no frames are read; leave it out",
         )
         yield (
             self.keeping.keep is not None and self.keeping.save_every is None,
-            f"keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it too, or "
-            "leave keep out (best and last are always kept)",
+            f"keep is {self.keeping.keep}, but it counts the checkpoints of save-every; give it too, or "
+            "leave keep out",
         )
         yield (
             "wandb" in self.keeping.logger and find_spec("wandb") is None,

@@ -52,26 +52,24 @@ def save_resume(
     path: Path,
     progress: TrainingProgress,
     facts: Mapping[str, Any],
-    trained: nn.Module,
-    average: nn.Module,
+    models: Mapping[str, nn.Module],
     optimizer: Optimizer,
     memory: CoreState | None = None,
-    recall: nn.Module | None = None,
 ) -> None:
     """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
-    facts: what a training that resumes is compared with, by name, as plain data for JSON. memory: the
-    memory that the next batch starts from, if it is carried from batch to batch. recall: the network of
-    the recall loss, which the checkpoints do not hold.
+    facts: what a training that resumes is compared with, by name, as plain data for JSON. models: by
+    name, without dots. memory: that the next batch starts from, if it is carried from batch to batch.
     """
-    tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
-        "average", average.state_dict()
-    )
-    tensors |= _prefixed("memory", memory or {})
-    tensors |= _prefixed("recall", {} if recall is None else recall.state_dict())
     state = optimizer.state_dict()
-    for index, values in state["state"].items():
-        tensors |= _prefixed(f"optimizer.{index}", values)
+    parts: dict[str, Mapping[str, Tensor]] = {n: m.state_dict() for n, m in models.items()}
+    parts["memory"] = memory or {}
+    parts |= {f"optimizer.{index}": values for index, values in state["state"].items()}
+    tensors = {
+        f"{prefix}.{name}": value.detach().contiguous().cpu()
+        for prefix, values in parts.items()
+        for name, value in values.items()
+    }
     groups = [
         {key: value for key, value in group.items() if key != "params"}
         for group in state["param_groups"]
@@ -106,60 +104,42 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def load_resume(
-    path: Path,
-    trained: nn.Module,
-    average: nn.Module,
-    optimizer: Optimizer,
-    recall: nn.Module | None = None,
+    path: Path, models: Mapping[str, nn.Module], optimizer: Optimizer
 ) -> TrainingProgress:
     """Fill the models and the optimiser, which must be built as they were, from `path`."""
     header = read_header(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    trained.load_state_dict(_under("trained", tensors))
-    average.load_state_dict(_under("average", tensors))
-    if recall is not None:
-        recall.load_state_dict(_under("recall", tensors))
-    _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
+    for name, model in models.items():
+        model.load_state_dict(_read(path, name))
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in _read(path, "optimizer").items():
+        index, key = name.split(".", 1)
+        parameter = parameters[int(index)]
+        if value.shape == parameter.shape:
+            # Fused optimisers need the memory layout of the parameter; files hold plain layouts.
+            layout = torch.empty_like(
+                parameter, device="cpu", dtype=value.dtype, requires_grad=False
+            )
+            value = layout.copy_(value)
+        state.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    for mine, saved in zip(groups, header["groups"], strict=True):
+        mine.update(saved)
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
     return TrainingProgress(**header["progress"])
 
 
 def load_memory(path: Path, device: torch.device | str) -> CoreState | None:
     """Return the memory that the next batch starts from, or None if none is carried."""
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
-        return _under("memory", {name: file.get_tensor(name) for name in names}) or None
+    return _read(path, "memory", device) or None
 
 
-def _load_optimizer(
-    optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
-) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        index, key = name.split(".", 1)
-        if value.shape == parameters[int(index)].shape:
-            # Fused optimisers need the memory layout of the parameter; files hold plain layouts.
-            layout = torch.empty_like(
-                parameters[int(index)], device="cpu", dtype=value.dtype, requires_grad=False
-            )
-            value = layout.copy_(value)
-        state.setdefault(int(index), {})[key] = value
-    current = optimizer.state_dict()["param_groups"]
-    for mine, saved in zip(current, groups, strict=True):
-        mine.update(saved)
-    optimizer.load_state_dict({"state": state, "param_groups": current})
-
-
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        f"{prefix}.{name}": value.detach().contiguous().cpu() for name, value in tensors.items()
-    }
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _read(path: Path, prefix: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix` and a dot, by the rest of their names."""
     start = f"{prefix}."
-    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        names = [name for name in file.keys() if name.startswith(start)]  # noqa: SIM118 (not a dict)
+        return {name.removeprefix(start): file.get_tensor(name) for name in names}
 
 
 LENGTH = ("steps", "minutes")
@@ -171,8 +151,8 @@ MAY_CHANGE = frozenset({
     "threads", "workers", "device", "devices", "nodes", "accumulate",
     "core", "core-options", "head-options",
 })  # fmt: skip
-"""Options that are not compared when a training is resumed, or not here: the content of the episodes
-is compared in place of `data`, the last three are with the checkpoint's network."""
+"""Options that are not compared here. The content of the episodes is compared in place of `data`, and the
+last three with the checkpoint's network."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
 from ttm.training.help_texts import CoreChoice
-from ttm.training.options import TrainOptions
-from ttm.training.train import (
-    TrainCommand,
+from ttm.training.network import (
     chosen_network,
     require_same_core,
     with_chosen_parts,
     with_vision_kept,
 )
+from ttm.training.options import TrainOptions
+from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
 

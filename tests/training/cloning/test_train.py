@@ -196,7 +196,7 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"filter": "best"}, "no mask 'best'; it has: train, valid"),
     ({"resume": True}, "no training to resume"),
     ({"batch_size": 0}, "--batch-size is 0"),
-    ({"previous_action_dropout": 2.0}, "--previous-action-dropout is 2.0"),
+    ({"previous_action_dropout": 2.0}, "previous-action-dropout is 2.0"),
     ({"resume": True, "overwrite": True}, "give one of them"),
 ]
 

@@ -14,8 +14,9 @@ from rich.console import Console
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.presets import PRESETS
+from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions
-from ttm.training.train import TrainCommand, assembled, chosen_network
+from ttm.training.train import TrainCommand, assembled
 
 Make = Callable[..., TrainCommand]
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets.windows import policy_inputs
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.policy import Policy
 from ttm.policy.presets import PRESETS
 from ttm.policy.spec import PolicySpec
 from ttm.training import validation
-from ttm.training.data import policy_inputs
 from ttm.training.validation import EpisodeErrors
 
 ACTIONS = {
