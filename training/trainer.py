@@ -67,12 +67,12 @@ class Trainer:
         self.options, self.out, self.budget = options, options.out, options.budget
         self.schedule, self.fabric, self.source = options.schedule, fabric, source
         self.info, self.facts, self.errors = dict(info), facts, errors
+        self.device, self.processes = fabric.device, source.processes
         self.policy = fabric.to_device(policy)
         self.average = WeightAverage(self.policy, options.optimization.average_decay)
         self.recall = None if recall is None else fabric.to_device(recall)
         self._models = {"trained": self.policy, "average": self.average.model}
         self._models |= {} if self.recall is None else {"recall": self.recall}
-        self.processes = source.processes
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
         if self.device.type == "cpu":
             quicker_on_cpu(self._trained)
@@ -89,11 +89,6 @@ class Trainer:
         self._diverged_at = torch.zeros((), dtype=torch.int64, device=self.device)
         self.clock = Clock(self.processes)
 
-    @property
-    def device(self) -> torch.device:
-        """The device on which it trains."""
-        return self.fabric.device
-
     def resume(self, path: Path) -> None:
         """Continue the training whose state is saved in `path`."""
         self.progress = load_resume(path, self._models, self.optimizer)
@@ -107,24 +102,17 @@ class Trainer:
         """
         self.clock.start(self.progress.elapsed_s)
         with Interruption() as interruption:
-            for batch in self._batches():
+            for batch in () if self._done else self.source.batches(self.progress.step):
                 self._train_step(batch, log)
                 self.progress.elapsed_s = self.clock.agree(interruption)
                 if interruption.signal_number is not None:
                     break
                 self._validate_or_save(log)
+                if self._done:
+                    break
             self._finish(log, whole=interruption.signal_number is None)
             self.processes.wait()  # until the first has written its files
             return interruption.exit_code if self.processes.first else 0
-
-    def _batches(self) -> Iterator[TrainingBatch]:
-        """Yield batches until the training is done: one at least, unless it was before."""
-        if self._done:
-            return
-        for batch in self.source.batches(self.progress.step):
-            yield batch
-            if self._done:
-                return
 
     @property
     def _done(self) -> bool:
@@ -192,10 +180,7 @@ class Trainer:
         raise UserError(f"{what}; the training has ended and overwrote no checkpoint; {advice}")
 
     def _validate_or_save(self, log: RunLog) -> None:
-        """Validate and save at even portions of the budget, and every `SAVE_EVERY_S`.
-
-        --save-every asks for a checkpoint of its own besides.
-        """
+        """Validate at even portions of the budget; save then, every `SAVE_EVERY_S`, and as `save-every` says."""
         due, every = int(self.used * self.options.validations), self.options.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0
@@ -213,10 +198,7 @@ class Trainer:
         log.restart_clock()
 
     def _finish(self, log: RunLog, *, whole: bool) -> None:
-        """Save everything.
-
-        The errors on training episodes are evaluated only after a complete training.
-        """
+        """Save everything. A complete training also evaluates the errors on training episodes."""
         self._require_finite()
         if self._latest.get("step") != self.progress.step:
             self.calibrate()
@@ -234,12 +216,10 @@ class Trainer:
 
     def calibrate(self) -> None:
         """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""
-        if self.source.features is not None:
-            return
-        batches = (batch.to(self.device) for batch in self.source.sample(CALIBRATION_BATCHES))
-        calibrate_batch_norm(
-            self.average.model, (self.average.model(batch.inputs) for batch in batches)
-        )
+        if self.source.features is None:
+            model = self.average.model
+            batches = (batch.to(self.device) for batch in self.source.sample(CALIBRATION_BATCHES))
+            calibrate_batch_norm(model, (model(batch.inputs) for batch in batches))
 
     def _validate(self, log: RunLog) -> None:
         """Evaluate the averaged weights on held-out episodes; save them if they are the best."""
@@ -251,8 +231,7 @@ class Trainer:
         error = found["policy"]["normalized"]
         if not math.isfinite(error):
             self._diverged(f"the validation error is {error} after step {step}")
-        log.write_validation(step, _flat(found))
-        log.say(f"step {step}: validation error {_in_words(found)}")
+        log.write_validation(step, found)
         self.progress.validations_since_best += 1
         if self.progress.best_error is None or error < self.progress.best_error:
             self.progress.best_error, self.progress.best_step = error, step
@@ -298,32 +277,6 @@ class Trainer:
         return {**self.info, "steps": self.progress.step, "minutes": minutes}
 
 
-def _in_words(found: dict[str, Any]) -> str:
-    names = {
-        "policy_without_previous_action": "without its previous action",
-        "mean_action": "mean action",
-        "previous_action": "repeating the previous action",
-    }
-    others = ", ".join(f"{words} {found[name]['normalized']:.3f}" for name, words in names.items())
-    each = "".join(f"; {name} {error:.3f}" for name, error in _of_data_sets(found).items())
-    return f"{found['policy']['normalized']:.3f} ({others}){each}"
-
-
-def _of_data_sets(found: dict[str, Any]) -> dict[str, float]:
-    """Return the policy's error on each data set, if there are several."""
-    each = found["policy"].get("data_sets", {})
-    return {name: errors["normalized"] for name, errors in each.items()}
-
-
-def _flat(found: dict[str, Any]) -> dict[str, float]:
-    """Return the errors as scalars by name, for the log."""
-    scalars = {f"normalized/{who}": errors["normalized"] for who, errors in found.items()}
-    scalars |= {f"data sets/{name}": error for name, error in _of_data_sets(found).items()}
-    return scalars | {
-        f"{part}/{who}": e for who, errors in found.items() for part, e in errors["parts"].items()
-    }
-
-
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -335,8 +288,7 @@ class WeightAverage(Generic[Model]):
     """
 
     def __init__(self, trained: Model, decay: float = 0.999) -> None:
-        self.decay = decay
-        self.updates = 0
+        self.decay, self.updates = decay, 0
         self.model: Model = copy.deepcopy(trained)
         self.model.eval().requires_grad_(False)
         # Buffers that are not saved are constants, which may be infinite, and are left out.
@@ -518,7 +470,7 @@ class Gradients:
             memory = {name: value.detach().clone() for name, value in memory.items()}
         return losses, memory
 
-    def _portions(self, parts: Sequence[TrainingBatch]) -> list[dict[str, Tensor] | None]:
+    def _portions(self, parts: Sequence[TrainingBatch]) -> Sequence[dict[str, Tensor] | None]:
         """Return for each part which portion of each loss it has; None for a whole batch."""
         if len(parts) == self._processes.count == 1:
             return [None]
@@ -529,9 +481,7 @@ class Gradients:
             name: (value / total.clamp_min(LEAST_WEIGHT)).float()
             for (name, value), total in zip(held.items(), totals, strict=True)
         }
-        return [
-            {name: value[index] for name, value in portions.items()} for index in range(len(parts))
-        ]
+        return [{n: value[index] for n, value in portions.items()} for index in range(len(parts))]
 
 
 def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
@@ -572,12 +522,10 @@ class Clock:
         now = time.monotonic()
         times = [now - self._begun_s, now - self._saved_s]
         if self._processes.count > 1:
-            signals = [float(interruption.signal_number == each) for each in Interruption.SIGNALS]
-            mine = [*(times if self._processes.first else (0.0, 0.0)), *signals]
-            *times, terminal, ended = self._processes.sum(
-                torch.tensor(mine, dtype=torch.float64)
-            ).tolist()
-            received = zip(Interruption.SIGNALS, (terminal, ended), strict=True)
-            interruption.signal_number = next((each for each, count in received if count), None)
+            mine = times if self._processes.first else [0.0, 0.0]
+            mine += [float(interruption.signal_number == each) for each in Interruption.SIGNALS]
+            summed = self._processes.sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+            times, counts = summed[:2], zip(Interruption.SIGNALS, summed[2:], strict=True)
+            interruption.signal_number = next((each for each, count in counts if count), None)
         self._elapsed_s, self.since_saved_s = times
         return self._elapsed_s

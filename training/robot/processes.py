@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from ttm.policy.errors import UserError
+from ttm.training.runtime import Interruption
 
 Nodes = dict[str, "subprocess.Popen[bytes]"]
 """Name of a node -> its process."""
@@ -72,16 +73,14 @@ def running_nodes(
 
     parameters: name of the node -> its ROS parameters.
     """
-    before = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {number: signal.signal(number, _interrupt) for number in Interruption.SIGNALS}
     nodes: Nodes = {}
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
         try:
             for name, values in parameters.items():
                 file = (
                     Path(folder) / f"{name}.yaml"
-                )  # ROS reads `yes` on a command line as a boolean
+                )  # on a command line ROS reads `yes` as a boolean
                 data = {"/**": {"ros__parameters": dict(values)}}
                 file.write_text(yaml.safe_dump(data, allow_unicode=True, width=10_000))
                 command = [*PROGRAM, name, "--ros-args", "--params-file", str(file)]
@@ -186,7 +185,7 @@ def _claimed() -> tuple[int, socket.socket]:
         claim = _bind(socket.SOCK_STREAM, "127.0.0.1", _port(domain, 0))
         if claim is None:
             continue
-        if not any(_listens(domain, participant) for participant in range(NUM_PARTICIPANTS)):
+        if _is_silent(domain):
             return domain, claim
         claim.close()
     raise UserError(
@@ -200,11 +199,14 @@ def _port(domain: int, participant: int) -> int:
     return 7410 + 250 * domain + 2 * participant
 
 
-def _listens(domain: int, participant: int) -> bool:
-    listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
-    if listener is not None:
+def _is_silent(domain: int) -> bool:
+    """Whether nobody listens at the port of any participant."""
+    for participant in range(NUM_PARTICIPANTS):
+        listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
+        if listener is None:
+            return False
         listener.close()
-    return listener is None
+    return True
 
 
 def _bind(kind: socket.SocketKind, address: str, port: int) -> socket.socket | None:

@@ -1,8 +1,7 @@
 """`ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
 
-The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes, so that
-each has one name, one default and one help text. Everything that needs no node is checked before one
-starts.
+The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes. Everything
+that needs no node is checked before one starts.
 """
 
 from __future__ import annotations
@@ -45,39 +44,21 @@ from ttm_policy.parameters import (
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
 
-WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
-    PolicyParameters: {
-        "autostart": "the command starts the node in order to run it",
-        "lockstep": "--sim and --free-running decide it",
-    },
-    SimParameters: {
-        "driver": "with ttm robot the policy drives, with ttm record a person",
-        "lockstep": "--free-running decides it",
-        "policy_node": "the command starts both nodes and knows their names",
-        "recorder": "ttm record starts both nodes and knows their names",
-    },
-    RecorderParameters: {
-        "autostart": "the command starts the node in order to run it",
-        "keys": "the command takes keys wherever there is a terminal",
-        "simulator": "--sim decides it",
-    },
-    TeleopParameters: {
-        "source": "--teleop names it",
-        "recorder": "the command starts both nodes and knows their names",
-    },
-    WebParameters: {
-        "folder": "--out of the recorder is the folder",
-        "recorder": "the command starts both nodes and knows their names",
-        "simulator": "--sim decides it",
-    },
+WITHOUT_OPTION: Mapping[type[NodeParameters], tuple[str, ...]] = {
+    PolicyParameters: ("autostart", "lockstep"),
+    SimParameters: ("driver", "lockstep", "policy_node", "recorder"),
+    RecorderParameters: ("autostart", "keys", "simulator"),
+    TeleopParameters: ("source", "recorder"),
+    WebParameters: ("folder", "recorder", "simulator"),
 }
-"""The parameters that no option is made for, and why."""
+"""The parameters that the commands set, so that no option is made for them."""
 
 IN_FILE_ALONE = frozenset({
     "bond_heartbeat_period", "precision", "start_on_instruction", "goal_timeout_s", "preempt_goals",
     "stop_after_s", "e_stop_rearm", "e_stop_timeout_s", "command_rate_hz", "lifespan_ticks",
     "snapshot_path", "recovery_path", "recovery_period_s", "recovery_max_age_s", "resume_after_crash",
-    "preroll_s", "max_delay_s", "min_fresh",
+    "preroll_s", "countdown_s", "max_delay_s", "min_fresh", "jpeg_quality", "token", "joystick",
+    "engine", "rate", "startup_timeout_s", "command_timeout_s",
 })  # fmt: skip
 """Parameters, beside the limits of acceleration and jerk, that only the file of --config sets."""
 RENAMED = {"first_seed": "seed", "folder": "out"}
@@ -105,12 +86,25 @@ def parameter_options(
     """
     nodes = {"": _with_option(node_parameters)}
     nodes |= {flag: _with_option(kind) for flag, kind in others.items()}
-    options = []
+    options: list[tuple[str, Any, Field[Any]]] = []
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
-        kind, default = _type_and_default(next(iter(found.values())))
-        about, alone = arg(help=_help(found)), in_file_alone(name)
-        hint = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
+        parameter = next(iter(found.values()))
+        texts: dict[str, str] = {}
+        for flag, each in found.items():  # texts of nodes that differ stand one after another
+            text = (
+                f"{each.about.help} In {each.about.unit}." if each.about.unit else each.about.help
+            )
+            texts.setdefault(each.about.help, f"With {flag}: {text}" if flag else text)
+        kind: Any = Path if parameter.about.is_path else parameter.type
+        default: Any = Path(parameter.default) if parameter.about.is_path else parameter.default
+        if parameter.choices:
+            kind = Literal[parameter.choices]
+        if parameter.default == "":  # which stands for None
+            kind, default = kind if parameter.choices else kind | None, None
+        about = arg(help=" ".join(texts.values()))
+        alone = in_file_alone(name)
+        hint: Any = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
         options.append((name, hint, field(default=default)))
     return options
 
@@ -192,29 +186,6 @@ def _value(command: object, option: str) -> Any:
     if value is None:
         return ""
     return str(value) if isinstance(value, Path) else value
-
-
-def _type_and_default(parameter: DeclaredParameter) -> tuple[Any, Any]:
-    """Return the type and the default of an option; for a parameter, "" stands for None."""
-    kind: Any = Path if parameter.about.is_path else parameter.type
-    if parameter.choices:
-        kind = Literal[parameter.choices]
-    if parameter.default == "":
-        return (kind if parameter.choices else kind | None), None
-    return kind, Path(parameter.default) if parameter.about.is_path else parameter.default
-
-
-def _help(found: Mapping[str, DeclaredParameter]) -> str:
-    """Return the help text of an option, with all nodes' texts that differ.
-
-    found: the parameter of each node that has it, by the option that starts the node.
-    """
-    texts: dict[str, str] = {}
-    for flag, parameter in found.items():
-        about = parameter.about
-        sentence = f"{about.help} In {about.unit}." if about.unit else about.help
-        texts.setdefault(about.help, f"With {flag}: {sentence}" if flag else sentence)
-    return " ".join(texts.values())
 
 
 Watch = Callable[["subprocess.Popen[bytes]"], object]

@@ -87,24 +87,21 @@ class DataBagsCommand:
         }
         if self.to == "ttm":
             require_above_0({"--rate-hz": self.rate_hz})
-            _require_rosbags()
-            return run_program("bags.read", {**options, **for_reading})
-        for name, value in for_reading.items():
-            if value is not None:
-                raise UserError(
-                    f"--{name.replace('_', '-')} is for bags that are read, and episodes have their own; "
-                    f"leave it out with --to {self.to}"
-                )
-        _require_rosbags()
-        return run_program("bags.write", {**options, "to": self.to})
-
-
-def _require_rosbags() -> None:
-    if find_spec("rosbags") is None:
-        raise UserError(
-            "rosbags is missing, which reads and writes bags; "
-            'run: pip install "ttm-policy-stack[convert]"'
-        )
+            module, more = "bags.read", for_reading
+        else:
+            for name, value in for_reading.items():
+                if value is not None:
+                    raise UserError(
+                        f"--{name.replace('_', '-')} is for bags that are read, and episodes have their "
+                        f"own; leave it out with --to {self.to}"
+                    )
+            module, more = "bags.write", {"to": self.to}
+        if find_spec("rosbags") is None:
+            raise UserError(
+                "rosbags is missing, which reads and writes bags; "
+                'run: pip install "ttm-policy-stack[convert]"'
+            )
+        return run_program(module, {**options, **more})
 
 
 @dataclass(frozen=True)

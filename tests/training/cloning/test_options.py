@@ -62,7 +62,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The options that the help of the command lists, in their order."""
     with pytest.raises(SystemExit):
         parsed("--help")
-    found = re.findall(r"^│ --([a-z][\w.-]*)", capsys.readouterr().out, re.M)
+    found = re.findall(r"^\W --([a-z][\w.-]*)", capsys.readouterr().out, re.M)
     assert "data" in found
     return found
 

@@ -57,7 +57,7 @@ def test_a_file_of_another_network_is_an_error(command: Make, weights: Path) -> 
 
 
 def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
-    with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision has"):
+    with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision is"):
         command(vision_weights="imagenet", init=Path("shipped")).run()
 
 
