@@ -199,6 +199,13 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
+    with warnings.catch_warnings():
+        # Fabric advises srun wherever it is installed, on login nodes, too.
+        warnings.filterwarnings("ignore", "The `srun` command is available")
+        return _launched(options)
+
+
+def _launched(options: TrainOptions) -> Fabric:
     gpus = torch.cuda.is_available()
     if options.device == "cuda" and not gpus:
         raise UserError(
@@ -223,18 +230,15 @@ def launched(options: TrainOptions) -> Fabric:
     in_script = SLURMEnvironment.detect() and not _by_srun()
     environment: list[ClusterEnvironment] = [LightningEnvironment()] if in_script else []
     try:
-        with warnings.catch_warnings():
-            # Fabric advises srun wherever it is installed, on login nodes, too.
-            warnings.filterwarnings("ignore", "The `srun` command is available")
-            fabric = Fabric(
-                accelerator=options.device,
-                strategy=strategy,
-                devices=devices,
-                num_nodes=nodes,
-                precision="bf16-mixed" if options.precision == "bf16" else "32-true",
-                plugins=environment,
-            )
-            fabric.launch()
+        fabric = Fabric(
+            accelerator=options.device,
+            strategy=strategy,
+            devices=devices,
+            num_nodes=nodes,
+            precision="bf16-mixed" if options.precision == "bf16" else "32-true",
+            plugins=environment,
+        )
+        fabric.launch()
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise UserError(f"{devices} devices on each of {nodes} machines: {error}") from error
     return fabric

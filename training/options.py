@@ -1,9 +1,7 @@
 """All options of `ttm train`, said once: what the command, its YAML file and every part of the training take.
 
 Options that few trainings change have the marker `Suppress`. They stand in the file of --config alone,
-under the same names, such as `optimizer: {betas: [0.9, 0.95]}`.
-
-This module imports no torch, so that the command line can be built without it.
+under the same names, such as `optimizer: {betas: [0.9, 0.95]}`. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -89,10 +87,10 @@ class MemoryStartConfig:
 
     memory: Memory = "zero"
     """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
-    same episode left. burn-in: the memory after the ticks before the window, which run without gradient."""
+    same episode left. burn-in: the memory after the ticks before the window, which run without
+    gradient."""
     burn_in: Suppress[int] = 8
-    """With --memory burn-in: number of ticks that run before each window (fewer near the start of
-    an episode)."""
+    """With --memory burn-in: ticks that run before each window, fewer near the start of an episode."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +115,15 @@ class FrozenVisionConfig:
     trained."""
     augmented_versions: Suppress[int] = 1
     """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
-    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
-    Time at the start and memory grow with it."""
+    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation."""
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights of ticks in the loss, and the recall loss.
-
-    The first four multiply each other and the `loss_weights` of the episodes.
-    """
+    """Weights of ticks, which multiply each other and those of the episodes, and the recall loss."""
 
     transition_weight: Suppress[float] = 5.0
-    """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
-    elsewhere."""
+    """Weight of the ticks at and next to a change of a binary command, such as the gripper's."""
     weigh_changes: float = 1.0
     """Weight of the ticks at which the action changes: a dimension differs from the tick before by
     more than its standard deviation in the data."""
@@ -203,9 +196,8 @@ class ProcessesConfig:
     nodes: Suppress[int | None] = None
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
     accumulate: Suppress[int] = 1
-    """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
-    their gradients, which needs less memory. BatchNorm (base, paper) takes its statistics from each
-    part; all else stays the same."""
+    """Parts into which each device cuts its windows of a batch, to need less memory. It takes them in
+    turn and adds up their gradients. BatchNorm (base, paper) takes its statistics from each part."""
 
 
 @dataclass(frozen=True)
@@ -271,8 +263,7 @@ class TrainOptions:
     """Start again even if OUT holds a training."""
     resume_anyway: bool = False
     """With --resume: go on although the episodes, the length of the training, --learning-rate,
-    --precision or optimizer.gradient-limit are others than before, which the training then says. A
-    training of another length has another learning rate."""
+    --precision or optimizer.gradient-limit are others than before, and say what differs."""
     dry_run: bool = False
     """Write nothing: say what would be trained and on what, and measure a few steps, from which the
     time of the whole training and its memory follow."""
@@ -287,16 +278,15 @@ class TrainOptions:
     """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
     are those of BC-Z, with FiLM after every block."""
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
-    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, or of
-    torchvision for ResNets, which are downloaded once; of efficientnet-lite0 they are a package, the
-    extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With either of the
-    last two, tiny has the first stages of EfficientNet-B0 at their full width."""
+    """Initial weights of vision: none (random), imagenet (downloaded once; those of efficientnet-lite0
+    are a package, the extra [lite0]), or a file with a state dict of that network (.pth, .safetensors).
+    With either of the last two, tiny has the first stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
     sight_cells: Suppress[int | None] = None
-    """Cells along each side of a frame as the sight memory sees it. Fewer are faster, more tell smaller
-    things apart. Default: the checkpoint's with --init, otherwise 16."""
+    """Cells along each side of a frame as the sight memory sees it. Default: the checkpoint's with
+    --init, otherwise 16."""
     chunk: int | None = None
     """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
     are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
@@ -333,10 +323,9 @@ class TrainOptions:
     batch_size: int = 16
     """Windows in a batch, on all devices together."""
     shuffle: Suppress[Shuffle] = "auto"
-    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open. A section
-    is about 16 windows one after another of an episode, of which every N-th batch takes one until all
-    are taken, so that a frame is read and decoded once or twice in a pass, and not for each window that
-    it is in. auto: 24 where the frames do not fit into memory, and otherwise all."""
+    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open, of
+    about 16 windows one after another each, so that a frame is read once or twice in a pass. auto: 24
+    where the frames do not fit into memory, and otherwise all."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
@@ -358,11 +347,10 @@ class TrainOptions:
     """Compute losses and gradients by torch.compile, the ticks of a window as one graph. Its first step
     takes a minute or more; results differ by rounding. A CPU needs g++."""
     threads: int = 0
-    """CPU threads of each device; 0 shares the cores that may be used among the devices."""
+    """CPU threads of each device; 0 shares the cores among the devices."""
     workers: int | None = None
-    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. What
-    is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
-    otherwise half as many as there are cores for it, at most 8."""
+    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. Default:
+    0 while all frames fit into half of the free memory, otherwise half as many as its cores, at most 8."""
 
     @property
     def budget(self) -> Budget:
@@ -503,13 +491,6 @@ class Place(NamedTuple):
         """Return the value of the option."""
         return getattr(getattr(options, self.group) if self.group else options, self.field)
 
-    def changed(self, options: Options, value: Any) -> Options:
-        """Return `options` with another value."""
-        if not self.group:
-            return replace(options, **{self.field: value})
-        group = replace(getattr(options, self.group), **{self.field: value})
-        return replace(options, **{self.group: group})
-
 
 def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict[str, Place]:
     """Return the options of a dataclass and of the groups among its fields, by their names."""
@@ -555,5 +536,8 @@ def write_config(path: Path, options: TrainOptions) -> None:
 def with_file(options: Options, path: Path) -> Options:
     """Return `options` with the values of a file. Raises `UserError` if it cannot be read."""
     for name, value in read_config(path, {n: place.type for n, place in PLACES.items()}).items():
-        options = PLACES[name].changed(options, value)
+        place, change = PLACES[name], value
+        if place.group:
+            change = replace(getattr(options, place.group), **{place.field: value})
+        options = replace(options, **{place.group or place.field: change})
     return options

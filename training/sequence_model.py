@@ -24,9 +24,8 @@ from ttm.policy.errors import UserError
 class SequenceModel(nn.Module):
     """An embedding, a core with one input token per tick, and a linear layer on its mean output.
 
-    The scores at tick t depend only on the symbols up to t, as the action of a control tick depends
-    only on what was seen until then. The embedding has values of order 1, which the Temporal Latent
-    Bottleneck needs to learn the copying task.
+    The scores at tick t depend only on the symbols up to t. The embedding has values of order 1, which
+    the Temporal Latent Bottleneck needs to learn the copying task.
     """
 
     def __init__(self, config: CoreConfig, num_symbols: int, num_classes: int, width: int) -> None:
@@ -64,9 +63,6 @@ def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
     (gradient,) = torch.autograd.grad(last @ torch.randn_like(last), embedded)
     seen = gradient[0].abs().sum(dim=1) > 0  # (T,)
     return len(seen) - 1 - int(seen.int().argmax())
-
-
-# Cores at the sizes of a study.
 
 
 def study_core(
@@ -127,8 +123,6 @@ def with_parameters(
         )
     return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
 
-
-# The training loop: Adam with clipped gradients, on given batches.
 
 MAX_GRADIENT_NORM = 1.0
 
@@ -218,14 +212,12 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-# The sight memory of a variant: two options that are no fields of its core.
-
 TOKENS, CELLS = "sight_tokens", "sight_cells"
 
 
 @dataclass(frozen=True)
 class SightSize:
-    """The size of a sight memory."""
+    """The size of a sight memory, which two options give that are no fields of a core."""
 
     tokens: int = 0
     """J, its selectors; 0 for no sight memory."""

@@ -180,7 +180,7 @@ class Trainer:
         raise UserError(f"{what}; the training has ended and overwrote no checkpoint; {advice}")
 
     def _validate_or_save(self, log: RunLog) -> None:
-        """Validate at even portions of the budget; save then, every `SAVE_EVERY_S`, and as `save-every` says."""
+        """Validate at even portions of the budget. Save then, every `SAVE_EVERY_S` and as save-every says."""
         due, every = int(self.used * self.options.validations), self.options.keeping.save_every
         validates = due > self.progress.validations
         keeps = every is not None and self.progress.step % every == 0

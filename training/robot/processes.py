@@ -1,7 +1,6 @@
 """Starts the nodes and programs of the ROS package as processes, and stops nodes in order.
 
-It does what a launch file does, and needs no ROS install. The nodes stop the robot when they are
-stopped, and when this process is gone, however it ended.
+The nodes stop the robot when they are stopped, and when this process is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def run_program(module: str, options: Mapping[str, Any]) -> int:
     Raises `UserError` before it starts if ROS is missing.
     """
     require_rclpy()
-    command = [*PROGRAM, module, json.dumps(options)]
+    command = [*PROGRAM, module, json.dumps(options, default=str)]
     return subprocess.run(command, env=_of_child(os.environ), check=False).returncode
 
 
@@ -127,10 +126,7 @@ def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program that ends with this process.
-
-    Linux ends it with the thread that starts it, so that thread must last, as the main thread does.
-    """
+    """Return the environment of a program that ends with the thread that starts it, the main one."""
     return {**environment, PARENT: str(os.getpid())}
 
 
@@ -147,9 +143,6 @@ def _stop(node: subprocess.Popen[bytes]) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-# A ROS domain of a process's own, so that simulations side by side do not hear each other.
 
 
 def simulation_environment() -> dict[str, str]:
