@@ -181,14 +181,12 @@ def memory_start(
 class Delays:
     """Draws a delay for each window, and finds the actions that were demonstrated so much later.
 
-    What is commanded upon an observation is in force only some time later, when the robot is elsewhere.
-    "Thinking while moving" (Xiao et al., 2020) therefore tells the policy that time, beside the previous
-    action. For behaviour cloning this means to learn what was demonstrated so much later.
+    A command is in force only some time after the observation. "Thinking while moving" (Xiao et al. 2020)
+    tells the policy that time; for behaviour cloning it then learns what was demonstrated so much later.
 
     The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
-    in force for the last 0.7 of one tick and the first 0.3 of the next, so that it is their mean with
-    these weights. A binary part takes the action that is in force for the larger share. Beyond the end of
-    an episode its last action goes on.
+    the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action of the larger
+    share. Beyond the end of an episode its last action goes on.
     """
 
     def __init__(self, spec: PolicySpec, longest_s: float) -> None:
@@ -403,10 +401,8 @@ def drop_inputs(
     """Hide previous actions and proprioception at all ticks of windows drawn at random.
 
     A policy that sees its previous action learns to repeat it, because that is right on nearly every
-    tick (the "copycat" problem, Wen et al. 2020). Without it, it has to learn from the other inputs.
-
-    total, rows: `inputs` are the windows `rows` of a batch of `total` windows, for all of which it
-    draws; by default they are the whole batch.
+    tick (the "copycat" problem, Wen et al. 2020). total, rows: `inputs` are the windows `rows` of a
+    batch of `total` windows, for all of which it draws; by default they are the whole batch.
     """
     batch = len(inputs.previous_action_valid) if total is None else total
     keeps_action, keeps_proprioception = (
@@ -530,11 +526,9 @@ def _workers(
 def default_workers(batch_bytes: int, processes: int = 1, apart: int | None = None) -> int:
     """Return the number of workers for frames beyond memory: half of the cores, 1 to 8.
 
-    Fewer, or none, if their batches do not fit into the shared memory of the machine, which so many
-    `processes` of a training share.
-
-    apart: batches from one window of a section to the next, None without sections. The number is a
-    divisor of it, so that a section is always read by the same worker, which has its frames at hand.
+    Fewer, or none, if their batches do not fit into the shared memory, which so many `processes` share.
+    apart: batches from one window of a section to the next, None without sections; the number divides
+    it, so that a section is always read by the same worker, which has its frames at hand.
     """
     wanted = max(1, min(usable_cores() // processes // 2, MOST_WORKERS))
     most = min(wanted, _fitting_workers(batch_bytes) // processes)

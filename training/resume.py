@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,25 +155,16 @@ MAY_CHANGE = frozenset({
 last three with the checkpoint's network."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not as it was when the training was saved."""
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return by name, in words, where two mappings differ.
 
-    name: str
-    then: Any
-    now: Any
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.then} then, {self.now} now)"
-
-
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """Return where two mappings differ; what `then` lacks was not saved yet, and is not compared."""
-    return [
-        Difference(label(name) if name in PLACES else name, then[name], value)
+    What `then` lacks was not saved yet, and is not compared.
+    """
+    return {
+        name: f"{label(name) if name in PLACES else name} ({then[name]} then, {value} now)"
         for name, value in now.items()
         if name in then and then[name] != value
-    ]
+    }
 
 
 def comparable(options: TrainOptions) -> dict[str, Any]:
@@ -186,7 +177,7 @@ def length(options: TrainOptions) -> dict[str, Any]:
     return {name: options.plain()[name] for name in LENGTH}
 
 
-def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[Difference]:
+def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[str]:
     """Raise `UserError` if `options` are not those of the training that was saved with `header`.
 
     Returns what differs in length or in `ADJUSTABLE`, which --resume-anyway allows.
@@ -194,14 +185,13 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
     # A training that was saved before an option existed has its default.
     defaults = comparable(TrainOptions(data=(), out=Path()))
     found = differences({**defaults, **header["options"]}, comparable(options))
-    adjusted = [each for each in found if each.name.removeprefix("--") in ADJUSTABLE]
-    found = [each for each in found if each not in adjusted]
+    adjusted = [found.pop(name) for name in ADJUSTABLE if name in found]
     if found:
         raise UserError(
-            f"this is another training than the one to resume: {_listed(found)}; give the same options "
-            "as before, or start another training with another --out"
+            f"this is another training than the one to resume: {', '.join(found.values())}; give the same "
+            "options as before, or start another training with another --out"
         )
-    longer = differences(header.get("length", {}), length(options))
+    longer = list(differences(header.get("length", {}), length(options)).values())
     _require_allowed(options, longer, "the learning rate follows the length of the training")
     _require_allowed(options, adjusted, "these options change every step")
     return [*longer, *adjusted]
@@ -209,31 +199,27 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
 
 def require_same_data(
     options: TrainOptions, header: Mapping[str, Any], data: Mapping[str, Any]
-) -> list[Difference]:
+) -> list[str]:
     """Raise `UserError` if the episodes are not those of the training that was saved with `header`.
 
     data: the fingerprint of the episodes. Returns what differs, which --resume-anyway allows.
     """
-    found = differences(header.get("data", {}), data)
+    found = list(differences(header.get("data", {}), data).values())
     _require_allowed(options, found, "the episodes are not those that it was trained on")
     return found
 
 
-def _require_allowed(options: TrainOptions, found: Sequence[Difference], why: str) -> None:
+def _require_allowed(options: TrainOptions, found: Sequence[str], why: str) -> None:
     if found and not options.resume_anyway:
         raise UserError(
-            f"cannot resume exactly: {_listed(found)}; {why}. Give what was given before, or go on with "
+            f"cannot resume exactly: {', '.join(found)}; {why}. Give what was given before, or go on with "
             "--resume --resume-anyway"
         )
 
 
-def _listed(found: Sequence[Difference]) -> str:
-    return ", ".join(map(str, found))
-
-
 EPISODES = 32
-"""Of so many episodes, evenly spread, the first frame of each camera counts. To read all frames
-would take as long as an epoch; all other arrays are in memory, and count whole."""
+"""Of so many episodes, evenly spread, the first frame of each camera counts. All frames would take as long
+as an epoch to read."""
 
 
 def fingerprint(
@@ -247,22 +233,18 @@ def fingerprint(
     vectors: what their ticks hold besides frames, by name. Digests stand for arrays and texts, in
     the order of the episodes, on which the batches depend.
     """
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, EPISODES).astype(int)).tolist()
+    names = [camera.name for camera in episodes.spec.cameras]
+    frames = (episodes[index].frames(name, 0, 1) for index in chosen for name in names)
     found = {
         "episodes": len(episodes),
         "ticks": episodes.num_ticks,
         "lengths": _digest([np.array([episode.num_samples for episode in episodes])]),
         "instructions": _digest([np.array([episode.instruction for episode in episodes])]),
-        "frames": _digest(_first_frames(episodes)),
+        "frames": _digest(frames),
         **{key: _digest([value.cpu().numpy()]) for key, value in vectors.items()},
     }
     return {f"{name} {key}": value for key, value in found.items()}
-
-
-def _first_frames(episodes: EpisodeDataset) -> Iterator[Any]:
-    chosen = np.unique(np.linspace(0, len(episodes) - 1, EPISODES).astype(int)).tolist()
-    for index in chosen:
-        for camera in episodes.spec.cameras:
-            yield episodes[index].frames(camera.name, 0, 1)
 
 
 def _digest(arrays: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import tyro
@@ -241,7 +241,7 @@ def _errors(
     require_motion(statistics, data.training.source)
     sets = () if data.sets is None else data.sets.validation_names
     errors = {
-        name: EpisodeErrors.of(
+        name: EpisodeErrors(
             part,
             statistics,
             data.resize_to,
@@ -290,7 +290,7 @@ def dry_run(trainer: Trainer, console: Console) -> int:
 
     The weights of the trainer change, so that it cannot be used for the training itself.
     """
-    for line in (*_network_lines(trainer), *_time_lines(trainer), _memory_line(trainer.device)):
+    for line in _lines(trainer):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return 0
 
@@ -332,16 +332,15 @@ def _validation_time(trainer: Trainer) -> float:
     if errors is None:
         return calibration_s
     lengths = errors.windows.episode_lengths
-    some = replace(errors, most_episodes=EPISODES_AT_ONCE)
     begun = time.perf_counter()
-    some.policy(trainer.average.model)
+    errors.policy(trainer.average.model, most_episodes=EPISODES_AT_ONCE)
     portion = sum(lengths[:EPISODES_AT_ONCE]) / sum(lengths)
     # The policy is validated twice, with its previous action and without.
     return calibration_s + 2 * (time.perf_counter() - begun) / portion
 
 
-def _network_lines(trainer: Trainer) -> Iterator[str]:
-    """Yield the parts of the network with their parameters, and the sizes of the core."""
+def _lines(trainer: Trainer) -> Iterator[str]:
+    """Yield the parts of the network with their parameters, the sizes of the core, times and memory."""
     for name, part in trainer.policy.named_children():
         sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
         number = sum(size for size, _ in sizes)
@@ -352,9 +351,6 @@ def _network_lines(trainer: Trainer) -> Iterator[str]:
     sizes_of_core = core_to_dict(trainer.policy.config.core)
     kind = sizes_of_core.pop("kind")
     yield f"sizes of the core, {kind}: " + " ".join(f"{k}={v}" for k, v in sizes_of_core.items())
-
-
-def _time_lines(trainer: Trainer) -> Iterator[str]:
     options, source = trainer.options, trainer.source
     step_s, validation_s, steps, seconds = estimate(trainer)
     yield (
@@ -365,6 +361,12 @@ def _time_lines(trainer: Trainer) -> Iterator[str]:
     yield f"a validation: about {validation_s:.3g} s; {left} of them"
     limit = "about" if options.keeping.early_stopping is None else "at most"
     yield f"the whole training: {limit} {steps:,} steps in {_in_words(seconds)}"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    gpu = ""
+    if trainer.device.type == "cuda":
+        most = torch.cuda.max_memory_allocated(trainer.device)
+        gpu = f", and {most / 2**30:.2f} GiB on the GPU"
+    yield f"peak memory: {peak / 2**30:.2f} GiB{gpu}. Nothing was written."
 
 
 def _in_words(seconds: float) -> str:
@@ -372,12 +374,3 @@ def _in_words(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def _memory_line(device: torch.device) -> str:
-    """Return the most memory that was in use so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
-    line = f"peak memory: {peak / 2**30:.2f} GiB"
-    if device.type == "cuda":
-        line += f", and {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB on the GPU"
-    return f"{line}. Nothing was written."

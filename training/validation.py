@@ -7,7 +7,7 @@ low error alone does not show a good policy; `without_previous_action` hides tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,55 +107,42 @@ TICKS_AT_ONCE = 32
 """Limits on the memory of one forward pass; results do not depend on them."""
 
 
-@dataclass
 class EpisodeErrors:
     """Evaluates predictors on every tick of some episodes."""
 
-    windows: WindowDataset
-    """One window for each whole episode."""
-    statistics: VectorStatistics
-    """Statistics of the training episodes' actions."""
-    features: EpisodeFeatures | None = None
-    """Features of frozen vision, in place of the images of `windows`."""
-    most_episodes: int | None = None
-    """Evaluate only so many episodes, the first ones; None for all."""
-    processes: Processes = field(default_factory=Processes)
-    """Those that evaluate together; all of them have the result."""
-    data_sets: Sequence[str] = ()
-    """The name of the data set of each episode, to tell the errors of each; () for one data set."""
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         episodes: EpisodeDataset,
         statistics: VectorStatistics,
         resize_to: dict[str, tuple[int, int]],
+        *,
         most_episodes: int = 50,
         features_of: Callable[[EpisodeDataset], EpisodeFeatures] | None = None,
         data_sets: Sequence[str] = (),
         processes: Processes = Processes(),  # noqa: B008 (frozen)
-    ) -> EpisodeErrors:
+    ) -> None:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
-        features_of: returns the features of frozen vision; None for frames.
+        statistics: of the actions of the training episodes. features_of: returns the features of frozen
+        vision; None for frames. data_sets: the name of the data set of each episode, to tell the errors
+        of each; () for one. processes: those that evaluate together; all of them have the result.
         """
         chosen = slice(None, None, -(-len(episodes) // most_episodes))
-        episodes, data_sets = episodes[chosen], data_sets[chosen]
-        longest = max((episode.num_samples for episode in episodes), default=1)
-        features = None
-        if features_of is not None:
-            features, episodes, resize_to = features_of(episodes), without_cameras(episodes), {}
-        windows = WindowDataset(
-            episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+        episodes, self.data_sets = episodes[chosen], data_sets[chosen]
+        self.features = None if features_of is None else features_of(episodes)
+        self.windows = WindowDataset(  # one for each whole episode
+            episodes if features_of is None else without_cameras(episodes),
+            max((episode.num_samples for episode in episodes), default=1),
+            pad="none",
+            resize_to=resize_to if features_of is None else {},
+            copies=processes.on_machine,
         )
-        return cls(windows, statistics, features, data_sets=data_sets, processes=processes)
+        self.statistics, self.processes = statistics, processes
 
     def mean_action(self) -> ActionErrors:
         """Return the errors of always predicting the mean action of the training episodes."""
         mean = self.statistics.mean
-        return self._errors(
-            (batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches()
-        )
+        return self._errors(lambda batch: np.broadcast_to(mean, batch["actions"].shape))
 
     def previous_action(self) -> ActionErrors:
         """Return the errors of repeating the demonstrator's previous action.
@@ -168,10 +155,19 @@ class EpisodeErrors:
             known = batch["previous_action_valid"].unsqueeze(2)
             return torch.where(known, batch["previous_action"], mean).numpy()
 
-        return self._errors((batch, repeated(batch)) for batch in self._batches())
+        return self._errors(repeated)
 
-    def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
-        """Return the errors of a policy, which must be in evaluation mode."""
+    def policy(
+        self,
+        policy: Policy,
+        *,
+        without_previous_action: bool = False,
+        most_episodes: int | None = None,
+    ) -> ActionErrors:
+        """Return the errors of a policy, which must be in evaluation mode.
+
+        most_episodes: only those of the first episodes; None for all.
+        """
         form = policy.relative
 
         def predicted(batch: WindowBatch) -> Floats:
@@ -182,23 +178,22 @@ class EpisodeErrors:
             # One rotation is written in several ways, such as by two quaternions; that is no error.
             return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
 
-        return self._errors((batch, predicted(batch)) for batch in self._batches())
+        return self._errors(predicted, most_episodes)
 
-    def _batches(self) -> Iterator[WindowBatch]:
-        indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]
-        for indices in self.processes.mine(indices_of_all.split(EPISODES_AT_ONCE)):
-            yield self.windows.gather(indices)
-
-    def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:
+    def _errors(
+        self, predict: Callable[[WindowBatch], Floats], most_episodes: int | None = None
+    ) -> ActionErrors:
         total = ErrorSum(self.windows.spec, self.statistics.std)
         parts = {name: ErrorSum(total.spec, total.scale) for name in self.data_sets}
-        for batch, predicted in predictions:
-            valid = batch["valid"].numpy()
-            total.add(predicted[valid], batch["actions"].numpy()[valid])
+        every = torch.arange(len(self.windows))[:most_episodes]
+        for indices in self.processes.mine(every.split(EPISODES_AT_ONCE)):
+            batch = self.windows.gather(indices)
+            valid, actions, predicted = batch["valid"].numpy(), batch["actions"], predict(batch)
+            total.add(predicted[valid], actions.numpy()[valid])
             names = [self.data_sets[episode] for episode in batch["episode"].tolist() if parts]
             for name in dict.fromkeys(names):
                 mine = valid & np.array([other == name for other in names])[:, None]
-                parts[name].add(predicted[mine], batch["actions"].numpy()[mine])
+                parts[name].add(predicted[mine], actions.numpy()[mine])
         parts = {name: part.over(self.processes.sum) for name, part in parts.items()}
         of_each = {name: part.result() for name, part in parts.items() if part.ticks}
         return replace(total.over(self.processes.sum).result(), data_sets=of_each)
@@ -206,14 +201,10 @@ class EpisodeErrors:
 
 @torch.no_grad()
 def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Tensor:
-    """Return actions (B, T, A) in the spec's units, as `Policy.decode` does.
-
-    The memory goes through all T ticks.
-    """
+    """Return actions (B, T, A) in the spec's units; the memory goes through all T ticks."""
     if without_previous_action:
-        inputs = replace(
-            inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid)
-        )
+        nowhere = torch.zeros_like(inputs.previous_action_valid)
+        inputs = replace(inputs, previous_action_valid=nowhere)
     device, state, decoded = next(policy.parameters()).device, None, []
     for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
         some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)

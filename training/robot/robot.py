@@ -11,9 +11,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from tyro.conf import Suppress, arg
@@ -75,27 +74,35 @@ def in_file_alone(parameter: str) -> bool:
     return parameter in IN_FILE_ALONE or "_accel_" in parameter or "_jerk_" in parameter
 
 
-def parameter_options(
+CONFIG_HELP = (
+    "A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count "
+    "more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there "
+    "alone; ros2_ws/docs/parameters.md has all of them."
+)
+"""Help text of --config."""
+
+
+def options_class(
+    own: type[Any],
     node_parameters: type[NodeParameters],
-    others: Mapping[str, type[NodeParameters]] = MappingProxyType({}),
-) -> list[tuple[str, Any, Field[Any]]]:
-    """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
+    others: Mapping[str, type[NodeParameters]],
+) -> Any:
+    """Return a dataclass of options: those of `own`, one for each parameter that has one, and --config.
 
     A parameter that several nodes have becomes one option. others: the parameters of nodes that only an
     option such as --sim starts, by that option.
     """
     nodes = {"": _with_option(node_parameters)}
     nodes |= {flag: _with_option(kind) for flag, kind in others.items()}
-    options: list[tuple[str, Any, Field[Any]]] = []
+    options: list[Any] = []  # fields for `make_dataclass`
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
         parameter = next(iter(found.values()))
         texts: dict[str, str] = {}
         for flag, each in found.items():  # texts of nodes that differ stand one after another
-            text = (
-                f"{each.about.help} In {each.about.unit}." if each.about.unit else each.about.help
-            )
-            texts.setdefault(each.about.help, f"With {flag}: {text}" if flag else text)
+            start = f"With {flag}: " if flag else ""
+            end = f" In {each.about.unit}." if each.about.unit else ""
+            texts.setdefault(each.about.help, start + each.about.help + end)
         kind: Any = Path if parameter.about.is_path else parameter.type
         default: Any = Path(parameter.default) if parameter.about.is_path else parameter.default
         if parameter.choices:
@@ -106,10 +113,13 @@ def parameter_options(
         alone = in_file_alone(name)
         hint: Any = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
         options.append((name, hint, field(default=default)))
-    return options
+    about = arg(help=CONFIG_HELP)
+    options.append(("config", Annotated[Path | None, about], field(default=None)))
+    methods = {"defaults": classmethod(lambda cls, words: _with_config(cls(), words))}
+    return make_dataclass("_AllOptions", options, bases=(own,), namespace=methods, frozen=True)
 
 
-def with_config(command: Any, words: Sequence[str]) -> Any:
+def _with_config(command: Any, words: Sequence[str]) -> Any:
     """Return `command` with the values of the file of --config that `words` name; None if they name none."""
     path = config_path(words)
     if path is None:
@@ -271,18 +281,9 @@ class _CommandOptions:
     waits for each command, and every run of an initial state is the same."""
     respawn: bool = False
     """Start the policy again after a crash, with the memory that it had."""
-    config: Path | None = None
-    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
-    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
-    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
-_AllOptions: Any = make_dataclass(
-    "_AllOptions",
-    parameter_options(PolicyParameters, {"--sim": SimParameters}),
-    bases=(_CommandOptions,),
-    frozen=True,
-)
+_AllOptions: Any = options_class(_CommandOptions, PolicyParameters, {"--sim": SimParameters})
 
 
 @dataclass(frozen=True)
@@ -298,12 +299,6 @@ class RobotCommand(_AllOptions):
       ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
       ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
     """
-
-    @classmethod
-    def defaults(cls, words: Sequence[str]) -> RobotCommand | None:
-        """Return the values of the file of --config, if `words` of a command line have one."""
-        found: RobotCommand | None = with_config(cls(), words)
-        return found
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""
