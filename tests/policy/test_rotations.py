@@ -237,5 +237,5 @@ def test_wrong_declarations_are_told(text: str, message: str) -> None:
 
 
 def test_rotations_are_for_relative_alone() -> None:
-    with pytest.raises(UserError, match="--absolute takes displacements of positions"):
+    with pytest.raises(UserError, match="absolute takes displacements of positions"):
         RelativeActions(robot("xyzw", "xyzw"), [], [said("xyzw", "xyzw")])
