@@ -91,10 +91,7 @@ class MemoryStart(ABC):
         """Yield picks without end; pick n depends on data set, batch size and (seed, n) alone."""
 
     def kept(self, memory: CoreState) -> CoreState | None:
-        """Return the memory that the next batch starts from, given that after this batch.
-
-        None stands for the initial memory.
-        """
+        """Return the memory that the next batch starts from; None for the initial memory."""
         return None
 
 
@@ -126,10 +123,7 @@ class AfterBurnIn(FromZero):
 
 
 class WholeEpisodes(MemoryStart):
-    """Whole episodes of similar length, from their first tick, so that the initial memory is right.
-
-    The data set must have one window for each episode.
-    """
+    """Whole episodes of similar length. The data set must have one window for each."""
 
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
@@ -142,10 +136,9 @@ class WholeEpisodes(MemoryStart):
 
 
 class Carried(MemoryStart):
-    """A window continues with the memory that the preceding window of its episode left.
+    """A window goes on with the memory that the preceding one of its episode left, without gradient.
 
-    This is truncated backpropagation through time (Williams & Peng 1990): the gradient ends at the
-    start of the batch.
+    This is truncated backpropagation through time (Williams & Peng 1990).
     """
 
     carries = True
@@ -167,10 +160,7 @@ class Carried(MemoryStart):
 def memory_start(
     config: MemoryStartConfig, window: Window = 8, apart: int | None = None
 ) -> MemoryStart:
-    """Return the way that `config` names; whole episodes start from the initial memory alone.
-
-    apart: see `MemoryStart.apart`.
-    """
+    """Return the way that `config` names; whole episodes start from the initial memory alone."""
     if window == "episode":
         return WholeEpisodes()
     if config.memory == "carry":
@@ -201,9 +191,9 @@ class Delays:
         return torch.from_numpy(rng.uniform(0.0, self._longest_s, count).astype(np.float32))
 
     def in_force(self, coming: Chunks, delay_s: Tensor, size: int) -> Chunks:
-        """Return the `size` actions of each tick that begin `delay_s` after it.
+        """Return the `size` actions of each tick that begin `delay_s` (B,) after it.
 
-        coming: the next `size` + `ticks_ahead` actions of each tick; delay_s: (B,).
+        coming: the next `size` + `ticks_ahead` actions of each tick.
         """
         ticks = delay_s / self._tick_s  # (B,)
         whole = ticks.floor().clamp_max(self.ticks_ahead - 1)
@@ -270,10 +260,7 @@ class BatchSource:
         self._on_gpu = self.device.type == "cuda"
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
-        """Yield `count` batches of any windows, which start from the initial memory.
-
-        They are the same at every call and at every step of a training.
-        """
+        """Yield `count` batches of windows from the initial memory, the same ones at every call."""
         start = FromZero() if self.memory.carries or self.memory.apart else self.memory
         picks = start.picks(self.windows, self.batch_size, self.seed, first_batch=0)
         for step, pick in zip(range(count), picks, strict=False):
@@ -282,8 +269,7 @@ class BatchSource:
     def batches(self, first_step: int) -> Iterator[TrainingBatch]:
         """Yield the batches of `first_step`, `first_step` + 1, … without end.
 
-        A thread or several processes prepare the next batches while the caller uses the current one.
-        Who makes a batch does not change it.
+        A thread or several processes prepare the next ones; who makes a batch does not change it.
         """
         picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
         orders = enumerate(picks, start=first_step)
@@ -304,10 +290,7 @@ class BatchSource:
                     yield ready.result()
 
     def recent_frames(self) -> RecentFrames | None:
-        """Return what keeps the frames of the sections that are open, in each process that makes batches.
-
-        None where no sections are drawn, or all frames are in memory.
-        """
+        """Return what keeps the frames of open sections; None without sections, or with all in memory."""
         apart, frames = self.memory.apart, self.windows.frames
         if apart is None or frames.in_memory:
             return None
@@ -372,8 +355,7 @@ class BatchSource:
     ) -> tuple[Chunks, Tensor | None]:
         """Return the actions to learn, as `Policy.decode_chunk` returns them, and the delays, (B, T) in s.
 
-        With delays these are the actions that are in force so much later: means, which are taken in the
-        form in which rotations have means.
+        With delays these are means, which are taken in the form in which rotations have means.
         """
         ahead = 0 if self._delays is None else self._delays.ticks_ahead
         coming = self.windows.chunks(gathered, self.chunk + ahead)
@@ -432,10 +414,7 @@ def batch_source(
     policy: Policy,
     fabric: Fabric,
 ) -> BatchSource:
-    """Return the source of batches of `windows`, of `episodes`, with frames or with features.
-
-    fabric: with the processes that share each batch.
-    """
+    """Return the source of batches of `windows`, which are of `episodes`, with frames or features."""
     processes, loss = Processes.of(fabric), options.loss
     recall = None
     if features is not None and loss.recall_weight:
@@ -486,7 +465,7 @@ def reading_notes(source: BatchSource) -> list[str]:
 
 
 def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:
-    """Return how many batches are between two windows of a section; None for no sections.
+    """Return the batches between two windows of a section; None for no sections.
 
     A training that is resumed goes on as it began, whether or not the frames are in memory now.
     """
@@ -598,10 +577,9 @@ def made_by_workers(
 
 
 def _started(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Start the workers.
+    """Start the workers, and keep the handler of the signal that one has ended.
 
-    The signal that a worker has ended keeps its handler, so that the next batch that is asked for
-    raises the error, and not any place in the training.
+    The next batch that is asked for then raises the error, and not any place in the training.
     """
     if threading.current_thread() is not threading.main_thread():
         return iter(loader)

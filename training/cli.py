@@ -140,10 +140,7 @@ def parse(args: Sequence[str] | None = None) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code.
-
-    The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
-    """
+    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
         print(f"ttm {version(NAME)}")

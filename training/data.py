@@ -182,10 +182,9 @@ class Data:
         return list(dict.fromkeys(filter(None, notes)))
 
     def windows(self, options: TrainOptions, copies: int, *, frozen: bool) -> WindowDataset:
-        """Return the windows to train on.
+        """Return the windows to train on, of which `copies` processes of this machine keep one set each.
 
-        copies: the processes of this machine that keep them. frozen: without frames, in whose place
-        are features.
+        frozen: without frames, in whose place are features.
         """
         whole = options.window == "episode"
         longest = max(episode.num_samples for episode in self.training)
@@ -251,9 +250,8 @@ def predicted_statistics(
 ) -> PredictedStatistics | None:
     """Return the statistics of all actions of the chunks that begin at each tick of `episodes`.
 
-    Chunks of a policy that is told of delays go on for the longest one, since all delays are learned.
-    None for a policy that predicts actions in the robot's form, whose statistics are those of the data.
-    Raises `UserError` if what is said to be rotations are none.
+    Chunks of a policy that is told of delays go on for the longest one. None for a policy that predicts
+    actions in the robot's form. Raises `UserError` if what is said to be rotations are none.
     """
     if not policy.relative:
         return None

@@ -281,10 +281,7 @@ def drive_over_ros(
     videos: Path,
     condition: Condition = Condition(),  # noqa: B008 (frozen)
 ) -> Evaluation:
-    """Run the first initial states of a task with `ttm robot --sim`, and return what came out.
-
-    folder: for result.json and actions.npz. videos: folder for the video of the first one.
-    """
+    """Run the first initial states of a task by `ttm robot --sim`, which writes into `folder`."""
     arguments = ["--sim", "--checkpoint", checkpoint, "--task", task]
     if condition.gap is not None:
         arguments += ["--gap", str(condition.gap), "--probe", condition.probe]
@@ -301,10 +298,7 @@ def drive_over_ros(
 
 
 def same_outcomes(runs: Iterable[tuple[Evaluation, Evaluation]]) -> str:
-    """Return in words how many initial states ended alike in process and over ROS 2.
-
-    runs: pairs of an evaluation in process and another one over ROS 2 of the first of its states.
-    """
+    """Return in words how many initial states ended alike in process and over ROS 2."""
     pairs = []
     for in_process, ros in runs:
         for name, result in ros.tasks.items():
@@ -340,10 +334,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str, finding: str = "") -> Iterator[None]:
-        """Print a heading and the time of a step, and add it to the report.
-
-        finding: what the step does or found; `found` replaces it.
-        """
+        """Print a heading and the time of a step, and add it to the report."""
         self._finding = finding
         self._taken += 1
         heading = f"\n[{self._taken}/{self._count}] {name}" + (f": {finding}" if finding else "")

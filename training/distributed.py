@@ -109,10 +109,7 @@ class Processes:
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Raise the `UserError` that any process meets within the context: the first process raises it.
-
-        The others leave without a word, so that it is printed once.
-        """
+        """Raise the `UserError` that any process meets in the context, in the first one. The others exit."""
         error = None
         try:
             yield
@@ -246,10 +243,7 @@ def _launched(options: TrainOptions) -> Fabric:
 
 @contextmanager
 def together(processes: Processes) -> Iterator[None]:
-    """Train with the others, and leave them at the end.
-
-    An error of a backend that no longer reaches another process becomes a `UserError`.
-    """
+    """Train with the others, and leave them at the end; the loss of one is a `UserError`."""
     try:
         yield
     except RuntimeError as error:

@@ -87,10 +87,7 @@ class MapStore:
 
 
 def freeze_vision(policy: Policy) -> None:
-    """Exclude vision and the code of the instruction, its condition, from training.
-
-    Raises `UserError` if the policy has no camera.
-    """
+    """Exclude vision and its condition, the code of the instruction, from training."""
     if policy.vision is None:
         raise UserError("--freeze-vision, but the checkpoint has no camera; leave the option out")
     policy.vision.requires_grad_(False)

@@ -84,10 +84,9 @@ class TrainingBatch:
 
 
 def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dict[str, Tensor]:
-    """Return the weights of the ticks in the loss of each part.
+    """Return the weights of the ticks in the loss of each part, by its name, (…) each.
 
-    weights: (..., A), which count for the dimensions of binary parts; tick_weights: (...), which
-    count for all parts -> part name -> (...), where (...) is (B, T, K) for chunks.
+    weights: (…, A), which count for the dimensions of binary parts; tick_weights: (…).
     """
     return {
         part.name: tick_weights * weights[..., spec.action_slices[part.name]].amax(dim=-1)
@@ -98,10 +97,7 @@ def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dic
 
 
 def weight_sums(spec: PolicySpec, batch: TrainingBatch) -> dict[str, Tensor]:
-    """Return the sum of the weights over which each loss of `cloning_losses` is a mean.
-
-    Part name -> 0-d tensor, and so for the results of the recall loss.
-    """
+    """Return the sum of the weights over which each loss of `cloning_losses` is a mean, by its name."""
     valid = batch.valid.unsqueeze(-1).to(torch.float32)
     weights = part_weights(spec, batch.weights, batch.tick_weights)
     sums = {name: (valid * weight).sum() for name, weight in weights.items()}
@@ -151,8 +147,7 @@ def _scaled(losses: dict[str, Tensor], portions: Mapping[str, Tensor] | None) ->
 def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """Return the memory after the ticks of `batch`, which start from the initial memory.
 
-    The policy runs without gradient and in evaluation mode, as it does on the robot: without
-    dropout, and with BatchNorm's running statistics, which do not change.
+    The policy runs without gradient and in evaluation mode, as it does on the robot.
     """
     training = policy.training
     policy.eval()

@@ -156,10 +156,7 @@ last three with the checkpoint's network."""
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Return by name, in words, where two mappings differ.
-
-    What `then` lacks was not saved yet, and is not compared.
-    """
+    """Return by name, in words, where two mappings differ; what `then` lacks does not count."""
     return {
         name: f"{label(name) if name in PLACES else name} ({then[name]} then, {value} now)"
         for name, value in now.items()

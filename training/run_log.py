@@ -34,11 +34,8 @@ LINE_EVERY_S = 30.0
 """Seconds between two lines of progress where the output is no terminal."""
 
 
-def _logger(name: LoggerName, out: Path, first_step: int) -> Logger:
-    """Return the logger of that name, whose files are in the folder OUT/`name`.
-
-    A resumed training writes another version of the CSV file, and makes another run of wandb.
-    """
+def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
+    """Return the logger of that name, whose files are in the folder OUT/`name`."""
     if name == "tensorboard":
         # Events of later steps are those of a training that was cut off after it had saved.
         return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
@@ -53,46 +50,15 @@ def _logger(name: LoggerName, out: Path, first_step: int) -> Logger:
     )
 
 
-class Loggers:
-    """Several loggers as one."""
-
-    def __init__(self, names: Sequence[LoggerName], out: Path, first_step: int = 0) -> None:
-        self._loggers = [_logger(name, out, first_step) for name in dict.fromkeys(names)]
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Write numbers by name."""
-        for logger in self._loggers:
-            logger.log_metrics(dict(values), step)
-
-    def image(self, step: int, name: str, image: Tensor) -> None:
-        """Write an image (3, H, W) uint8; a table of numbers takes none."""
-        for logger in self._loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_image(name, image, step)
-            elif isinstance(logger, WandbLogger):
-                logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
-
-    def flush(self) -> None:
-        """Write out what is kept back."""
-        for logger in self._loggers:
-            logger.save()
-
-    def close(self, *, success: bool) -> None:
-        """Write out everything; nothing may be logged afterwards."""
-        for logger in self._loggers:
-            logger.finalize("success" if success else "failed")
-            if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code=0 if success else 1)
-
-
 class RunLog:
-    """Averages scalars over several steps and writes the means.
-
-    Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
-    """
+    """Averages scalars over several steps, since reading one off a GPU waits, and writes the means."""
 
     def __init__(
-        self, loggers: Loggers, console: Console, start_progress: float, processes: Processes
+        self,
+        loggers: Sequence[Logger],
+        console: Console,
+        start_progress: float,
+        processes: Processes,
     ) -> None:
         """start_progress: portion of the training that was done before, in [0, 1].
 
@@ -118,7 +84,10 @@ class RunLog:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
-        self.loggers.close(success=error is None)
+        for logger in self.loggers:
+            logger.finalize("success" if error is None else "failed")
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if error is None else 1)
 
     def restart_clock(self) -> None:
         """Forget the steps since the last `write`. Call this after a pause in training."""
@@ -127,10 +96,7 @@ class RunLog:
         self._count = self._images = 0
 
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Add one step.
-
-        scalars: 0-d tensors, on any device. images: the number of images of this process.
-        """
+        """Add one step: 0-d tensors on any device, and the number of images of this process."""
         for name, value in scalars.items():
             now = value.detach()
             self._sums[name] = self._sums[name] + now if name in self._sums else now
@@ -149,7 +115,8 @@ class RunLog:
         scalars["train/learning_rate"] = learning_rate
         scalars["throughput/steps_per_s"] = steps_per_s
         scalars["throughput/images_per_s"] = images_per_s
-        self.loggers.scalars(step, scalars)
+        for logger in self.loggers:
+            logger.log_metrics(scalars, step)
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
         speed = f"{steps_per_s:.2f} steps/s  {images_per_s:.0f} images/s"
         shown = f"step {step}  loss {means['loss']:.4f}{recall}  {speed}"
@@ -160,14 +127,16 @@ class RunLog:
         self.restart_clock()
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
-        """Write sample images as the network gets them; rows are windows, columns are ticks.
-
-        images: camera -> (B, T, 3, H, W) uint8.
-        """
+        """Write images (B, T, 3, H, W) uint8 by camera; rows are windows, columns are ticks."""
         for camera, frames in images.items():
             # each row: (3, H, T*W)
             rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
-            self.loggers.image(step, f"augmented/{camera}", torch.cat(rows, dim=1))
+            name, image = f"augmented/{camera}", torch.cat(rows, dim=1)
+            for logger in self.loggers:  # a table of numbers takes none
+                if isinstance(logger, TensorBoardLogger):
+                    logger.experiment.add_image(name, image, step)
+                elif isinstance(logger, WandbLogger):
+                    logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
 
     def write_validation(self, step: int, found: Mapping[str, Any]) -> None:
         """Write the errors on held-out episodes, by predictor, as `ActionErrors.to_json` returns them."""
@@ -180,8 +149,9 @@ class RunLog:
         scalars |= {f"data sets/{name}": error for name, error in of_sets.items()}
         for who, errors in found.items():
             scalars |= {f"{part}/{who}": error for part, error in errors["parts"].items()}
-        self.loggers.scalars(step, {f"validation/{name}": e for name, e in scalars.items()})
-        self.loggers.flush()
+        for logger in self.loggers:
+            logger.log_metrics({f"validation/{name}": e for name, e in scalars.items()}, step)
+            logger.save()
         each = "".join(f"; {name} {error:.3f}" for name, error in of_sets.items())
         self.say(
             f"step {step}: validation error {normalized['policy']:.3f} (without its previous action "

@@ -11,11 +11,9 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # parameters of mallopt(3)
 
 
 def keep_freed_memory() -> None:
-    """Make malloc take large blocks from the heap, and never shrink the heap, which speeds up training.
+    """Make malloc keep large blocks, so that the kernel does not clear them in every training step.
 
-    glibc returns large blocks to the kernel as soon as they are freed, and the kernel clears every page
-    when it hands it out again. With activations of tens of megabytes this takes a quarter of a training
-    step on a CPU. Does nothing where the C library has no mallopt(3), which is glibc's.
+    Does nothing where the C library has no mallopt(3), which is glibc's.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -29,8 +27,7 @@ def keep_freed_memory() -> None:
 class Interruption:
     """Context manager that stores the first SIGINT or SIGTERM in `signal_number`.
 
-    A long run that has to save before it exits polls it, and stops when it is not None. A second signal
-    acts as it did before the context was entered.
+    A second signal acts as it did before the context was entered.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -155,11 +155,7 @@ def shares_table(trace: MemoryTrace) -> Table:
 
 
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
-    """Replay the observations of `episode` as `trace_memory` does, under a progress bar.
-
-    The previous action is the one that was executed, as in training. Frames are resized to the
-    policy's cameras.
-    """
+    """Replay the observations of `episode`, with the actions that were executed, as in training."""
     instruction = episode.instruction or DEFAULT_INSTRUCTION
     observations: dict[str, npt.NDArray[Any]] = {}
     for camera in policy.spec.cameras:
@@ -179,10 +175,7 @@ def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryT
 
 
 def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
-    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
-
-    The page is drawn once; then only what changes is drawn again for each tick.
-    """
+    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
     timelines = len(trace.directions)
     height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
     page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)

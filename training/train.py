@@ -47,7 +47,7 @@ from ttm.training.resume import (
     require_same_data,
     require_same_options,
 )
-from ttm.training.run_log import CONFIG, LAST, Loggers, RunLog, prepare_folder, resume_path
+from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_folder, resume_path
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
 from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
@@ -96,7 +96,8 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
         if processes.first:
             write_config(options.out / CONFIG, options)
         names = options.keeping.logger if processes.first else ()
-        loggers = Loggers(names, options.out, trainer.progress.step)
+        step = trainer.progress.step
+        loggers = [open_logger(name, options.out, step) for name in dict.fromkeys(names)]
         with RunLog(loggers, console, trainer.used, processes) as log:
             return trainer.run(log)
 
@@ -107,10 +108,9 @@ def assembled(
     features: FeatureCache | None = None,
     fabric: Fabric | None = None,
 ) -> Trainer:
-    """Return the trainer of `options`, as `train` runs it; write no files.
+    """Return the trainer of `options`, as `train` runs it, and print what is trained; write no files.
 
-    What is trained, and on what, is printed on `console`. fabric: with the processes that train;
-    None for this one alone.
+    fabric: with the processes that train; None for this one alone.
     """
 
     def say(*lines: str) -> None:
@@ -286,20 +286,14 @@ STEPS = 6
 
 
 def dry_run(trainer: Trainer, console: Console) -> int:
-    """Measure some steps of a training that is ready to run; write no files. Returns the exit code.
-
-    The weights of the trainer change, so that it cannot be used for the training itself.
-    """
+    """Measure some steps with a trainer, which is of no other use then. Returns the exit code."""
     for line in _lines(trainer):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return 0
 
 
 def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
-    """Return the times of a step and of a validation, the steps that are left, and the time of all.
-
-    Times are in seconds, and found from some steps and a part of a validation.
-    """
+    """Return the seconds of a step and of a validation, the steps left, and the seconds of all."""
     step_s, validation_s = statistics.median(_step_times(trainer)[1:]), _validation_time(trainer)
     budget, done = trainer.budget, trainer.progress
     validations_s = (trainer.options.validations - done.validations) * validation_s

@@ -130,10 +130,7 @@ class Trainer:
         return self.budget.progress(self.progress.step, self.progress.elapsed_s)
 
     def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Compute losses and gradients of a batch: the first half of a step.
-
-        Returns the losses; where several processes train together, their portions add up.
-        """
+        """Compute losses and gradients of a batch: the first half of a step. Returns the losses."""
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
         losses, memory = self._gradients.of(batch, self._memory)
@@ -405,9 +402,7 @@ class Gradients:
     """Computes the losses of a batch, and their gradients, which all processes then have.
 
     Several processes may share a batch, and each may take its windows in parts. Every loss is a
-    weighted mean over the whole batch. Each part computes its portion of it, by the weights that it
-    holds, so that the portions and their gradients add up to those of the batch, however unequal the
-    parts are.
+    weighted mean over the whole batch, of which each part computes its portion by the weights it holds.
     """
 
     def __init__(
@@ -493,8 +488,7 @@ def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[T
 class Clock:
     """How long a training has run, and how long ago it was saved.
 
-    Where several processes train together, all of them have the time of the first, as it was when
-    they last agreed, so that each of them makes the same decisions.
+    All processes have the time of the first, so that each of them makes the same decisions.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -515,10 +509,7 @@ class Clock:
         return self._elapsed_s
 
     def agree(self, interruption: Interruption) -> float:
-        """Take over the time of the first process, and the signal that any process has received.
-
-        Returns the seconds since the training began.
-        """
+        """Take over the time of the first process, which is returned, and the signal of any."""
         now = time.monotonic()
         times = [now - self._begun_s, now - self._saved_s]
         if self._processes.count > 1:

@@ -28,10 +28,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
-    """Return the mean over dimensions of the squared normalised error.
-
-    predicted, actions: (..., A); scale: (A,), as in `ErrorSum` -> (...).
-    """
+    """Return the mean over dimensions of the squared normalised error: (…, A), scale (A,) -> (…)."""
     moved = scale > LEAST_DEVIATION
     squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
     return squares.mean(axis=-1)
@@ -68,11 +65,7 @@ class ErrorSum:
         self._squares, self._absolute = np.zeros(spec.action_size), np.zeros(spec.action_size)
 
     def add(self, predicted: Floats, actions: Floats) -> None:
-        """Add n ticks.
-
-        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are the
-        means of `Policy.decode`.
-        """
+        """Add n ticks (n, A) in the spec's units; binary dimensions are means of `Policy.decode`."""
         error = predicted.astype(np.float64) - actions
         self._squares += np.square(error).sum(axis=0)
         binary, thresholds = self.spec.binary_mask, self.spec.thresholds
@@ -145,10 +138,7 @@ class EpisodeErrors:
         return self._errors(lambda batch: np.broadcast_to(mean, batch["actions"].shape))
 
     def previous_action(self) -> ActionErrors:
-        """Return the errors of repeating the demonstrator's previous action.
-
-        At the first tick the mean action stands in for it.
-        """
+        """Return the errors of repeating the previous action; at first the mean action stands in for it."""
         mean = torch.from_numpy(self.statistics.mean)
 
         def repeated(batch: WindowBatch) -> Floats:

@@ -55,10 +55,7 @@ def require_rclpy() -> None:
 
 
 def run_program(module: str, options: Mapping[str, Any]) -> int:
-    """Run a module of `ttm_policy` with its options as JSON until it ends, and return its exit code.
-
-    Raises `UserError` before it starts if ROS is missing.
-    """
+    """Run a module of `ttm_policy` with its options as JSON until it ends; return its exit code."""
     require_rclpy()
     command = [*PROGRAM, module, json.dumps(options, default=str)]
     return subprocess.run(command, env=_of_child(os.environ), check=False).returncode
@@ -68,10 +65,7 @@ def run_program(module: str, options: Mapping[str, Any]) -> int:
 def running_nodes(
     parameters: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
 ) -> Iterator[Nodes]:
-    """Start nodes of `ttm_policy`, and stop those that still run at the end, in the same order.
-
-    parameters: name of the node -> its ROS parameters.
-    """
+    """Start nodes of `ttm_policy` by their parameters; stop those that run at the end, in that order."""
     before = {number: signal.signal(number, _interrupt) for number in Interruption.SIGNALS}
     nodes: Nodes = {}
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
@@ -106,7 +100,7 @@ def start_after_crash(nodes: Nodes, name: str, environment: Mapping[str, str]) -
 def wait_for_episodes(nodes: Nodes, look: Callable[[], object] = lambda: None) -> int:
     """Return the exit code of the simulator, or that of the policy if it ends before.
 
-    look: called again and again meanwhile. It may start a node again.
+    look: called again and again meanwhile.
     """
     while (code := nodes["sim_node"].poll()) is None:
         look()
@@ -161,11 +155,7 @@ def simulation_environment() -> dict[str, str]:
 
 
 def claim_ros_domain() -> int:
-    """Return the number of a ROS domain in which nobody is, and keep it until this process ends.
-
-    No process of this computer has claimed it, and no DDS participant listens there. Raises
-    `UserError` if all are in use.
-    """
+    """Return a ROS domain that no process has claimed and where nobody listens; keep it until the end."""
     return _claimed()[0]
 
 

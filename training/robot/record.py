@@ -55,10 +55,7 @@ class Nodes:
     policy: PolicyParameters | None = None
 
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """Return the name of each node -> its parameters.
-
-        The recorder takes keys if there is a terminal that does not drive the robot.
-        """
+        """Return the name of each node -> its parameters. The recorder takes keys of a free terminal."""
         keys = sys.stdin.isatty() and not (self.teleop and self.teleop.source == "keyboard")
         if not sys.stdin.isatty() and self.web is None:
             print("no terminal for keys: call ~/start and ~/stop of recorder_node", flush=True)
@@ -88,10 +85,7 @@ def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
 
 
 def record_simulation(nodes: Nodes, task: str) -> int:
-    """Run the simulated robot for a person as well; return the exit code.
-
-    Raises `UserError` before anything starts if environment or task are missing or do not fit.
-    """
+    """Run the simulated robot for a person as well; return the exit code."""
     tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),

@@ -131,10 +131,7 @@ def _with_config(command: Any, words: Sequence[str]) -> Any:
 
 
 def check_options(command: object, *kinds: type[NodeParameters]) -> None:
-    """Raise `UserError` that names the first option of `command` whose value is out of range.
-
-    kinds: the parameters that it has options for.
-    """
+    """Raise `UserError` that names the first option of `command` whose value is out of range."""
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
             parameter.check(_value(command, name), label=_label(name))
@@ -147,8 +144,7 @@ def require_started(
 ) -> None:
     """Raise `UserError` if an option of `command` that no started node has is not at its default.
 
-    started: the parameters of the nodes that are started. others: those of all that need not be -> their
-    node, and what starts it.
+    others: parameters of nodes that need not be started -> their node, and what starts it.
     """
     known = {name for kind in started for name in _with_option(kind)}
     for kind, remedy in others.items():
@@ -164,10 +160,7 @@ def require_contract(path: Path | None) -> None:
 
 
 def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:
-    """Return the parameters of a node as the options of `command` set them.
-
-    others: the values of parameters that have no option.
-    """
+    """Return the parameters of a node as `command` sets them; `others` have no option."""
     values = {
         parameter.name: _value(command, name)
         for name, parameter in _with_option(node_parameters).items()
@@ -258,10 +251,7 @@ def drive_simulation(
 
 @contextmanager
 def _with_files(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
-    """Yield the parameters with the checkpoint's absolute path, and with a file for the memory.
-
-    The memory is kept in a file if the policy is to be started again with it.
-    """
+    """Yield the parameters with the absolute path of the checkpoint, and to respawn a file for the memory."""
     path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
     policy = replace(policy, checkpoint=str(path))
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
