@@ -448,20 +448,21 @@ def batch_source(
     )
 
 
-def reading_notes(source: BatchSource) -> list[str]:
-    """Return in words how frames are read that do not fit into memory."""
+def reading_note(source: BatchSource) -> str:
+    """Return in words how frames are read that do not fit into memory; empty if all do."""
     recent = source.recent_frames()
     if recent is None:
-        return []
+        return ""
     gib = recent.ticks * source.windows.frames.tick_bytes * max(1, source.workers) / 2**30
-    what = "those that windows have in common"
+    kept = "those that windows have in common"
     if recent.portion < 1:
-        what = (
-            f"{recent.portion:.0%} of {what}, since not more memory is free; a smaller shuffle or "
-            "--batch-size needs less"
+        kept = (
+            f"{recent.portion:.0%} of {kept}; a smaller shuffle or --batch-size needs less memory"
         )
-    read = f"frames are read from the files, with a shuffle of {source.memory.apart}"
-    return [f"{read}; up to {gib:.2f} GiB keep {what}"]
+    return (
+        f"frames are read from the files, with a shuffle of {source.memory.apart}; up to {gib:.2f} GiB "
+        f"keep {kept}"
+    )
 
 
 def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:

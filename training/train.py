@@ -25,7 +25,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.batches import batch_source, reading_notes
+from ttm.training.batches import batch_source, reading_note
 from ttm.training.config_file import config_path
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
@@ -140,7 +140,8 @@ def assembled(
             say(*(f"note: resumed in spite of {each}" for each in found))
             trainer.resume(path)
     say(_summary(options, policy, data, trainer))
-    say(*(f"note: {note}" for note in reading_notes(trainer.source)))
+    if note := reading_note(trainer.source):
+        say(f"note: {note}")
     if cache is not None:
         say(f"vision is frozen: {cache.summary()}")
     return trainer
