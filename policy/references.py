@@ -43,7 +43,7 @@ ROTATION_LABELS = frozenset(
     ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
 )
 """Labels of single values that are of a rotation."""
-RELATIVE, ABSOLUTE = "--relative", "--absolute"
+RELATIVE, ABSOLUTE = "--relative", "absolute"
 """The options of `ttm train` that take references."""
 LENGTHS = ("m", "cm", "mm")
 """Units by which a part is a position, whatever its name."""

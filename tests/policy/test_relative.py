@@ -216,7 +216,7 @@ def test_what_does_not_fit_the_robot_is_told(spec: PolicySpec, text: str, messag
 def test_a_part_has_one_reference(spec: PolicySpec) -> None:
     with pytest.raises(UserError, match="name lift 2 times"):
         RelativeActions(spec, ["lift=height", "lift=state[0:1]"])
-    with pytest.raises(UserError, match="--relative and --absolute name lift 2 times"):
+    with pytest.raises(UserError, match="--relative and absolute name lift 2 times"):
         RelativeActions(spec, ["lift=height"], ["lift=height"])
 
 
@@ -464,5 +464,5 @@ def test_wrong_declarations_are_told(text: str, message: str) -> None:
 
 
 def test_rotations_are_for_relative_alone() -> None:
-    with pytest.raises(UserError, match="--absolute takes displacements of positions"):
+    with pytest.raises(UserError, match="absolute takes displacements of positions"):
         RelativeActions(robot("xyzw", "xyzw"), [], [said("xyzw", "xyzw")])

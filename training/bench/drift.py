@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ttm.datasets.dataset import VectorStatistics, dataset_statistics
-from ttm.datasets.windows import WindowDataset, resized_spec
+from ttm.datasets.windows import WindowDataset, policy_inputs, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
@@ -35,7 +35,7 @@ from ttm.policy.policy import PREVIOUS_ACTION, Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.bench.common import Report, rows_table
-from ttm.training.data import open_all, policy_inputs, split
+from ttm.training.data import open_all, split
 from ttm.training.validation import squared_errors
 
 Floats = npt.NDArray[np.floating]

@@ -32,9 +32,8 @@ from ttm.datasets.windows import WindowDataset
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.training.batches import BatchSource
+from ttm.training.batches import BatchSource, FromZero
 from ttm.training.bench.common import Figures, Report, decimals
-from ttm.training.memory_start import FromZero
 from ttm.training.options import AugmentationConfig
 
 Storage = Literal["ram", "raw", "gzip", "jpeg"]

@@ -33,7 +33,6 @@ from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
-from ttm.training.batches import TrainingBatch
 from ttm.training.bench.common import (
     Cell,
     Figures,
@@ -43,7 +42,8 @@ from ttm.training.bench.common import (
     random_observation,
     rows_table,
 )
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.data import FeatureCache
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import FrozenVisionConfig, LossConfig, TrainOptions
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.sequence_model import NO_SIGHT, SightSize, split_sight

@@ -29,7 +29,7 @@ from ttm.training.bench.step import (
     timed_step,
     trainer_of,
 )
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.data import FeatureCache
 
 PARTS = {"batch", "cameras", "inputs", "core", "head", "recall", "weights"}
 

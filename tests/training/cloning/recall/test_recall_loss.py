@@ -17,8 +17,9 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec
-from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache
-from ttm.training.recall import RecallLoss, tick_codes
+from ttm.training.data import FeatureCache
+from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
+from ttm.training.losses import RecallLoss
 from ttm.training.train import TrainCommand
 
 TICKS = 6
