@@ -194,3 +194,16 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
 def num_parameters(module: torch.nn.Module) -> int:
     """Return the number of weights of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def resident_mb(process: int | None = None) -> float | None:
+    """Return the resident memory of a process (VmRSS) in megabytes; None where it is unknown.
+
+    process: its number; None for this process.
+    """
+    try:
+        status = Path(f"/proc/{process or 'self'}/status").read_text()
+    except OSError:
+        return None
+    line = next((line for line in status.splitlines() if line.startswith("VmRSS")), None)
+    return None if line is None else int(line.split()[1]) / 1e3

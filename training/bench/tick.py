@@ -48,8 +48,8 @@ from ttm.training.bench.common import (
     num_parameters,
     random_observation,
     repeated,
+    resident_mb,
 )
-from ttm.training.bench.processes import resident_mb
 
 Part = Literal["unit", "flat", "whole", "cores"]
 Timed = Literal["tiny", "base", "paper", "shipped"]
