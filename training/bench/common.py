@@ -93,12 +93,10 @@ def bar_table(title: str, rows: Iterable[Line]) -> Table:
         "figure": lambda row: row.what,
         "value": lambda row: decimals(row.value, row.digits),
         "bar": lambda row: row.bar,
-        "holds": lambda row: "" if row.holds is None else ("yes" if row.holds else "no"),
+        "holds": lambda row: {None: "", True: "yes", False: "no"}[row.holds],
     }
     return rows_table(title, columns, rows)
 
-
-# Timing in turns
 
 Times = npt.NDArray[np.float64]
 """Seconds of single calls."""
@@ -143,9 +141,6 @@ def median_ms(times: Times) -> float:
     return float(np.median(times)) * 1e3
 
 
-# Made-up observations
-
-
 def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observation:
     """Return an observation of noise."""
     frames = {
@@ -153,9 +148,6 @@ def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observatio
     }
     vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
     return {**frames, **vectors}
-
-
-# The cost of one step of a temporal core
 
 
 @dataclass(frozen=True)
