@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,8 +32,7 @@ Cell = str | Callable[[Any], str]
 def rows_table(title: str, columns: Mapping[str, Cell], rows: Iterable[Any]) -> Table:
     """Return a compact table with one line for each of `rows`.
 
-    columns: heading -> cell, such as `"median": "{median_ms:.2f} ms"`. The first column is text, the
-    others hold figures.
+    columns: heading -> cell, such as `"median": "{median_ms:.2f} ms"`.
     """
     table = compact_table(title, tuple(columns))
     for row in rows:
@@ -115,15 +115,14 @@ def interleaved(
 ) -> dict[str, Times]:
     """Return the seconds of each contender's calls, (blocks * (block - dropped),).
 
-    The contenders take turns in short blocks, so that a machine that becomes slower or faster does
-    so for all of them. The first calls of a block are dropped, because the threads of the library
-    that ran before keep the cores busy for some milliseconds while they wait for more work.
+    They take turns in short blocks, so that a machine that becomes slower does so for all of them. The
+    first calls of a block are dropped: the threads of the library that ran before keep the cores busy.
     """
-    taken: dict[str, list[Times]] = {name: [] for name in contenders}
+    taken: dict[str, list[Times]] = {name: [np.empty(0)] for name in contenders}
     for _ in range(blocks):
         for name, call in contenders.items():
             taken[name].append(repeated(call, block)[dropped:])
-    return {name: np.concatenate(times or [np.empty(0)]) for name, times in taken.items()}
+    return {name: np.concatenate(times) for name, times in taken.items()}
 
 
 def repeated(call: Callable[[], object], count: int) -> Times:
@@ -152,12 +151,10 @@ def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observatio
 
 @dataclass(frozen=True)
 class CountedStep:
-    """One step at batch 1, as PyTorch counts it."""
+    """One step at batch 1: multiply-adds of matrix products, values that are carried, weights."""
 
     multiply_adds: int
-    """Multiply-adds of matrix products. The counter sees nothing else."""
     state_values: int
-    """Number of values that the core carries from tick to tick."""
     parameters: int
 
 
@@ -189,13 +186,10 @@ def num_parameters(module: torch.nn.Module) -> int:
 
 
 def resident_mb(process: int | None = None) -> float | None:
-    """Return the resident memory of a process (VmRSS) in megabytes; None where it is unknown.
-
-    process: its number; None for this process.
-    """
+    """Return the resident memory (MB) of a process, by default this one; None where it is unknown."""
     try:
         status = Path(f"/proc/{process or 'self'}/status").read_text()
     except OSError:
         return None
-    line = next((line for line in status.splitlines() if line.startswith("VmRSS")), None)
-    return None if line is None else int(line.split()[1]) / 1e3
+    found = re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)
+    return int(found[1]) / 1e3 if found else None

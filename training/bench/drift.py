@@ -124,17 +124,17 @@ def measure(
 ) -> DriftRuns:
     """Run `policy`, in evaluation mode, over `chains`.
 
-    episodes: one window for each whole episode.
-    statistics: of the actions; their standard deviations are the unit of the errors.
+    episodes: one window for each whole episode. statistics: of the actions; their standard deviations
+    are the unit of the errors.
     """
-    needed = sorted({stretch.episode for chain in chains for stretch in chain})
+    needed = {stretch.episode for chain in chains for stretch in chain}
     encoded = {number: encode(policy, episodes, number) for number in needed}
-    inputs = {
-        name: torch.stack(
-            [torch.cat([encoded[s.episode][name][s.first : s.stop] for s in c]) for c in chains]
-        )
-        for name in encoded[needed[0]]
-    }  # (C, T, ...)
+
+    def along(chain: Chain, name: str) -> Tensor:
+        return torch.cat([encoded[s.episode][name][s.first : s.stop] for s in chain])
+
+    names = next(iter(encoded.values()))
+    inputs = {name: torch.stack([along(c, name) for c in chains]) for name in names}  # (C, T, ...)
     reset = np.stack([seams(chain) for chain in chains])
     actions = inputs["actions"].cpu()
 

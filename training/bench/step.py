@@ -118,8 +118,7 @@ def parsed(text: str, policy: Policy) -> Contender:
     """
     name, *given = text.split() or [""]
     of_core, size = split_sight(tuple(given))
-    config = policy.config
-    tokens, weights = policy.num_encoded, 0
+    config, tokens, weights = policy.config, policy.num_encoded, 0
     core = with_options(sized_like(name, config.core), of_core)
     if size.tokens:
         sight = SightMemory(config.width, size.tokens)
@@ -400,14 +399,12 @@ def introduction(trainer: Trainer, letters: Mapping[str, str]) -> str:
     lengths, features = trainer.source.windows.episode_lengths, trainer.source.features
     assert features is not None  # vision is frozen
     distinct = max(len(rows.unique()) for rows in features.rows.values())
-    cores = "\n".join(f"  {letter}  {core}" for core, letter in letters.items())
-    return f"""\
-{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches of \
-{BATCH_SIZE}; of {sum(lengths)} frames a camera
-{distinct} are distinct. Vision is frozen; weight of the recall loss {RECALL_WEIGHT:g}.
-
-{cores}
-"""
+    cores = "".join(f"  {letter}  {core}\n" for core, letter in letters.items())
+    return (
+        f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches of "
+        f"{BATCH_SIZE}; of {sum(lengths)} frames a camera\n{distinct} are distinct. Vision is frozen; "
+        f"weight of the recall loss {RECALL_WEIGHT:g}.\n\n{cores}"
+    )
 
 
 def print_steps(report: Report, rows: Sequence[Figures], letters: Mapping[str, str]) -> None:
