@@ -392,8 +392,9 @@ def single_byte_bits(ticks: int) -> float:
     """Return the bits for each held-out byte by the frequencies of single bytes, a baseline."""
     text, held_out = help_text()
     counts = torch.bincount(text, minlength=SYMBOLS) + 1.0  # so that no byte is impossible
+    scores = (counts / counts.sum()).log()
     _, following = all_windows(held_out, ticks)
-    return float(-(counts / counts.sum()).log2()[following].mean())
+    return float(-scores[following].mean() / math.log(2))
 
 
 @dataclass(frozen=True)

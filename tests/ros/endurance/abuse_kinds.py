@@ -40,6 +40,7 @@ from failing_robot import (
 )
 from geometry_msgs.msg import TwistStamped
 from lifecycle_msgs.srv import ChangeState
+from node_process import NodeProcess
 from PIL import Image as PillowImage
 from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
 from rclpy.node import Node
@@ -84,23 +85,11 @@ class Scene:
     """Port and token of the page, for an attack on `web_node`."""
 
 
-class Process(Protocol):
-    """A node in a process."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def exit_code(self) -> int | None: ...
-
-    def send(self, number: signal.Signals) -> None: ...
-
-
 class Place(Protocol):
     """Where abuse happens."""
 
     robot: FailingRobot
-    policy: Process
+    policy: NodeProcess
     resumed_s: float
     """When a suspended node went on, on the clock of the system: it cannot answer before."""
 
@@ -110,7 +99,7 @@ class Place(Protocol):
     def attack(self, name: str, page: tuple[int, str] = (0, "")) -> Callable[[], object]:
         """Run one of `ATTACKS` in a process of its own; return what ends it."""
 
-    def start(self, name: str, **parameters: Any) -> Process:
+    def start(self, name: str, **parameters: Any) -> NodeProcess:
         """Start another node beside the policy's, which must live as long as the abuse lasts."""
 
     def wait_for_page(self, port: int, token: str) -> None:
@@ -646,14 +635,7 @@ def _status_garbage(a: Attacker) -> None:
 
 def _hostile_pictures(a: Attacker) -> None:
     """All of them in turn, for whoever looks at the head's camera."""
-    data = (
-        _png(30_000, 30_000),
-        EPS,
-        _encoded("jpeg")[:500],
-        b"",
-        _text_chunk(),
-        _encoded("gif"),
-    )
+    data = (_png(30_000, 30_000), EPS, _encoded("jpeg")[:500], b"", _text_chunk(), _encoded("gif"))
     a.send(HEAD, cycle(CompressedImage(format="png", data=array("B", d)) for d in data), 30)
 
 
