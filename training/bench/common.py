@@ -64,9 +64,16 @@ class Report:
         if notes:
             self.text(notes)
 
-    def rows(self, name: str, title: str, columns: Mapping[str, Cell], rows: list[Figures]) -> None:
-        """Print `rows` as by `rows_table`, and keep them as the figures called `name`."""
-        self.table(rows_table(title, columns, rows))
+    def rows(
+        self,
+        name: str,
+        title: str,
+        columns: Mapping[str, Cell],
+        rows: list[Figures],
+        notes: str = "",
+    ) -> None:
+        """Print `rows` as by `rows_table` with notes below, and keep them as the figures called `name`."""
+        self.table(rows_table(title, columns, rows), notes)
         self.figures[name] = rows
 
     def write(self) -> None:

@@ -9,7 +9,7 @@ are those of the demonstrator, as in validation.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain as joined
@@ -282,17 +282,9 @@ class DriftSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, with None in place of infinity and NaN, which JSON does not have."""
-        plain: dict[str, Any] = finite({"verdict": self.verdict, **asdict(self)})
+        text = json.dumps({"verdict": self.verdict, **asdict(self)})
+        plain: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
         return plain
-
-
-def finite(data: Any) -> Any:
-    """Replace infinity and NaN in nested data by None."""
-    if isinstance(data, dict):
-        return {name: finite(value) for name, value in data.items()}
-    if isinstance(data, list):
-        return [finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary:

@@ -320,10 +320,10 @@ class BenchFlopsCommand:
             "tick": "{tick:.2f}",
             "tick\n/ model": lambda row: f"{row['tick'] / row['model']:.2f}",
         }
-        report.rows("hierarchies", title, columns, measure_hierarchies(sizes, width))
         used = {"width": width, "window": sizes.window, "mlp_size": sizes.mlp_size}
         layer = hourglass_layer(as_in_cost_model(sizes), width, sizes.window).matrix
-        report.text(HIERARCHY_NOTES.format(layer=layer, **used))
+        notes = HIERARCHY_NOTES.format(layer=layer, **used)
+        report.rows("hierarchies", title, columns, measure_hierarchies(sizes, width), notes)
 
 
 def print_paper_table(report: Report, title: str, rows: list[Figures]) -> None:

@@ -316,11 +316,10 @@ class BenchLoaderCommand:
             "waiting": "{waiting:.0%}",
         }
         ratios = {"ours": "{ours:.0f}", "robomimic": "{robomimics:.0f}", "ratio": "{ratio:.2f}"}
-        report.rows("loading", "Batches of a training", {**names, **times}, loading)
-        report.text(NOTES)
+        report.rows("loading", "Batches of a training", {**names, **times}, loading, NOTES)
         if reading:
-            report.rows("reading", "Reading alone, beside robomimic", {**names, **ratios}, reading)
-            report.text(READING_NOTES)
+            title = "Reading alone, beside robomimic"
+            report.rows("reading", title, {**names, **ratios}, reading, READING_NOTES)
         elif not is_installed():
             report.text(NOT_THERE)
         report.write()

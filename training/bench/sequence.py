@@ -456,17 +456,15 @@ class BenchSequenceCommand:
             f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
             "ratios to the plain Transformer"
         )
-        report.rows("cost", title, columns, rows)
-        report.text(
-            COST_NOTES.format(
-                plain=in_words(rows[0]),
-                ticks=COST.ticks,
-                layers=LAYERS,
-                cross_every=CROSS_EVERY,
-                num_latents=NUM_LATENTS,
-                window=WINDOW,
-            )
+        notes = COST_NOTES.format(
+            plain=in_words(rows[0]),
+            ticks=COST.ticks,
+            layers=LAYERS,
+            cross_every=CROSS_EVERY,
+            num_latents=NUM_LATENTS,
+            window=WINDOW,
         )
+        report.rows("cost", title, columns, rows, notes)
 
     def _report_quality(self, report: Report) -> None:
         rows: list[Figures] = [

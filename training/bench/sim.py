@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import mujoco
 import numpy as np
@@ -50,8 +50,6 @@ NOTES = f"""\
 
 Frame = Callable[[str], np.ndarray]
 """The name of a camera -> its view, (64, 64, 3) uint8 RGB."""
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 @contextmanager
@@ -96,10 +94,10 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._inner: list[float] = []  # for each part that is running: seconds of the parts in it
 
-    def timed(self, part: str, call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call` such that its time counts for `part`."""
 
-        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        def run(*args: Any, **kwargs: Any) -> Any:
             self._inner.append(0.0)
             begun = time.perf_counter()
             try:

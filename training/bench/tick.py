@@ -533,8 +533,8 @@ def report_flat(report: Report) -> None:
             "k-th\n/ others": lambda row: f"{row['turn_ms'] / row['other_ms']:.3f}",
         },
         [row for what in PERIODIC for row in measure_period(what, PERIOD_TICKS)],
+        PERIOD_NOTES,
     )
-    report.text(PERIOD_NOTES)
 
 
 def report_whole(presets: Sequence[Timed], report: Report) -> None:
