@@ -206,8 +206,6 @@ def outs() -> Iterator[tuple[str, ...]]:
     yield from (
         ("show", "memory", "--episode", "e"),
         ("bench", "drift", *data),
-        ("bench", "record"),
-        ("bench", "respawn"),
     )
     yield from (
         ("study", "suite"),

@@ -61,13 +61,13 @@ LINES = {
     "ttm.policy": 7_280,
     "ttm.datasets": 10_400,
     "ttm.sim": 6_300,
-    "ttm.training": 15_700,
-    "ttm_policy": 17_100,
+    "ttm.training": 14_400,
+    "ttm_policy": 15_800,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 39_400, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 37_700, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 18, 60
-MOST_OPTIONS = 400
+MOST_OPTIONS = 364
 PLACES_TO_ADD = (
     "ttm.policy.cores.",
     "ttm.datasets.formats.",

@@ -1,20 +1,27 @@
-"""A robot whose sensors and clock fail on demand, and that watches what a policy commands meanwhile."""
+"""A robot whose sensors and clock fail on demand, and the faults under which a policy must not move it."""
 
 from __future__ import annotations
 
 import math
+import sys
+import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import TwistStamped
+from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+from node_process import NodeProcess
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -23,12 +30,29 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import EXECUTED_ACTION, MOTION_TYPES, ImageSource, RobotContract
+from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm_policy.contract import (
+    EXECUTED_ACTION,
+    MOTION_TYPES,
+    ImageSource,
+    RobotContract,
+    default_contract,
+    load_contract,
+)
 from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.qos import COMMAND, LATCHED
 
-# Nodes that are spun by a thread of their own.
+WAIT_S = 180.0
+"""How long `Station.wait` waits, unless it is told."""
+SENSOR_HZ = 15.0
+CLOCK_HZ = 50.0
+VALUE = 0.1
+"""Every value of proprioception in `made_up_observation`."""
+FOREIGN = "somebody_else"
+"""The frame of commands that do not come from the policy."""
 
 
 class Spinning:
@@ -60,52 +84,85 @@ class Spinning:
         self._executor.shutdown()
 
 
-WAIT_S = 180.0
-"""How long `FailingRobot.wait` waits, unless it is told."""
-SENSOR_HZ = 15.0
-CLOCK_HZ = 50.0
-VALUE = 0.1
-"""Every value of proprioception in `made_up_observation`."""
-FOREIGN = "somebody_else"
-"""The frame of commands that do not come from the policy."""
+class Station(Node):
+    """A node that waits for others and calls their services, while a thread of its own spins it."""
+
+    processes: Sequence[NodeProcess] = ()
+    """Nodes that must live: nothing is awaited once one of them has ended."""
+    message = ""
+    """What the others have said last."""
+    wait_s = WAIT_S
+
+    def wait(self, done: Callable[[], Any], what: str, limit_s: float | None = None) -> None:
+        """Wait until `done()`. Raises `TimeoutError` if that takes too long, or a process has ended."""
+        deadline_s = time.monotonic() + (self.wait_s if limit_s is None else limit_s)
+        while not done():
+            if any(process.exit_code is not None for process in self.processes):
+                raise TimeoutError(f"a node has ended while it was asked for {what}")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"waited in vain for {what}: {self.message}")
+            time.sleep(0.01)
+
+    def ask(self, service: str, kind: Any = Trigger, **request: Any) -> Any:
+        """Call a service of any node, and return the answer."""
+        client = self.create_client(kind, service)
+        self.wait(client.service_is_ready, service)
+        future = client.call_async(kind.Request(**request))
+        self.wait(future.done, f"an answer of {service}")
+        self.destroy_client(client)
+        return future.result()
 
 
-class FailingRobot(Node):
+@dataclass
+class Command:
+    """One command that the robot got. Times are on the clock of the system."""
+
+    topic: str
+    moves: bool
+    sent_s: float
+    received_s: float
+
+
+class FailingRobot(Station):
     """Publishes `/clock` and all sensors from a thread of its own, with the faults of the moment.
 
     `offset_s` shifts the stamps of inputs, `frozen` inputs keep their stamp, `silent` ones send nothing,
     `every` lets an input send only each n-th message, and `damage` changes messages.
     """
 
+    command_qos = COMMAND
+    instruction = "pick up the red can"
+    """What the policy drives it by."""
+
     def __init__(
         self,
         contract: RobotContract,
         spec: PolicySpec,
-        observation: Mapping[str, npt.NDArray[Any]],
+        observation: Mapping[str, npt.NDArray[Any]] | None = None,
         namespace: str = "",
     ):
-        """observation: what the sensors see all the time.
+        """observation: what the sensors see all the time; by default one that is made up.
 
         A robot in a namespace has a clock of its own there.
         """
         super().__init__("failing_robot", namespace=namespace)
-        self.contract = contract
+        seen = made_up_observation(spec) if observation is None else observation
         self.moved_s: list[float] = []
         """When each command was sent that moves the robot, on the clock of the system."""
         self.still: dict[str, float] = {}
         """Topic -> when the newest command was sent, if that was zero."""
+        self.commands: list[Command] = []
         self.actions: list[npt.NDArray[np.float32]] = []
         self.ticks: list[int] = []
         self.frames = 0
         """Messages of the camera `head` that were sent."""
-        self.level, self.message = b"", ""
+        self.told_s: list[float] = []
+        """When `/diagnostics` came, on a steady clock."""
+        self.level = b""
         self._now_ns = 1_000_000_000_000
         self.repair()
-        did = np.zeros(spec.action_size, np.float32)
-        self._messages = {
-            s.name: _message(s, {**observation, EXECUTED_ACTION: did}[s.name])
-            for s in contract.inputs
-        }
+        seen = {**seen, EXECUTED_ACTION: np.zeros(spec.action_size, np.float32)}
+        self._messages = {s.name: _message(s, seen[s.name]) for s in contract.inputs}
         best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._sensors = {
             s.name: self.create_publisher(MESSAGE_TYPES[s.type], s.topic, best_effort)
@@ -114,10 +171,12 @@ class FailingRobot(Node):
         self._time = self.create_publisher(Clock, "clock" if namespace else "/clock", 10)
         self._about = self.resolve_topic_name("policy_node") + ":"
         self._instruction = self.create_publisher(String, "instruction", LATCHED)
-        sinks = [sink for sink in contract.actions if sink.type in MOTION_TYPES]
-        self._motion = {sink.topic: MESSAGE_TYPES[sink.type] for sink in sinks}
-        for topic, kind in self._motion.items():
-            self.create_subscription(kind, topic, self._recorder(topic), COMMAND)
+        self.motion = {sink.topic for sink in contract.actions if sink.type in MOTION_TYPES}
+        """The topics that move the robot."""
+        for sink in contract.actions:
+            if sink.topic in self.motion:
+                kind, hear = MESSAGE_TYPES[sink.type], self._listener(sink.topic)
+                self.create_subscription(kind, sink.topic, hear, self.command_qos)
         self.create_subscription(Float32MultiArray, "policy_node/action", self._on_action, 100)
         self.create_subscription(Float32MultiArray, "policy_node/memory", self._on_memory, LATCHED)
         self.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
@@ -179,29 +238,29 @@ class FailingRobot(Node):
     def _damaged(self, name: str, message: Any) -> Any:
         if name not in self.damage:
             return message
-        copy = type(message)(**{
-            field: getattr(message, field) for field in message.get_fields_and_field_types()
-        })  # fmt: skip
-        copy.header = type(message.header)(
-            stamp=message.header.stamp, frame_id=message.header.frame_id
-        )
+        fields = message.get_fields_and_field_types()
+        copy = type(message)(**{field: getattr(message, field) for field in fields})
+        header = message.header
+        copy.header = type(header)(stamp=header.stamp, frame_id=header.frame_id)
         self.damage[name](copy)
         return copy
 
-    def _recorder(self, topic: str) -> Callable[[Any, Any], None]:
-        def record(message: Any, info: Any) -> None:
+    def _listener(self, topic: str) -> Callable[[Any, Any], None]:
+        def hear(message: Any, info: Any) -> None:
             if message.header.frame_id == FOREIGN:
                 return
-            sent_s = info["source_timestamp"] * 1e-9
             twist = message.twist
-            parts = [getattr(p, axis) for p in (twist.linear, twist.angular) for axis in "xyz"]
-            if any(parts):
-                self.moved_s.append(sent_s)
+            moves = any(getattr(p, a) for p in (twist.linear, twist.angular) for a in "xyz")
+            times_s = (info[key] * 1e-9 for key in ("source_timestamp", "received_timestamp"))
+            command = Command(topic, moves, *times_s)
+            self.commands.append(command)
+            if moves:
+                self.moved_s.append(command.sent_s)
                 self.still.pop(topic, None)
             else:
-                self.still[topic] = sent_s
+                self.still[topic] = command.sent_s
 
-        return record
+        return hear
 
     def _on_action(self, message: Float32MultiArray) -> None:
         self.actions.append(np.array(message.data, dtype=np.float32))
@@ -210,28 +269,22 @@ class FailingRobot(Node):
         self.ticks.append(int(message.data[0]))
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        if message.status[0].name.startswith(self._about):
+        self.told_s.append(time.monotonic())
+        if message.status and message.status[0].name.startswith(self._about):
             self.level, self.message = message.status[0].level, message.status[0].message
 
     def forget(self) -> None:
         """Drop what was recorded of the past, so that hours need no more memory than minutes."""
         self.moved_s = [self.moved_at_s]
         self.actions, self.ticks = self.actions[-1:], self.ticks[-1:]
+        self.commands, self.told_s = [], []
 
     @property
     def stands(self) -> bool:
         """Whether the newest command of every motion topic is zero."""
-        return set(self.still) == set(self._motion)
+        return set(self.still) == self.motion
 
-    def wait(self, done: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> None:
-        """Wait until `done()`. Raises `TimeoutError` if that takes longer than `limit_s`."""
-        deadline_s = time.monotonic() + limit_s
-        while not done():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"waited in vain for {what}: {self.message}")
-            time.sleep(0.01)
-
-    def wait_for_motion(self, limit_s: float = WAIT_S) -> None:
+    def wait_for_motion(self, limit_s: float | None = None) -> None:
         """Wait until the robot is commanded to move from now on, and the node says that all is well."""
         since_s, acted = time.time(), len(self.actions)
         self.wait(
@@ -243,23 +296,14 @@ class FailingRobot(Node):
         """Publish an instruction."""
         self._instruction.publish(String(data=text))
 
-    def call(self, service: str) -> Trigger.Response:
-        """Call a service of the policy node without arguments."""
-        return self._call(Trigger, service, Trigger.Request())
+    def call(self, service: str, kind: Any = Trigger, **request: Any) -> Any:
+        """Call a service of the policy node, and return the answer."""
+        return self.ask(f"policy_node/{service}", kind, **request)
 
     def transition(self, transition_id: int) -> bool:
         """Run a transition of the life cycle, and return whether it succeeded."""
-        request = ChangeState.Request()
-        request.transition.id = transition_id
-        return bool(self._call(ChangeState, "change_state", request).success)
-
-    def _call(self, kind: Any, name: str, request: Any) -> Any:
-        client = self.create_client(kind, f"policy_node/{name}")
-        self.wait(client.service_is_ready, name)
-        future = client.call_async(request)
-        self.wait(future.done, f"an answer of {name}")
-        self.destroy_client(client)
-        return future.result()
+        transition = Transition(id=transition_id)
+        return bool(self.call("change_state", ChangeState, transition=transition).success)
 
     def close(self) -> None:
         """End the threads and the node."""
@@ -280,6 +324,38 @@ def made_up_observation(spec: PolicySpec) -> dict[str, npt.NDArray[Any]]:
     return frames | vectors
 
 
+Robot = TypeVar("Robot", bound=FailingRobot)
+
+
+@contextmanager
+def driven_robot(
+    kind: type[Robot], checkpoint: Path | None, contract: Mapping[str, Any], **parameters: Any
+) -> Iterator[tuple[Robot, Policy]]:
+    """Yield a robot, whose only process is a `policy_node` with these parameters, and its policy.
+
+    checkpoint: None for the policy that ships with the project.
+    """
+    path = checkpoint_path(checkpoint or SHIPPED).resolve()
+    policy, _ = load_checkpoint(path)
+    with tempfile.TemporaryDirectory(prefix="ttm_endurance_") as folder:
+        file = Path(folder) / "robot.yaml"
+        file.write_text(yaml.safe_dump(dict(contract)))
+        robot = kind(load_contract(file), policy.spec)
+        robot.instruction = next(iter(policy.known_instructions), robot.instruction)
+        values = {"checkpoint": str(path), "contract": str(file), "use_sim_time": True}
+        values |= {"instruction": robot.instruction, **parameters}
+        process = NodeProcess("policy_node", Path(folder) / "policy", values, constants={})
+        robot.processes = [process]
+        try:
+            yield robot, policy
+        except TimeoutError:
+            print(process.output, file=sys.stderr)
+            raise
+        finally:
+            process.end()
+            robot.close()
+
+
 def _message(source: Any, values: npt.NDArray[Any]) -> Any:
     if isinstance(source, ImageSource):
         message = frame_to_image(values, source, ns_to_stamp(0))
@@ -290,9 +366,18 @@ def _message(source: Any, values: npt.NDArray[Any]) -> Any:
     return message
 
 
-# The faults under which a policy must not move the robot, and what the node says about each.
-#
-# They are those of a robot under the contract of `strict_contract`.
+def strict_contract() -> dict[str, Any]:
+    """Return the simulated robot's contract with all that makes an input implausible, as YAML has it."""
+    data: dict[str, Any] = yaml.safe_load(default_contract().read_text())
+    data["max_skew_s"] = 0.3
+    data["observations"]["wrist"]["min_contrast"] = 5.0
+    data["observations"]["ee_pose"]["frame_id"] = "base_link"
+    data["observations"]["base_velocity"]["fields"] = [
+        {"field": path, "min": -10.0, "max": 10.0}
+        for path in ("twist.twist.linear.x", "twist.twist.angular.z")
+    ]
+    return data
+
 
 Begin = Callable[[FailingRobot], Callable[[], object] | None]
 """Begins a fault, and returns what ends it beside `FailingRobot.repair`."""
@@ -342,16 +427,17 @@ def _second_camera(robot: FailingRobot) -> Callable[[], object]:
     return lambda: robot.destroy_publisher(publisher)
 
 
-def _command_of_another(robot: FailingRobot) -> Callable[[], object]:
-    publisher = robot.create_publisher(TwistStamped, "cmd_vel", 5)
+def command_of_another(period_s: float) -> Begin:
+    """Another program drives the base."""
 
-    def send() -> None:
+    def begin(robot: FailingRobot) -> Callable[[], object]:
+        publisher = robot.create_publisher(TwistStamped, "cmd_vel", 10)
         message = TwistStamped()
         message.header.frame_id, message.twist.linear.x = FOREIGN, 0.3
-        publisher.publish(message)
+        timer = robot.create_timer(period_s, lambda: publisher.publish(message))
+        return lambda: (robot.destroy_timer(timer), robot.destroy_publisher(publisher))
 
-    timer = robot.create_timer(REPEAT_S, send)
-    return lambda: (robot.destroy_timer(timer), robot.destroy_publisher(publisher))
+    return begin
 
 
 def _e_stop(qos: QoSProfile) -> Begin:
@@ -414,7 +500,9 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "inputs are too far apart": Fault(_shifted(-0.45, "head"), "max_skew_s of the contract is 0.3"),
     "a camera has two publishers": Fault(_second_camera, "head (/head/image_raw) has 2 publishers"),
-    "somebody else commands": Fault(_command_of_another, "/cmd_vel gets commands from another"),
+    "somebody else commands": Fault(
+        command_of_another(REPEAT_S), "/cmd_vel gets commands from another"
+    ),
     "a value is NaN": Fault(_damaged("base_velocity", _set_speed(float("nan"))), "not finite"),
     "a value is implausible": Fault(
         _damaged("base_velocity", _set_speed(1e6)), "accepts -10 to 10"
@@ -426,3 +514,4 @@ FAULTS: Mapping[str, Fault] = {
     "e-stop, reliable": Fault(_e_stop(QoSProfile(depth=10)), _PRESSED),
     "e-stop, latched": Fault(_e_stop(LATCHED), _PRESSED),
 }
+"""The faults of a robot under `strict_contract`, and what the node says about each."""

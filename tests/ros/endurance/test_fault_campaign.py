@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import fault_campaign
 import pytest
+from failing_robot import Fault
+from fault_campaign import FaultCampaign, Trial, Trials, lines
 
-from ttm_policy.faults import campaign
-from ttm_policy.faults.campaign import Campaign, CampaignParameters
-from ttm_policy.faults.robot import Fault
+from ttm.policy.errors import UserError
+from ttm.training.bench.common import Line
 
 RUNNING = "running"
 STOPPED = (
@@ -54,9 +56,6 @@ class Robot:
     def forget(self) -> None:
         pass
 
-    def wait_for_motion(self, limit_s: float) -> None:
-        pass
-
     def call(self, service: str) -> None:
         self.calls.append(service)
         self._stopped = not self._comes_back
@@ -90,17 +89,16 @@ class Robot:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(campaign, "time", made)
+    monkeypatch.setattr(fault_campaign, "time", made)
     breaks: Callable[[Any], Any] = lambda robot: robot.break_down()  # noqa: E731
     table = {name: Fault(breaks, "stopped") for name in ("first", "second", "third")}
-    monkeypatch.setattr(campaign, "FAULTS", table)
+    monkeypatch.setattr(fault_campaign, "FAULTS", table)
     return made
 
 
-def _run(robot: Robot, seed: int = 0) -> Campaign:
-    parameters = CampaignParameters(seconds=100.0, seed=seed, blind_after_s=0.8)
-    run = Campaign(robot, parameters, lambda: False)  # type: ignore[arg-type]
-    run.run()
+def _run(robot: Robot, seed: int = 0) -> Trials:
+    run = Trials(robot, blind_after_s=0.8, seed=seed)  # type: ignore[arg-type]
+    run.run(100.0)
     return run
 
 
@@ -149,3 +147,57 @@ def test_a_policy_that_does_not_run_before_a_fault_is_a_dead_end(clock: Clock) -
     robot.late_until_s = clock.now_s + 100.0
     assert [trial.recovered_s for trial in _run(robot).trials] == [None]
     assert not robot.begun_s
+
+
+GOOD: dict[str, Any] = {
+    "fault": "the clock stops",
+    "lasted_s": 3.0,
+    "moving_s": 0.6,
+    "blind_moves": 0,
+    "told": True,
+    "stood": True,
+    "recovered_s": 1.2,
+}
+
+
+def _lines(trials: list[dict[str, Any]], growth_mb: float | None = None) -> list[Line]:
+    return lines([Trial(**trial) for trial in trials], growth_mb, 0.8)
+
+
+def _missed(trials: list[dict[str, Any]], growth_mb: float | None = None) -> list[str]:
+    """The names of the bars that are missed."""
+    return [line.what for line in _lines(trials, growth_mb) if line.holds is False]
+
+
+def test_good_trials_meet_every_bar() -> None:
+    trials = [GOOD, {**GOOD, "fault": "a value is NaN", "recovered_s": 4.0}]
+    assert _missed(trials, 0.3) == []
+    values = {line.what: line.value for line in _lines(trials)}
+    assert values["kinds of faults"] == 2
+    assert values["longest to recover, s"] == 4.0
+    assert values["growth, MB"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        ({"blind_moves": 3, "moving_s": 1.2}, ["blind moves", "longest motion, s"]),
+        ({"stood": False}, ["not at a stand"]),
+        ({"told": False}, ["not told"]),
+        ({"recovered_s": None}, ["dead ends"]),
+    ],
+)
+def test_one_bad_trial_misses_its_bar(change: dict[str, Any], missed: list[str]) -> None:
+    assert _missed([GOOD, {**GOOD, **change}, GOOD]) == missed
+
+
+def test_a_growing_node_and_no_trials_at_all_miss_their_bars() -> None:
+    assert _missed([GOOD], 5.0) == ["growth, MB"]
+    assert _missed([]) == ["faults"]
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(UserError, match="minutes"):
+        FaultCampaign(minutes=0.0).check()
+    with pytest.raises(UserError, match="slack-s"):
+        FaultCampaign(slack_s=-1.0).check()

@@ -3,7 +3,7 @@
 It counts what the policy makes of them: when its actions arrive, and what it says on `/diagnostics`.
 `ttm bench ros` starts it beside `policy_node`; nothing moves.
 
-    python -m ttm_policy.sensors.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
+    python -m ttm_policy.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
 """
 
 from __future__ import annotations
