@@ -13,36 +13,18 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from teleoperation import FakeSource
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import Cockpit, Wish
-
-
-class Hand:
-    """A source that does what the test says."""
-
-    name, timeout_s, problem, unheard = "hand", 60.0, "", ""
-
-    def __init__(self) -> None:
-        self.wanted: np.ndarray | None = None
-        self.asked = False
-
-    def wish(self, now_s: float) -> Wish | None:
-        return None if self.wanted is None else Wish(self.wanted, now_s)
-
-    def gives_back(self) -> bool:
-        asked, self.asked = self.asked, False
-        return asked
-
-    def close(self) -> None: ...
+from ttm_policy.teleop.source import TeleopContext
 
 
 class Policy(Node):
-    """Lets a person drive as soon as he sends something."""
+    """Lets a person drive as soon as they send something."""
 
     def __init__(self) -> None:
         super().__init__("policy_node")
@@ -84,13 +66,13 @@ def nodes() -> Iterator[tuple[Node, Policy, Callable[[Callable[[], bool]], None]
 
 def test_touching_takes_over_and_only_giving_back_lets_go(
     nodes: tuple[Node, Policy, Callable[[Callable[[], bool]], None]],
-    cockpit: Cockpit,
+    context: TeleopContext,
     still: np.ndarray,
 ) -> None:
     node, policy, until = nodes
-    hand, forward = Hand(), still.copy()
+    hand, forward = FakeSource("hand"), still.copy()
     forward[SPEC.action_slices["base"].start] = 0.3
-    session = TeleopSession(node, cockpit, TeleopParameters(policy="policy_node"), lambda _: [hand])
+    session = TeleopSession(node, context, TeleopParameters(policy="policy_node"), [hand])
     until(lambda: not session.problem)
     assert not policy.received, "nobody touches the controls"
 
@@ -105,7 +87,7 @@ def test_touching_takes_over_and_only_giving_back_lets_go(
     assert np.array_equal(policy.received[-1], still, equal_nan=True)
     assert session.driver == ""
 
-    hand.asked = True
+    hand.ask_to_give_back()
     until(lambda: policy.given_back == 1)
     count = len(policy.received)
     for _ in range(10):

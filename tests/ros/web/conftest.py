@@ -10,17 +10,15 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+from teleoperation import kitchen_context
 
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
-from ttm.sim.kitchen.spec import SPEC as KITCHEN
-from ttm_policy.contract import load_contract
-from ttm_policy.parameters import LIMITS
 from ttm_policy.teleop.controls import default_keyboard
-from ttm_policy.web.access import Wheel
-from ttm_policy.web.robot import LiveFrame
-from ttm_policy.web.server import Surroundings, WebServer
+from ttm_policy.web.access import DriverLock
+from ttm_policy.web.robot import LiveFrame, RobotOverRos
+from ttm_policy.web.server import WebServer
 from ttm_policy.web.views import Album, page_layout
 
 TOKEN = "a-token-for-tests-only"
@@ -28,8 +26,8 @@ TIMEOUT_S = 60.0
 SPEC = PolicySpec("tiny", (CameraSpec("eye", 8, 8),), (), (ActionPart("base", 2, "m/s"),), 10.0)
 
 
-class NotedRobot:
-    """A `RobotSide` with one camera."""
+class NotedRobot(RobotOverRos):
+    """A robot with one camera, without ROS."""
 
     cameras: Sequence[str] = ("eye",)
 
@@ -40,9 +38,8 @@ class NotedRobot:
         self.stopped = False
         self.answers = asyncio.Event()
         self.answers.set()
-        contract = load_contract()
-        drives = default_keyboard(contract, KITCHEN, dict.fromkeys(LIMITS, 1.0))
-        self._layout = page_layout(contract, KITCHEN, drives)
+        context = kitchen_context()
+        self._layout = page_layout(context, default_keyboard(context))
 
     def facts(self) -> Mapping[str, Any]:
         return {"robot": "tiny", "rate_hz": 10.0, "instructions": self.known, **self._layout}
@@ -96,10 +93,10 @@ class Served:
     token = TOKEN
 
     def __init__(self, folder: Path, timeout_s: float = TIMEOUT_S) -> None:
-        self.robot, self.wheel, self.folder = NotedRobot(), Wheel(timeout_s), folder
+        self.robot, self.lock, self.folder = NotedRobot(), DriverLock(timeout_s), folder
         self.drawn: list[Path] = []
         self.album = Album(folder, self._draw)
-        self.server = WebServer(Surroundings(self.robot, self.album, self.wheel), TOKEN)
+        self.server = WebServer(self.robot, self.album, self.lock, token=TOKEN)
         self.server.start()
         self.address = self.server.address
         self.origin = self.address.removesuffix(f"/{TOKEN}/")

@@ -17,6 +17,7 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.timer import Timer
 
 from ttm.policy.errors import UserError
 
@@ -116,5 +117,9 @@ def warn_of_duplicates(node: Node) -> None:
                 "namespace (-r __ns:=/left)"
             )
 
-    # On the steady clock, since simulated time may stand still.
-    timer = node.create_timer(LOOK_AFTER_S, look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+    timer = create_steady_timer(node, LOOK_AFTER_S, look)
+
+
+def create_steady_timer(node: Node, period_s: float, callback: Callable[[], None]) -> Timer:
+    """Return a timer on the steady clock, since simulated time may stand still."""
+    return node.create_timer(period_s, callback, clock=Clock(clock_type=ClockType.STEADY_TIME))

@@ -20,10 +20,10 @@ from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop.devices import make_source, raw_terminal
 from ttm_policy.teleop.gamepad import JoyPublisher
-from ttm_policy.teleop.hands import JOY
 from ttm_policy.teleop.outputs import RecorderCalls
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
-from ttm_policy.teleop.source import load_cockpit
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
+from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop.tracking import JOY
 
 
 class TeleopNode(DrivingNode):
@@ -32,14 +32,12 @@ class TeleopNode(DrivingNode):
     def __init__(self) -> None:
         """Connect everything. Raises `UserError` for parameters and files that do not fit."""
         super().__init__("teleop_node", TeleopParameters)
-        parameters = read_parameters(self, TeleopParameters)
+        self.parameters = parameters = read_parameters(self, TeleopParameters)
         self.keys = Keys()
         self._recorder = RecorderCalls(self, parameters.recorder) if parameters.recorder else None
-        self.drive(
-            load_cockpit(parameters),
-            parameters,
-            lambda cockpit: [make_source(self, cockpit, parameters, self._on_key)],
-        )
+        context = load_context(parameters)
+        source = make_source(self, context, parameters, self._on_key)
+        self.session = TeleopSession(self, context, parameters, [source])
         takes_joy = parameters.joystick and parameters.source != "keyboard"
         self._joystick = JoyPublisher(self, parameters.joystick, JOY) if takes_joy else None
 
@@ -55,22 +53,18 @@ class TeleopNode(DrivingNode):
             self.keys.handle(key, self._recorder)
 
 
-def _spin(node: TeleopNode, signals: StopSignals) -> None:
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    with ExitStack() as stack:
-        if node.get_parameter("source").value == "keyboard":
-            stack.enter_context(raw_terminal())
-            print(HELP if node.get_parameter("recorder").value else "q: quit", flush=True)
-        while not signals.requested and not node.keys.quit:
-            executor.spin_once(timeout_sec=0.1)
-
-
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
     node = TeleopNode()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
     try:
-        _spin(node, signals)
+        with ExitStack() as stack:
+            if node.parameters.source == "keyboard":
+                stack.enter_context(raw_terminal())
+                print(HELP if node.parameters.recorder else "q: quit", flush=True)
+            while not signals.requested and not node.keys.quit:
+                executor.spin_once(timeout_sec=0.1)
     finally:
         node.close()
         node.destroy_node()

@@ -1,4 +1,4 @@
-"""Makes the source that the parameter `source` names."""
+"""The keys of a terminal as a device, and the choice of the device by the parameter `source`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rclpy.node import Node
@@ -15,7 +15,6 @@ from rclpy.node import Node
 from ttm.policy.errors import UserError
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop.controls import (
-    ControlMap,
     Controls,
     default_gamepad,
     default_keyboard,
@@ -23,20 +22,16 @@ from ttm_policy.teleop.controls import (
     read_controls,
 )
 from ttm_policy.teleop.gamepad import Gamepad
-from ttm_policy.teleop.hands import (
+from ttm_policy.teleop.source import Source, TeleopContext, Wish
+from ttm_policy.teleop.tracking import (
     JOY,
-    Hand,
-    HandMap,
     LeaderArm,
-    PoseHand,
+    PoseTracker,
     default_leader,
     default_pose,
-    print_hand,
-    read_hand,
+    print_tracking,
+    read_tracking,
 )
-from ttm_policy.teleop.source import Cockpit, Source, Wish
-
-# Drives by the keys of a terminal.
 
 HOLD_S = 0.25
 """How long a key counts as held after it was read.
@@ -44,54 +39,36 @@ HOLD_S = 0.25
 A terminal tells no releases: a key that is held is read again and again, after a first pause. A tap is
 therefore a short nudge, and the robot stops this long after a key was released.
 """
-FASTER, SLOWER = "+", "-"
-SPEED_STEP = 1.25
+SPEED_STEPS = {"+": 1.25, "-": 1 / 1.25}
+"""Key -> what all speeds are multiplied by."""
+
+OnKey = Callable[[str], None]
 
 
-class Keyboard:
-    """A `Source` that reads keys.
+class Keyboard(Source):
+    """Reads keys.
 
-    Parameters
-    ----------
-    controls
-        What the keys do.
-    read
-        Returns the name of the next key that was pressed, or None. It does not wait.
-    on_other_key
-        Called with every key that drives nothing.
+    read: returns the name of the next key that was pressed, or None, without waiting. on_other_key: called
+    with every key that drives nothing.
     """
 
     name = "keyboard"
     timeout_s = HOLD_S
-    problem = unheard = ""
 
     def __init__(
-        self,
-        controls: Controls,
-        read: Callable[[], str | None],
-        on_other_key: Callable[[str], None],
+        self, controls: Controls, read: Callable[[], str | None], on_other_key: OnKey
     ) -> None:
         self._controls, self._read, self._on_other_key = controls, read, on_other_key
         self._pressed_s: dict[str, float] = {}
-        self._gives_back = False
-        drives = controls.map.drives
-        self._known = {key for drive in drives for key in (drive.plus, drive.minus) if key}
+        self._known = {key for drive in controls.map.drives for key in (drive.plus, drive.minus)}
 
     def wish(self, now_s: float) -> Wish | None:
         """Return what the keys ask for that are held now."""
         while (key := self._read()) is not None:
             self._take(key, now_s)
-        values = self._controls.wish(lambda key: self._is_held(key, now_s), now_s)
+        held = {key for key, at_s in self._pressed_s.items() if now_s - at_s <= HOLD_S}
+        values = self._controls.wish(lambda key: float(key in held), now_s)
         return None if values is None else Wish(values, max(self._pressed_s.values()))
-
-    def gives_back(self) -> bool:
-        """Return whether its key was pressed since the last call."""
-        asked, self._gives_back = self._gives_back, False
-        return asked
-
-    def close(self) -> None:
-        """Forget all keys."""
-        self._pressed_s.clear()
 
     def _take(self, key: str, now_s: float) -> None:
         if key in self._known:
@@ -99,27 +76,16 @@ class Keyboard:
         elif key == self._controls.map.gives_back:
             self._gives_back = True
             self._pressed_s.clear()
-        elif key in (FASTER, SLOWER):
-            self._controls.factor *= SPEED_STEP if key == FASTER else 1 / SPEED_STEP
+        elif key in SPEED_STEPS:
+            self._controls.factor *= SPEED_STEPS[key]
             print(f"speed: {self._controls.factor:.0%}", flush=True)
         else:
             self._on_other_key(key)
 
-    def _is_held(self, key: str, now_s: float) -> bool:
-        return now_s - self._pressed_s.get(key, -float("inf")) <= HOLD_S
 
-
-# Reads single keys from the terminal, without waiting for them.
-
+ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _NAMED = {
-    "\x1b[A": "up",
-    "\x1b[B": "down",
-    "\x1b[C": "right",
-    "\x1b[D": "left",
-    "\x1bOA": "up",
-    "\x1bOB": "down",
-    "\x1bOC": "right",
-    "\x1bOD": "left",
+    **{f"\x1b{mode}{key}": name for mode in "[O" for key, name in ARROWS.items()},
     "\n": "enter",
     "\r": "enter",
     "\t": "tab",
@@ -165,64 +131,24 @@ def _read() -> str | None:
     return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
 
-OnKey = Callable[[str], None]
-
-
 def make_source(
-    node: Node, cockpit: Cockpit, parameters: TeleopParameters, on_other_key: OnKey
+    node: Node, context: TeleopContext, parameters: TeleopParameters, on_other_key: OnKey
 ) -> Source:
     """Return the device, and print its controls.
 
     on_other_key: called with every key of the terminal that drives nothing. Raises `UserError` for
     controls that do not fit the action.
     """
-    return _MAKERS[parameters.source](node, cockpit, parameters.controls, on_other_key)
-
-
-def _keyboard(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
-    chosen = _controls(cockpit, controls, "keyboard", default_keyboard)
-    return Keyboard(cockpit.controls(chosen), read_key, on_other_key)
-
-
-def _gamepad(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
-    chosen = _controls(cockpit, controls, "gamepad", default_gamepad)
-    return Gamepad(cockpit.controls(chosen), node, JOY)
-
-
-def _pose(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
-    return PoseHand(node, cockpit, _hand(cockpit, controls, "pose", default_pose))
-
-
-def _leader(node: Node, cockpit: Cockpit, controls: str, on_other_key: OnKey) -> Source:
-    return LeaderArm(node, cockpit, _hand(cockpit, controls, "leader", default_leader))
-
-
-_MAKERS: Mapping[str, Callable[[Node, Cockpit, str, OnKey], Source]] = {
-    "keyboard": _keyboard,
-    "gamepad": _gamepad,
-    "pose": _pose,
-    "leader": _leader,
-}
-
-
-def _hand(
-    cockpit: Cockpit, path: str, device: Hand, default: Callable[[Cockpit], HandMap]
-) -> HandMap:
-    """Return what the file says of the hand, completed by what follows from the contract."""
-    known = default(cockpit)
-    chosen = read_hand(path, device, known, cockpit.spec) if path else known
-    print(print_hand(chosen, device, cockpit.spec), flush=True)
-    return chosen
-
-
-def _controls(
-    cockpit: Cockpit,
-    path: str,
-    device: str,
-    default: Callable[..., ControlMap],
-) -> ControlMap:
-    """Return the controls that the file names, or else the default ones."""
-    found = read_controls(path, device, cockpit.spec) if path else None
-    chosen = found or default(cockpit.contract, cockpit.spec, cockpit.limits)
-    print(print_controls(chosen, device, cockpit.spec), flush=True)
-    return chosen
+    device, path, spec = parameters.source, parameters.controls, context.spec
+    if device == "keyboard" or device == "gamepad":
+        default = default_keyboard if device == "keyboard" else default_gamepad
+        chosen = read_controls(path, device, spec) or default(context)
+        print(print_controls(chosen, device, spec), flush=True)
+        controls = Controls(chosen, context)
+        if device == "gamepad":
+            return Gamepad(controls, node, JOY)
+        return Keyboard(controls, read_key, on_other_key)
+    known = default_pose(context) if device == "pose" else default_leader(context)
+    tracking = read_tracking(path, device, known, spec)
+    print(print_tracking(tracking, device, spec), flush=True)
+    return (PoseTracker if device == "pose" else LeaderArm)(node, context, tracking)

@@ -9,15 +9,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import Joy
 
+from ttm_policy.programs import create_steady_timer
 from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import Controls
-from ttm_policy.teleop.source import Wish
+from ttm_policy.teleop.source import Source, Wish
 
 TIMEOUT_S = 0.3
 """The longest silence of the topic. `joy_node` repeats its state 20 times a second."""
@@ -31,7 +30,7 @@ class JoyState:
     """
 
     def __init__(self) -> None:
-        self.heard_s = -float("inf")
+        self.heard_s = -math.inf
         self._message = Joy()
 
     def take(self, message: Joy, now_s: float) -> None:
@@ -39,11 +38,10 @@ class JoyState:
         self._message, self.heard_s = message, now_s
 
     def __call__(self, control: str) -> float:
-        """Return the deflection of a control; 0 for one that the gamepad does not have, and for no number."""
+        """Return the deflection of a control; 0 for one that the gamepad lacks, and for no number."""
         kind, _, number = control.partition(" ")
         values = self._message.buttons if kind == "button" else self._message.axes
-        place = int(number)
-        value = float(values[place]) if place < len(values) else 0.0
+        value = float(values[int(number)]) if int(number) < len(values) else 0.0
         if not math.isfinite(value):
             return 0.0
         return max(-value, 0.0) if kind == "trigger" else value
@@ -67,21 +65,19 @@ def nothing_from(node: Node, topic: str, kind: Any) -> str:
     return f"nothing has come from {name} yet: check its name and publisher"
 
 
-class Gamepad:
-    """A `Source` that listens to a topic of type `sensor_msgs/Joy`."""
+class Gamepad(Source):
+    """Listens to a topic of type `sensor_msgs/Joy`."""
 
     name = "gamepad"
     timeout_s = TIMEOUT_S
-    problem = ""
 
     def __init__(self, controls: Controls, node: Node, topic: str, clutch: str = "") -> None:
         """clutch: a button that is needed besides, or an empty text."""
         self._controls, self._node, self.state = controls, node, JoyState()
-        self._topic = topic
+        self._topic, self._was_pressed = topic, False
         drives = controls.map.drives
         named = (clutch, *(name for d in drives for name in (d.plus, d.minus, d.dead_man)))
         self._needed = list(dict.fromkeys(filter(None, named)))
-        self._gives_back = self._was_pressed = False
         self._subscription = node.create_subscription(Joy, topic, self._receive, SENSOR)
 
     @property
@@ -106,17 +102,10 @@ class Gamepad:
         values = self._controls.wish(self.state, now_s)
         return None if values is None else Wish(values, self.state.heard_s)
 
-    def gives_back(self) -> bool:
-        """Return whether its button was pressed since the last call."""
-        asked, self._gives_back = self._gives_back, False
-        return asked
-
     def close(self) -> None:
         """Destroy the subscription."""
         self._node.destroy_subscription(self._subscription)
 
-
-# Reads a gamepad of this computer, and publishes it as `joy_node` does, where no such node runs.
 
 EVENT = struct.Struct("IhBB")
 """Time in ms, value, kind and number: `struct js_event` of linux/joystick.h."""
@@ -144,6 +133,7 @@ class Joystick:
 
     def read(self) -> bool:
         """Take what has happened since the last call; return whether the gamepad is there."""
+        self.problem = ""
         try:
             if self._file is None:
                 self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -151,10 +141,9 @@ class Joystick:
                 for _, value, kind, number in EVENT.iter_unpack(data):
                     self._take(value, kind & ~INITIAL, number)
         except BlockingIOError:  # nothing has happened since
-            self.problem = ""
             return True
         except FileNotFoundError:
-            self.problem = ""
+            pass
         except struct.error:
             self.problem = f"{self.path} is no gamepad; give its device, such as /dev/input/js0"
         except OSError as error:
@@ -180,22 +169,21 @@ class Joystick:
 
 
 class JoyPublisher:
-    """Publishes a `Joystick` on a topic of type `sensor_msgs/Joy` as long as nobody else does."""
+    """Publishes a `Joystick` as `joy_node` would, as long as nobody else publishes that topic."""
 
     def __init__(self, node: Node, path: str, topic: str) -> None:
         self._node, self._topic, self._joystick = node, topic, Joystick(path)
         self._publisher: Publisher[Joy] | None = None
-        self._told = ""
-        # On the steady clock, since simulated time may stand still.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(PERIOD_S, self.update, clock=steady)
+        self._warned = ""
+        self._timer = create_steady_timer(node, PERIOD_S, self._update)
 
-    def update(self) -> None:
-        """Publish the state of the gamepad, if it is there and nobody else publishes one."""
+    def _update(self) -> None:
         others = self._node.count_publishers(self._topic) - (self._publisher is not None)
         if others > 0 or not self._joystick.read():
             self._end()
-            self._tell(self._joystick.problem)
+            if self._joystick.problem not in ("", self._warned):
+                self._node.get_logger().warning(self._joystick.problem)
+            self._warned = self._joystick.problem
             return
         if self._publisher is None:
             self._publisher = self._node.create_publisher(Joy, self._topic, 10)
@@ -214,8 +202,3 @@ class JoyPublisher:
         if self._publisher is not None:
             self._node.destroy_publisher(self._publisher)
             self._publisher = None
-
-    def _tell(self, problem: str) -> None:
-        if problem and problem != self._told:
-            self._node.get_logger().warning(problem)
-        self._told = problem
