@@ -24,7 +24,7 @@ from ttm_policy.teleop.controls import (
     print_controls,
     read_controls,
 )
-from ttm_policy.teleop.gamepad import JoyState
+from ttm_policy.teleop.devices import JoyState
 from ttm_policy.teleop.source import TeleopContext
 
 

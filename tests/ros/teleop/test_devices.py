@@ -10,8 +10,7 @@ from sensor_msgs.msg import Joy
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.controls import ControlMap, Controls, Drive
-from ttm_policy.teleop.devices import HOLD_S, Keyboard
-from ttm_policy.teleop.gamepad import JoyState
+from ttm_policy.teleop.devices import HOLD_S, JoyState, Keyboard
 from ttm_policy.teleop.source import TeleopContext
 
 BASE = SPEC.action_slices["base"].start

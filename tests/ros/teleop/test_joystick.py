@@ -12,7 +12,7 @@ import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Joy
 
-from ttm_policy.teleop.gamepad import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
+from ttm_policy.teleop.devices import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
 
 WAIT_S = 120.0
 
@@ -108,7 +108,7 @@ def two() -> Iterator[Two]:
 
 
 def test_it_is_published_as_long_as_nobody_else_does(device: Device, two: Two) -> None:
-    publisher = JoyPublisher(two.person, str(device.path), "joy")
+    publisher = JoyPublisher(two.person, str(device.path))
     device.happens((-32767, AXIS, 1), (1, BUTTON, 5))
     two.until(lambda: bool(two.heard) and list(two.heard[-1].buttons) == [0, 0, 0, 0, 0, 1])
     assert list(two.heard[-1].axes) == [0.0, 1.0]

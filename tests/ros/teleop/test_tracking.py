@@ -237,10 +237,10 @@ def test_a_clutch_may_be_a_topic_of_its_own(node: Any, context: TeleopContext) -
     hand = PoseTracker(node, context, replace(default_pose(context), clutch="hand/clutch"))
     hand.take(pose(), 1.0)
     assert hand.wish(1.0) is None
-    hand._clutch._receive(Bool(data=True))
+    hand._receive_clutch(Bool(data=True))
     hand.take(pose(), 1.1)
     assert hand.wish(1.1) is not None
-    hand._clutch._receive(Bool(data=False))
+    hand._receive_clutch(Bool(data=False))
     assert hand.wish(1.1) is None
 
 
@@ -256,7 +256,7 @@ def test_what_was_never_heard_is_told(node: Any, context: TeleopContext) -> None
         )
     )
     hand.take(pose(), 1.0)
-    hand._clutch._receive(Bool(data=False))
+    hand._receive_clutch(Bool(data=False))
     hand._pad._receive(Joy(axes=[0.0] * 8, buttons=[0] * 4))
     assert hand.unheard == (
         "/left/joy has 8 axes and 4 buttons, but the controls name button 5, button 4"
@@ -272,7 +272,7 @@ def test_a_silent_joy_ends_what_its_buttons_drive_though_hand_and_clutch_go_on(
     node: Any, context: TeleopContext
 ) -> None:
     hand = PoseTracker(node, context, replace(default_pose(context), clutch="hand/clutch"))
-    hand._clutch._receive(Bool(data=True))
+    hand._receive_clutch(Bool(data=True))
     hand._pad.state.take(Joy(axes=[1.0] * 8, buttons=[1] * 8), 1.0)
     hand.take(pose(), 2.0)
     wish = hand.wish(2.0)

@@ -10,20 +10,61 @@ soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.recording.recorder import HELP, Keys
-from ttm_policy.teleop.devices import make_source, raw_terminal
-from ttm_policy.teleop.gamepad import JoyPublisher
+from ttm_policy.teleop.controls import (
+    Controls,
+    default_gamepad,
+    default_keyboard,
+    print_controls,
+    read_controls,
+)
+from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
 from ttm_policy.teleop.outputs import RecorderCalls
 from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
-from ttm_policy.teleop.source import load_context
-from ttm_policy.teleop.tracking import JOY
+from ttm_policy.teleop.source import Source, TeleopContext, load_context
+from ttm_policy.teleop.tracking import (
+    LeaderArm,
+    PoseTracker,
+    default_leader,
+    default_pose,
+    print_tracking,
+    read_tracking,
+)
+
+
+def make_source(
+    node: Node,
+    context: TeleopContext,
+    parameters: TeleopParameters,
+    on_other_key: Callable[[str], None],
+) -> Source:
+    """Return the device, and print its controls.
+
+    on_other_key: called with every key of the terminal that drives nothing. Raises `UserError` for
+    controls that do not fit the action.
+    """
+    device, path, spec = parameters.source, parameters.controls, context.spec
+    if device == "keyboard" or device == "gamepad":
+        default = default_keyboard if device == "keyboard" else default_gamepad
+        chosen = read_controls(path, device, spec) or default(context)
+        print(print_controls(chosen, device, spec), flush=True)
+        controls = Controls(chosen, context)
+        if device == "gamepad":
+            return Gamepad(controls, node)
+        return Keyboard(controls, read_key, on_other_key)
+    known = default_pose(context) if device == "pose" else default_leader(context)
+    tracking = read_tracking(path, device, known, spec)
+    print(print_tracking(tracking, device, spec), flush=True)
+    return (PoseTracker if device == "pose" else LeaderArm)(node, context, tracking)
 
 
 class TeleopNode(DrivingNode):
@@ -39,7 +80,7 @@ class TeleopNode(DrivingNode):
         source = make_source(self, context, parameters, self._on_key)
         self.session = TeleopSession(self, context, parameters, [source])
         takes_joy = parameters.joystick and parameters.source != "keyboard"
-        self._joystick = JoyPublisher(self, parameters.joystick, JOY) if takes_joy else None
+        self._joystick = JoyPublisher(self, parameters.joystick) if takes_joy else None
 
     def close(self) -> None:
         """Stop the robot, and leave the gamepad."""

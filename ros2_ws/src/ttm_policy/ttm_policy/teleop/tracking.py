@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 from geometry_msgs.msg import PoseStamped
 from rclpy.node import Node
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import JointState, Joy
 from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError, printable
@@ -58,13 +58,12 @@ from ttm_policy.teleop.controls import (
     print_controls,
     section_of,
 )
-from ttm_policy.teleop.gamepad import TIMEOUT_S, Gamepad, nothing_from
+from ttm_policy.teleop.devices import TIMEOUT_S, Gamepad, JoyState, nothing_from
 from ttm_policy.teleop.source import Source, TeleopContext, Vector, Wish
 
 Numbers = npt.NDArray[np.float64]
 Device = Literal["pose", "leader"]
 AXES = ("x", "y", "z")
-JOY = "joy"
 BUTTON_KEYS = {"drives", "gives_back", "dead_zone"}
 _KEYS: Mapping[Device, set[str]] = {
     "pose": {"topic", "clutch", "scale", "axes", "turn_scale", "translation", "rotation"},
@@ -170,42 +169,6 @@ def print_tracking(tracking: TrackingMap, device: Device, spec: PolicySpec) -> s
     return "\n".join(lines + print_controls(tracking.controls, device, spec).splitlines()[1:])
 
 
-class Clutch:
-    """The button that connects device and robot: one of the topic `joy`, or a topic of its own."""
-
-    def __init__(self, node: Node, name: str, pad: Gamepad) -> None:
-        self._node, self._name, self._pad = node, name, pad
-        self._button = name if is_joy(name) else ""
-        self._pressed, self._heard_s = False, -math.inf
-        self._subscription = (
-            None if self._button else node.create_subscription(Bool, name, self._receive, SENSOR)
-        )
-
-    def _receive(self, message: Bool) -> None:
-        self._pressed, self._heard_s = message.data, time.monotonic()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it was pressed when it was heard last."""
-        return self._pad.state(self._button) > 0.5 if self._button else self._pressed
-
-    @property
-    def heard_s(self) -> float:
-        """When it was heard last, on the steady clock."""
-        return self._pad.state.heard_s if self._button else self._heard_s
-
-    @property
-    def unheard(self) -> str:
-        """That nothing has come from its own topic, or an empty text."""
-        missing = not self._button and self._heard_s < 0
-        return nothing_from(self._node, self._name, Bool) if missing else ""
-
-    def close(self) -> None:
-        """Destroy the subscription."""
-        if self._subscription is not None:
-            self._node.destroy_subscription(self._subscription)
-
-
 class TrackingSource(Source):
     """Follows a device while its clutch is held.
 
@@ -221,40 +184,58 @@ class TrackingSource(Source):
         """kind: the type of the topic's messages."""
         self._node, self._topic, self._kind = node, tracking.topic, kind
         self._controls = Controls(tracking.controls, context)
-        clutch = tracking.clutch
-        self._pad = Gamepad(self._controls, node, JOY, clutch if is_joy(clutch) else "")
-        self._clutch = Clutch(node, clutch, self._pad)
         self._heard_s = self._asked_s = -math.inf
-        self._subscription = node.create_subscription(
-            kind, self._topic, lambda message: self.take(message, time.monotonic()), SENSOR
-        )
+        self._subscriptions = [node.create_subscription(kind, self._topic, self._receive, SENSOR)]
+        clutch = tracking.clutch
+        self._clutch_topic = "" if is_joy(clutch) else clutch
+        self._pad = Gamepad(self._controls, node, "" if self._clutch_topic else clutch)
+        self._clutch, self._clutch_button = self._pad.state, clutch
+        if self._clutch_topic:  # a pad of one button
+            self._clutch, self._clutch_button = JoyState(), "button 0"
+            self._subscriptions.append(
+                node.create_subscription(Bool, clutch, self._receive_clutch, SENSOR)
+            )
+
+    def _receive(self, message: Any) -> None:
+        self.take(message, time.monotonic())
+
+    def _receive_clutch(self, message: Bool) -> None:
+        self._clutch.take(Joy(buttons=[int(message.data)]), time.monotonic())
+
+    @property
+    def _is_held(self) -> bool:
+        return self._clutch(self._clutch_button) > 0.5
 
     @property
     def unheard(self) -> str:
         """What of device, clutch and `joy` was never heard."""
-        own = nothing_from(self._node, self._topic, self._kind) if self._heard_s < 0 else ""
-        return "; ".join(filter(None, (own, self._clutch.unheard, self._pad.unheard)))
+        found = []
+        if self._heard_s < 0:
+            found.append(nothing_from(self._node, self._topic, self._kind))
+        if self._clutch_topic and self._clutch.heard_s < 0:
+            found.append(nothing_from(self._node, self._clutch_topic, Bool))
+        return "; ".join(filter(None, (*found, self._pad.unheard)))
 
     def take(self, message: Any, now_s: float) -> None:
         """Take a message of the device that was received at a time on the steady clock."""
         silent, self._heard_s = now_s - self._heard_s > self.timeout_s, now_s
-        if silent or not self._clutch.is_held:
+        if silent or not self._is_held:
             self._let_go()
         try:
             self._follow(message)
         except ValueError as error:
             self._let_go()
-            if self._clutch.is_held:
+            if self._is_held:
                 self.problem = f"{self.name} {error}; press its clutch again"
 
     def wish(self, now_s: float) -> Wish | None:
         """Return what the device does while its clutch is held, and what the buttons ask for."""
         step_s, self._asked_s = min(now_s - self._asked_s, LONGEST_STEP_S), now_s
         buttons = self._pad.wish(now_s)
-        if not self._clutch.is_held:
+        if not self._is_held:
             self.problem = ""
             self._let_go()
-        if not self._clutch.is_held or self.problem:
+        if not self._is_held or self.problem:
             return buttons
         buttons = buttons or Wish(self._controls.still, now_s)
         values = buttons.values.copy()
@@ -280,14 +261,12 @@ class TrackingSource(Source):
         """Set what the device moves in a wish (A,). step_s: how long the wish is in force."""
 
     def gives_back(self) -> bool:
-        """Return whether the button for it was pressed since the last call."""
         return self._pad.gives_back()
 
     def close(self) -> None:
-        """Destroy all subscriptions."""
         self._pad.close()
-        self._clutch.close()
-        self._node.destroy_subscription(self._subscription)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
 
 
 class Joint(NamedTuple):
