@@ -50,7 +50,7 @@ class Leader:
         )
         context = load_context(parameters)
         source = make_source(self.node, context, parameters, lambda _: None)
-        self.session = TeleopSession(self.node, context, parameters, [source])
+        self.session = TeleopSession(self.node, context, parameters, source)
         self._joints = self.node.create_publisher(JointState, "leader/joint_states", 10)
         self._clutch = self.node.create_publisher(Bool, "leader/clutch", 10)
         self.angles = np.zeros(len(JOINTS))

@@ -108,7 +108,7 @@ def two() -> Iterator[Two]:
 
 
 def test_it_is_published_as_long_as_nobody_else_does(device: Device, two: Two) -> None:
-    publisher = JoyPublisher(two.person, str(device.path))
+    JoyPublisher(two.person, str(device.path))
     device.happens((-32767, AXIS, 1), (1, BUTTON, 5))
     two.until(lambda: bool(two.heard) and list(two.heard[-1].buttons) == [0, 0, 0, 0, 0, 1])
     assert list(two.heard[-1].axes) == [0.0, 1.0]
@@ -118,4 +118,3 @@ def test_it_is_published_as_long_as_nobody_else_does(device: Device, two: Two) -
     two.until_published_by("person")
     device.unplug()
     two.until_published_by()
-    publisher.close()

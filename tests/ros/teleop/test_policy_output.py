@@ -72,7 +72,7 @@ def test_touching_takes_over_and_only_giving_back_lets_go(
     node, policy, until = nodes
     hand, forward = FakeSource("hand"), still.copy()
     forward[SPEC.action_slices["base"].start] = 0.3
-    session = TeleopSession(node, context, TeleopParameters(policy="policy_node"), [hand])
+    session = TeleopSession(node, context, TeleopParameters(policy="policy_node"), hand)
     until(lambda: not session.problem)
     assert not policy.received, "nobody touches the controls"
 

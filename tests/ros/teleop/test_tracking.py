@@ -33,7 +33,6 @@ class NoNode:
     """Makes no subscriptions, so that tests hand over messages and times themselves."""
 
     def create_subscription(self, *_: Any) -> None: ...
-    def destroy_subscription(self, _: None) -> None: ...
     def resolve_topic_name(self, name: str) -> str:
         return f"/left/{name}"
 

@@ -32,7 +32,7 @@ class Person:
         robot._executor.add_node(self.node)
         context = load_context(PATIENT)
         source = make_source(self.node, context, PATIENT, lambda _: None)
-        self.session = TeleopSession(self.node, context, PATIENT, [source])
+        self.session = TeleopSession(self.node, context, PATIENT, source)
         self._joy = robot.create_publisher(Joy, "joy", 10)
         self._hand = robot.create_publisher(PoseStamped, "hand_pose", 10)
         self.x, self.step_m, self.clutch = 0.0, 0.002, True
@@ -102,10 +102,10 @@ def test_the_controls_are_printed_and_read(
     person: Person, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     context, file = load_context(PATIENT), tmp_path / "controls.yaml"
-    make_source(person.node, context, PATIENT, lambda _: None).close()
+    make_source(person.node, context, PATIENT, lambda _: None)
     printed = capsys.readouterr().out
     assert "clutch: button 4" in printed
     file.write_text(printed)
     with_file = replace(PATIENT, controls=str(file))
-    make_source(person.node, context, with_file, lambda _: None).close()
+    make_source(person.node, context, with_file, lambda _: None)
     assert capsys.readouterr().out == printed

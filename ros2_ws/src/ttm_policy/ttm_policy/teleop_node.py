@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.programs import StopSignals, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop.controls import (
     Controls,
@@ -78,16 +77,9 @@ class TeleopNode(DrivingNode):
         self._recorder = RecorderCalls(self, parameters.recorder) if parameters.recorder else None
         context = load_context(parameters)
         source = make_source(self, context, parameters, self._on_key)
-        self.session = TeleopSession(self, context, parameters, [source])
+        self.session = TeleopSession(self, context, parameters, source)
         takes_joy = parameters.joystick and parameters.source != "keyboard"
         self._joystick = JoyPublisher(self, parameters.joystick) if takes_joy else None
-
-    def close(self) -> None:
-        """Stop the robot, and leave the gamepad."""
-        super().close()
-        if self._joystick is not None:
-            self._joystick.close()
-            self._joystick = None
 
     def _on_key(self, key: str) -> None:
         if key == "q" or self._recorder is not None:
@@ -97,15 +89,12 @@ class TeleopNode(DrivingNode):
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
     node = TeleopNode()
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
     try:
         with ExitStack() as stack:
             if node.parameters.source == "keyboard":
                 stack.enter_context(raw_terminal())
                 print(HELP if node.parameters.recorder else "q: quit", flush=True)
-            while not signals.requested and not node.keys.quit:
-                executor.spin_once(timeout_sec=0.1)
+            spin(node, lambda: signals.requested or node.keys.quit)
     finally:
         node.close()
         node.destroy_node()

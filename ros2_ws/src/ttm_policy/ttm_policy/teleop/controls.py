@@ -26,8 +26,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import (
@@ -94,8 +92,7 @@ class Controls:
         """All speeds are multiplied by this."""
         self._read_s = -math.inf
         self._types = {sink.name: sink.type for sink in context.contract.actions}
-        self.still: Vector = np.where(context.is_goal, np.nan, 0).astype(np.float32)
-        """The wish (A,) to stand still: zeros, and NaN for goals that stay."""
+        self.still = context.still
 
     def wish(self, state: State, now_s: float) -> Vector | None:
         """Return the action (A,) that the controls ask for, NaN for goals that stay.

@@ -19,7 +19,7 @@ from rclpy.publisher import Publisher
 from sensor_msgs.msg import Joy
 
 from ttm.policy.errors import UserError
-from ttm_policy.programs import create_steady_timer
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.source import Source, Wish
@@ -180,7 +180,7 @@ class Gamepad(Source):
         drives = controls.map.drives
         named = (clutch, *(name for d in drives for name in (d.plus, d.minus, d.dead_man)))
         self._needed = list(dict.fromkeys(filter(None, named)))
-        self._subscription = node.create_subscription(Joy, JOY, self._receive, SENSOR)
+        node.create_subscription(Joy, JOY, self._receive, SENSOR)
 
     @property
     def unheard(self) -> str:
@@ -205,9 +205,6 @@ class Gamepad(Source):
     def wish(self, now_s: float) -> Wish | None:
         values = self._controls.wish(self.state, now_s)
         return None if values is None else Wish(values, self.state.heard_s)
-
-    def close(self) -> None:
-        self._node.destroy_subscription(self._subscription)
 
 
 EVENT = struct.Struct("IhBB")
@@ -280,12 +277,15 @@ class JoyPublisher:
         self._node, self._joystick = node, Joystick(path)
         self._publisher: Publisher[Joy] | None = None
         self._warned = ""
-        self._timer = create_steady_timer(node, PERIOD_S, self._update)
+        steady_timer(node, PERIOD_S, self._update)
 
     def _update(self) -> None:
         others = self._node.count_publishers(JOY) - (self._publisher is not None)
         if others > 0 or not self._joystick.read():
-            self._end()
+            self._joystick.close()
+            if self._publisher is not None:
+                self._node.destroy_publisher(self._publisher)
+                self._publisher = None
             if self._joystick.problem not in ("", self._warned):
                 self._node.get_logger().warning(self._joystick.problem)
             self._warned = self._joystick.problem
@@ -296,14 +296,3 @@ class JoyPublisher:
         message = Joy(axes=self._joystick.axes, buttons=self._joystick.buttons)
         message.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(message)
-
-    def close(self) -> None:
-        """Publish no more."""
-        self._node.destroy_timer(self._timer)
-        self._end()
-
-    def _end(self) -> None:
-        self._joystick.close()
-        if self._publisher is not None:
-            self._node.destroy_publisher(self._publisher)
-            self._publisher = None

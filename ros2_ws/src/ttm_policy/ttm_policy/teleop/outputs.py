@@ -52,17 +52,17 @@ class Output(ABC):
     def rest(self) -> None:
         """Stop the robot if it moves. This is called again and again while nobody wants anything."""
 
-    @abstractmethod
     def give_back(self) -> None:
-        """Let a policy drive again."""
+        """Let the policy drive again, if there is one."""
+        return
 
-    @abstractmethod
     def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Take other limits from the next command on."""
+        """Take other limits from the next command on, unless the policy node has the limits."""
+        return
 
     def close(self) -> None:
-        """Destroy all topics."""
-        self._inputs.close()
+        """Wait until the last commands have arrived."""
+        return
 
 
 class PolicyOutput(Output):
@@ -79,10 +79,8 @@ class PolicyOutput(Output):
         self._has_taken_over = False
         self._publisher = node.create_publisher(JointState, TOPIC, COMMAND)
         self._client = node.create_client(Trigger, f"{policy}/give_back")
-        self._subscription = node.create_subscription(
-            String, DRIVER_TOPIC, self._on_driver, LATCHED
-        )
-        self._still = np.where(context.is_goal, np.nan, 0).astype(np.float32)
+        node.create_subscription(String, DRIVER_TOPIC, self._on_driver, LATCHED)
+        self._still = context.still
 
     @property
     def problem(self) -> str:
@@ -110,19 +108,8 @@ class PolicyOutput(Output):
             self._publish(self._still)
 
     def give_back(self) -> None:
-        """Let the policy drive again."""
         self.moves = self._has_taken_over = False
         self._client.call_async(Trigger.Request())
-
-    def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Do nothing: the limits are those of the policy node."""
-
-    def close(self) -> None:
-        """Destroy all topics. The robot stands still until somebody calls `~/give_back`."""
-        super().close()
-        self._node.destroy_subscription(self._subscription)
-        self._node.destroy_client(self._client)
-        self._node.destroy_publisher(self._publisher)
 
     def _publish(self, wish: Vector) -> None:
         stamp = self._node.get_clock().now().to_msg()
@@ -200,7 +187,6 @@ class RobotOutput(Output):
         return ""
 
     def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Take other limits from the next command on."""
         self._limits.set_limits(limits)
 
     def send(self, wish: Vector) -> None:
@@ -243,9 +229,6 @@ class RobotOutput(Output):
         for topic, message in self._codec.stop(stamp).items():
             self._send(topic, message)
 
-    def give_back(self) -> None:
-        """Do nothing, since no policy waits to drive."""
-
     def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
         messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
         unheard = self._echo.unheard(self._publishers)
@@ -272,16 +255,11 @@ class RobotOutput(Output):
         self._publishers[topic].publish(message)
 
     def close(self) -> None:
-        """Wait until the commands have arrived, since an exit drops those not sent yet; then as `Output`."""
+        """Wait until the last commands have arrived, since an exit drops those not sent yet."""
         until_s = time.monotonic() + FLUSH_S
         for publisher in self._publishers.values():
             publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
         self._stop_thread.close()
-        for each in (self._echo, self._e_stop, self._description):
-            each.close()
-        super().close()
-        for publisher in self._publishers.values():
-            self._node.destroy_publisher(publisher)
 
 
 RECORDING = "recording"
@@ -305,21 +283,17 @@ class RecorderCalls:
         }
 
     def start_or_stop(self) -> str:
-        """Begin an episode, or end it as a success."""
         if self._state == RECORDING:
             return self._call(self._stop, SetBool.Request(data=True))
         return self._call(self._triggers["start"], Trigger.Request())
 
     def stop_as_failure(self) -> str:
-        """End the episode as a failure."""
         return self._call(self._stop, SetBool.Request(data=False))
 
     def discard(self) -> str:
-        """Drop the episode in hand."""
         return self._call(self._triggers["discard"], Trigger.Request())
 
     def undo(self) -> str:
-        """Delete the last episode."""
         return self._call(self._triggers["undo"], Trigger.Request())
 
     def _on_status(self, message: String) -> None:

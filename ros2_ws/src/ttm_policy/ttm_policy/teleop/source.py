@@ -1,8 +1,8 @@
 """A device by which a person drives (`Source`), and what it must know of the robot (`TeleopContext`).
 
-Keyboard, gamepad, tracked hand, leader arm and web page each are a source. A `TeleopSession` asks all its
-sources some fifty times a second, lets one of them drive, and takes care of limits, time-outs and the
-emergency stop; a source only says what the person wants. It uses no ROS, so that tests can set the time.
+Keyboard, gamepad, tracked hand, leader arm and web page each are a source. A `TeleopSession` asks its
+source some fifty times a second, and takes care of limits, time-outs and the emergency stop; a source only
+says what the person wants. It uses no ROS, so that tests can set the time.
 """
 
 from __future__ import annotations
@@ -70,10 +70,6 @@ class Source(ABC):
         asked, self._gives_back = self._gives_back, False
         return asked
 
-    def close(self) -> None:
-        """Let go of the device."""
-        return
-
 
 @dataclass
 class TeleopContext:
@@ -104,6 +100,11 @@ class TeleopContext:
         for sink in self.contract.actions:
             found[self.spec.action_slices[sink.name]] = sink.type in JOINT_TYPES
         return found
+
+    @property
+    def still(self) -> Vector:
+        """The wish (A,) to stand still: zeros, and NaN for goals that stay."""
+        return np.where(self.is_goal, np.nan, 0).astype(np.float32)
 
 
 def load_context(parameters: DrivingParameters) -> TeleopContext:

@@ -185,16 +185,14 @@ class TrackingSource(Source):
         self._node, self._topic, self._kind = node, tracking.topic, kind
         self._controls = Controls(tracking.controls, context)
         self._heard_s = self._asked_s = -math.inf
-        self._subscriptions = [node.create_subscription(kind, self._topic, self._receive, SENSOR)]
+        node.create_subscription(kind, self._topic, self._receive, SENSOR)
         clutch = tracking.clutch
         self._clutch_topic = "" if is_joy(clutch) else clutch
         self._pad = Gamepad(self._controls, node, "" if self._clutch_topic else clutch)
         self._clutch, self._clutch_button = self._pad.state, clutch
         if self._clutch_topic:  # a pad of one button
             self._clutch, self._clutch_button = JoyState(), "button 0"
-            self._subscriptions.append(
-                node.create_subscription(Bool, clutch, self._receive_clutch, SENSOR)
-            )
+            node.create_subscription(Bool, clutch, self._receive_clutch, SENSOR)
 
     def _receive(self, message: Any) -> None:
         self.take(message, time.monotonic())
@@ -262,11 +260,6 @@ class TrackingSource(Source):
 
     def gives_back(self) -> bool:
         return self._pad.gives_back()
-
-    def close(self) -> None:
-        self._pad.close()
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
 
 
 class Joint(NamedTuple):

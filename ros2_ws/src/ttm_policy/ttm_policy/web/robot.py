@@ -25,7 +25,7 @@ from ttm_policy.guards import REARM, TOPIC
 from ttm_policy.inputs import read_json, read_json_texts
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import create_steady_timer
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED, SENSOR
 from ttm_policy.recording.values import message_image_size, unpacked
 from ttm_policy.teleop.controls import Controls
@@ -154,7 +154,7 @@ class StopButton:
         self._lock = threading.Lock()
         self._publisher: Publisher[Any] | None = None
         self._rearms: dict[str, Client[Any, Any]] = {}
-        create_steady_timer(node, REPEAT_S, self._repeat)
+        steady_timer(node, REPEAT_S, self._repeat)
 
     @property
     def pressed(self) -> bool:

@@ -12,11 +12,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rclpy.executors import SingleThreadedExecutor
-
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import StopSignals, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.teleop.controls import Controls, default_keyboard
 from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
 from ttm_policy.teleop.source import load_context
@@ -38,7 +36,7 @@ class WebNode(DrivingNode):
         context = load_context(parameters)
         drives, lock = default_keyboard(context), DriverLock(parameters.page_timeout_s)
         source = WebSource(lock, Controls(page_controls(drives), context))
-        self.session = TeleopSession(self, context, parameters, [source])
+        self.session = TeleopSession(self, context, parameters, source)
         layout = page_layout(context, drives)
         robot = RobotOverRos(self, self.session, parameters, context=context, layout=layout)
         self._album = Album(Path(parameters.folder).expanduser())
@@ -72,12 +70,9 @@ class WebNode(DrivingNode):
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
     node = WebNode()
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
     try:
         node.serve()
-        while not signals.requested:
-            executor.spin_once(timeout_sec=0.1)
+        spin(node, lambda: signals.requested)
     finally:
         node.close()
         node.destroy_node()
