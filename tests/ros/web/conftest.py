@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 from ttm_policy.teleop.controls import default_keyboard
 from ttm_policy.web.access import DriverLock
-from ttm_policy.web.robot import LiveFrame, RobotOverRos
+from ttm_policy.web.robot import LiveCameras, LiveFrame, RobotOverRos
 from ttm_policy.web.server import WebServer
 from ttm_policy.web.views import Album, page_layout
 
@@ -26,16 +26,25 @@ TIMEOUT_S = 60.0
 SPEC = PolicySpec("tiny", (CameraSpec("eye", 8, 8),), (), (ActionPart("base", 2, "m/s"),), 10.0)
 
 
-class NotedRobot(RobotOverRos):
-    """A robot with one camera, without ROS."""
+class NotedCameras(LiveCameras):
+    """One camera with one frame."""
 
-    cameras: Sequence[str] = ("eye",)
+    def __init__(self) -> None:
+        self.names = ["eye"]
+
+    def frame(self, camera: str) -> LiveFrame:
+        return LiveFrame(1, b"\xff\xd8jpeg")
+
+
+class NotedRobot(RobotOverRos):
+    """A robot that notes what it is told, without ROS."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.recorder: dict[str, Any] | None = None
         self.known = ["wave"]
         self.stopped = False
+        self.cameras = NotedCameras()
         self.answers = asyncio.Event()
         self.answers.set()
         context = kitchen_context()
@@ -52,9 +61,6 @@ class NotedRobot(RobotOverRos):
             "stopped": self.stopped,
             "rearm": self.stopped,
         }
-
-    def frame(self, camera: str) -> LiveFrame:
-        return LiveFrame(1, b"\xff\xd8jpeg")
 
     async def start(self) -> str:
         self.done.append(("start",))

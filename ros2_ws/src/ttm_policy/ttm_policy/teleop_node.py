@@ -19,25 +19,11 @@ from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
-from ttm_policy.teleop.controls import (
-    Controls,
-    default_gamepad,
-    default_keyboard,
-    print_controls,
-    read_controls,
-)
+from ttm_policy.teleop import controls, tracking
 from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
 from ttm_policy.teleop.outputs import RecorderCalls
 from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
 from ttm_policy.teleop.source import Source, TeleopContext, load_context
-from ttm_policy.teleop.tracking import (
-    LeaderArm,
-    PoseTracker,
-    default_leader,
-    default_pose,
-    print_tracking,
-    read_tracking,
-)
 
 
 def make_source(
@@ -52,18 +38,17 @@ def make_source(
     controls that do not fit the action.
     """
     device, path, spec = parameters.source, parameters.controls, context.spec
-    if device == "keyboard" or device == "gamepad":
-        default = default_keyboard if device == "keyboard" else default_gamepad
-        chosen = read_controls(path, device, spec) or default(context)
-        print(print_controls(chosen, device, spec), flush=True)
-        controls = Controls(chosen, context)
-        if device == "gamepad":
-            return Gamepad(controls, node)
-        return Keyboard(controls, read_key, on_other_key)
-    known = default_pose(context) if device == "pose" else default_leader(context)
-    tracking = read_tracking(path, device, known, spec)
-    print(print_tracking(tracking, device, spec), flush=True)
-    return (PoseTracker if device == "pose" else LeaderArm)(node, context, tracking)
+    if device == "pose" or device == "leader":
+        default = tracking.default_pose if device == "pose" else tracking.default_leader
+        given = tracking.read_tracking(path, device, default(context), spec)
+        print(tracking.print_tracking(given, device, spec), flush=True)
+        kind = tracking.PoseTracker if device == "pose" else tracking.LeaderArm
+        return kind(node, context, given)
+    by_contract = controls.default_keyboard if device == "keyboard" else controls.default_gamepad
+    chosen = controls.read_controls(path, device, spec) or by_contract(context)
+    print(controls.print_controls(chosen, device, spec), flush=True)
+    made = controls.Controls(chosen, context)
+    return Keyboard(made, read_key, on_other_key) if device == "keyboard" else Gamepad(made, node)
 
 
 class TeleopNode(DrivingNode):
@@ -78,8 +63,8 @@ class TeleopNode(DrivingNode):
         context = load_context(parameters)
         source = make_source(self, context, parameters, self._on_key)
         self.session = TeleopSession(self, context, parameters, source)
-        takes_joy = parameters.joystick and parameters.source != "keyboard"
-        self._joystick = JoyPublisher(self, parameters.joystick) if takes_joy else None
+        if parameters.joystick and parameters.source != "keyboard":
+            JoyPublisher(self, parameters.joystick)
 
     def _on_key(self, key: str) -> None:
         if key == "q" or self._recorder is not None:

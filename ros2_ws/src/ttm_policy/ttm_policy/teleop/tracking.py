@@ -26,7 +26,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -262,30 +262,23 @@ class TrackingSource(Source):
         return self._pad.gives_back()
 
 
-class Joint(NamedTuple):
-    """A value of the action that is the goal of a joint, and the leader's joint that drives it."""
-
-    place: int
-    leader: str
-    factor: float
-    """From rad, or m of a joint that slides, to the unit of the value."""
-
-
 def default_leader(context: TeleopContext) -> TrackingMap:
     """Return what a leader arm drives by the contract: all goals of joints; the rest by buttons."""
     buttons, slices = default_gamepad(context), context.spec.action_slices
-    led = {joint.place for joint in _leader_joints(context, {})}
+    led = _leader_joints(context, {})
     others = tuple(d for d in buttons.drives if slices[d.part].start + d.value not in led)
     return TrackingMap("leader/joint_states", "button 4", replace(buttons, drives=others))
 
 
-def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> list[Joint]:
-    """Return all goals of joints but those of two states, which have buttons.
+def _leader_joints(
+    context: TeleopContext, names: Mapping[str, str]
+) -> dict[int, tuple[str, float]]:
+    """Return the joint of the leader for each goal of a joint, and the factor from its rad or m.
 
-    names: as `TrackingMap.joints`. Raises `UserError` if there are none, or for a joint that the action
-    does not have.
+    Those of two states are left out, since they have buttons. names: as `TrackingMap.joints`. Raises
+    `UserError` if there are none, or for a joint that the action does not have.
     """
-    spec, found, known = context.spec, [], set()
+    spec, found, known = context.spec, {}, set()
     for sink in context.contract.actions:
         where = spec.action_slices[sink.name]
         fields = sink.fields[: where.stop - where.start] if sink.type in JOINT_TYPES else ()
@@ -294,7 +287,7 @@ def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> list[Joi
                 known.add(joint.path)
                 leader = names.get(joint.path, joint.path)
                 sign = -1 if leader.startswith("-") else 1
-                found.append(Joint(place, leader.removeprefix("-"), sign / joint.scale))
+                found[place] = leader.removeprefix("-"), sign / joint.scale
     if unknown := sorted(names.keys() - known):
         raise UserError(
             f"the leader arm drives joint '{unknown[0]}'; the action has: "
@@ -319,23 +312,23 @@ class LeaderArm(TrackingSource):
 
     def __init__(self, node: Node, context: TeleopContext, tracking: TrackingMap) -> None:
         """Raises `UserError` if the action has no such joints."""
-        self._joints = _leader_joints(context, tracking.joints)
-        self._places = [joint.place for joint in self._joints]
-        self._factors = np.array([tracking.scale * joint.factor for joint in self._joints])
-        self._context = context
+        joints = _leader_joints(context, tracking.joints)
+        self._context, self._places = context, list(joints)
+        self._joints = [leader for leader, _ in joints.values()]
+        self._factors = tracking.scale * np.array([factor for _, factor in joints.values()])
         super().__init__(node, context, tracking, JointState)
         self._now: Numbers | None = None
         self._start: tuple[Numbers, Vector] | None = None
 
     def _follow(self, message: JointState) -> None:
         angles = dict(zip(message.name, message.position, strict=False))
-        names, wanted = list(message.name), [joint.leader for joint in self._joints]
-        if missing := [name for name in wanted if name not in angles]:
+        names = list(message.name)
+        if missing := [name for name in self._joints if name not in angles]:
             others = printable(", ".join(angles), 500) or "none"
             raise ValueError(f"does not tell joint '{missing[0]}', but {others}")
-        if twice := [name for name in wanted if names.count(name) > 1]:
+        if twice := [name for name in self._joints if names.count(name) > 1]:
             raise ValueError(f"tells joint '{twice[0]}' twice in one message")
-        before, self._now = self._now, np.array([angles[name] for name in wanted])
+        before, self._now = self._now, np.array([angles[name] for name in self._joints])
         if not np.isfinite(self._now).all():
             raise ValueError("tells joints that are not finite")
         if before is not None and (step := np.abs(self._now - before).max()) > JUMP_RAD:
@@ -414,36 +407,27 @@ class Pose:
         return other.position - self.position, rotation_between(self.orientation, other.orientation)
 
 
-class Axis(NamedTuple):
-    """A value of the action that one axis of a motion drives."""
+def _axes_of(context: TeleopContext, part: str, moves: str) -> tuple[Numbers, float]:
+    """Return what makes the action of a motion's speed, (A, 3), and the largest speed, in m/s or rad/s.
 
-    place: int
-    axis: int
-    factor: float
-    """From m/s or rad/s to the unit of the value."""
-    most: float
-    """The largest speed in m/s or rad/s; inf for any."""
-
-
-def _axes_of(context: TeleopContext, part: str, moves: str) -> list[Axis]:
-    """Return the values of a part that move or turn the robot. moves: `linear` or `angular`.
-
-    Raises `UserError` if the part has none.
+    moves: `linear` or `angular`. Raises `UserError` if no value of the part moves or turns the robot.
     """
-    spec, found = context.spec, []
+    spec, matrix, most = context.spec, np.zeros((context.spec.action_size, 3)), math.inf
+    if not part:
+        return matrix, most
     sink = next(each for each in context.contract.actions if each.name == part)
     for value, each in enumerate(sink.fields if sink.type in MOTION_TYPES else ()):
         if f".{moves}." in f".{each.path}":
             factor = (spec.control_dt_s if sink.per_second else 1.0) / each.scale
-            most = most_speed(context, sink, value) / abs(factor)
+            most = min(most, most_speed(context, sink, value) / abs(factor))
             place = spec.action_slices[part].start + value
-            found.append(Axis(place, AXES.index(each.path[-1]), factor, most))
-    if not found:
+            matrix[place, AXES.index(each.path[-1])] = factor
+    if not matrix.any():
         raise UserError(
             f"'{part}' of {context.contract.path} has no field such as {moves}.x, so that a hand cannot "
             "drive it; name another part in the file of controls"
         )
-    return found
+    return matrix, most
 
 
 def default_pose(context: TeleopContext) -> TrackingMap:
@@ -486,14 +470,10 @@ class PoseTracker(TrackingSource):
     def __init__(self, node: Node, context: TeleopContext, tracking: TrackingMap) -> None:
         """Raises `UserError` if the parts that it drives have no such values."""
         super().__init__(node, context, tracking, PoseStamped)
-        parts = {"linear": tracking.translation, "angular": tracking.rotation}
-        self._axes = [
-            _axes_of(context, part, moves) if part else [] for moves, part in parts.items()
-        ]
-        self._backlogs = [
-            MotionBacklog(min((axis.most for axis in axes), default=math.inf))
-            for axes in self._axes
-        ]
+        linear, most_m_s = _axes_of(context, tracking.translation, "linear")
+        angular, most_rad_s = _axes_of(context, tracking.rotation, "angular")
+        self._axes = linear, angular
+        self._backlogs = MotionBacklog(most_m_s), MotionBacklog(most_rad_s)
         self._scaled = tracking.scale * tracking.matrix
         # A mirrored frame turns the other way.
         mirror = float(np.linalg.det(tracking.matrix))
@@ -522,6 +502,5 @@ class PoseTracker(TrackingSource):
 
     def _move(self, values: Vector, step_s: float) -> None:
         for backlog, axes in zip(self._backlogs, self._axes, strict=True):
-            speed = backlog.take(step_s)
-            for each in axes:
-                values[each.place] = speed[each.axis] * each.factor
+            driven = axes.any(axis=1)
+            values[driven] = axes[driven] @ backlog.take(step_s)

@@ -47,13 +47,11 @@ class LiveFrame(NamedTuple):
 
 
 class LiveCameras:
-    """Keeps the newest message of each camera. Frames are made in the thread that asks for them.
-
-    Frames that arrive as JPEGs are passed on as they are.
-    """
+    """Keeps the newest message of each camera, and makes it a frame in the thread that asks for it."""
 
     def __init__(self, node: Node, sources: Sequence[ImageSource]) -> None:
         self._sources = {source.name: source for source in sources}
+        self.names = list(self._sources)
         self._newest: dict[str, tuple[int, bytes]] = {}
         self._made: dict[str, LiveFrame] = {}
         self._tried: dict[str, int] = {}
@@ -62,11 +60,6 @@ class LiveCameras:
         """Camera -> why its newest frame cannot be shown."""
         for source in sources:
             self._subscribe(node, source)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the cameras."""
-        return list(self._sources)
 
     def frame(self, camera: str) -> LiveFrame | None:
         """Return the newest frame, or None before the first good one."""
@@ -90,7 +83,10 @@ class LiveCameras:
 
 
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
-    """Return a serialised message's image as a JPEG. Raises `UserError` if it cannot be read."""
+    """Return a serialised message's image as a JPEG; one that is a JPEG is passed on as it is.
+
+    Raises `UserError` if it cannot be read.
+    """
     message = unpacked(source.topic, data, source.type)
     height, width = message_image_size(message)
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
@@ -269,7 +265,8 @@ class RobotOverRos:
         # What people see of a simulated robot, and no policy.
         overview = ImageSource("overview", f"{simulator}/overview", "sensor_msgs/Image")
         views = [overview] if simulator else []
-        self._cameras = LiveCameras(node, [*views, *context.contract.images])
+        self.cameras = LiveCameras(node, [*views, *context.contract.images])
+        """The cameras, that for people first."""
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
         self._stop = node.create_client(SetBool, f"{recorder}/stop")
         self._triggers = {
@@ -284,11 +281,6 @@ class RobotOverRos:
             self._wanted = node.create_publisher(String, f"{simulator}/scene", COMMAND)
             node.create_subscription(String, f"{simulator}/episode", self._on_scene, LATCHED)
             node.create_subscription(String, f"{simulator}/instructions", self._on_known, LATCHED)
-
-    @property
-    def cameras(self) -> Sequence[str]:
-        """The names of the cameras, that for people first."""
-        return self._cameras.names
 
     def facts(self) -> Mapping[str, Any]:
         """Return what hardly changes: name of the robot, controls, and known instructions."""
@@ -306,10 +298,6 @@ class RobotOverRos:
             "stopped": pressed,
             "rearm": pressed or any(REARM in text for text in said),
         }
-
-    def frame(self, camera: str) -> LiveFrame | None:
-        """Return the newest frame of a camera, or None before the first one."""
-        return self._cameras.frame(camera)
 
     async def start(self) -> str:
         """Begin an episode."""
@@ -371,7 +359,7 @@ class RobotOverRos:
             found.append(f"nothing received yet from: {', '.join(recorder['missing'])}")
         elif recorder["silent"]:
             found.append(f"silent for a second: {', '.join(recorder['silent'])}")
-        found.extend(self._cameras.problems.values())
+        found.extend(self.cameras.problems.values())
         found.extend(f"{name}: {text}" for name, text in self._complaints())
         return [f"{text[0].upper()}{text[1:]}." for text in found]
 

@@ -243,7 +243,7 @@ class PageSocket:
         numbers: dict[str, int] = {}
         with suppress(ConnectionError):
             while not self._socket.closed:
-                facts = {**self._robot.facts(), "cameras": list(self._robot.cameras)}
+                facts = {**self._robot.facts(), "cameras": self._robot.cameras.names}
                 await self._send_new("facts", facts)
                 await self._send_frames(numbers)
                 driver = self._lock.driver(time.monotonic())
@@ -263,9 +263,10 @@ class PageSocket:
 
     async def _send_frames(self, numbers: dict[str, int]) -> None:
         """Send each camera's newest frame as a byte with the camera's place, and the JPEG."""
-        most = MOST_UNSEEN * len(self._robot.cameras)
-        for place, camera in enumerate(self._robot.cameras):
-            frame = self._robot.frame(camera)
+        cameras = self._robot.cameras
+        most = MOST_UNSEEN * len(cameras.names)
+        for place, camera in enumerate(cameras.names):
+            frame = cameras.frame(camera)
             if frame is None or frame.number == numbers.get(camera) or self._unseen >= most:
                 continue
             numbers[camera] = frame.number
