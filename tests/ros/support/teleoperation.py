@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import numpy as np
+import rclpy
+from node_process import WAIT_S
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
@@ -31,3 +38,23 @@ class FakeSource(Source):
     def wish(self, now_s: float) -> Wish | None:
         stamp_s = now_s if self.stamp_s is None else self.stamp_s
         return None if self.wanted is None else Wish(self.wanted, stamp_s)
+
+
+class ServedNodes:
+    """Nodes that one executor serves, as long as a test waits for something."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self._nodes, self._executor = nodes, SingleThreadedExecutor()
+        for node in nodes:
+            self._executor.add_node(node)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s
+            self._executor.spin_once(timeout_sec=0.01)
+
+    def close(self) -> None:
+        for node in self._nodes:
+            node.destroy_node()
+        rclpy.shutdown()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from teleoperation import FakeSource
+from teleoperation import FakeSource, ServedNodes
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
@@ -44,32 +42,24 @@ class Policy(Node):
         return response
 
 
+class Both(ServedNodes):
+    def __init__(self) -> None:
+        self.person, self.policy = Node("teleop"), Policy()
+        super().__init__(self.person, self.policy)
+
+
 @pytest.fixture
-def nodes() -> Iterator[tuple[Node, Policy, Callable[[Callable[[], bool]], None]]]:
+def nodes() -> Iterator[Both]:
     rclpy.init()
-    person, policy = Node("teleop"), Policy()
-    executor = SingleThreadedExecutor()
-    executor.add_node(person)
-    executor.add_node(policy)
-
-    def until(done: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 180
-        while not done():
-            assert time.monotonic() < deadline_s
-            executor.spin_once(timeout_sec=0.02)
-
-    yield person, policy, until
-    person.destroy_node()
-    policy.destroy_node()
-    rclpy.shutdown()
+    served = Both()
+    yield served
+    served.close()
 
 
 def test_touching_takes_over_and_only_giving_back_lets_go(
-    nodes: tuple[Node, Policy, Callable[[Callable[[], bool]], None]],
-    context: TeleopContext,
-    still: np.ndarray,
+    nodes: Both, context: TeleopContext, still: np.ndarray
 ) -> None:
-    node, policy, until = nodes
+    node, policy, until = nodes.person, nodes.policy, nodes.until
     hand, forward = FakeSource("hand"), still.copy()
     forward[SPEC.action_slices["base"].start] = 0.3
     session = TeleopSession(node, context, TeleopParameters(policy="policy_node"), hand)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rclpy.client import Client
 from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -276,34 +277,34 @@ class RecorderCalls:
         """recorder: the name of the node."""
         self._node, self._name, self._state = node, recorder, ""
         node.create_subscription(String, f"{recorder}/status", self._on_status, LATCHED)
-        self._stop = node.create_client(SetBool, f"{recorder}/stop")
-        self._triggers = {
-            name: node.create_client(Trigger, f"{recorder}/{name}")
-            for name in ("start", "discard", "undo")
+        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger, "undo": Trigger}
+        self._clients: dict[str, Client[Any, Any]] = {
+            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
         }
 
     def start_or_stop(self) -> str:
         if self._state == RECORDING:
-            return self._call(self._stop, SetBool.Request(data=True))
-        return self._call(self._triggers["start"], Trigger.Request())
+            return self._call("stop", data=True)
+        return self._call("start")
 
     def stop_as_failure(self) -> str:
-        return self._call(self._stop, SetBool.Request(data=False))
+        return self._call("stop", data=False)
 
     def discard(self) -> str:
-        return self._call(self._triggers["discard"], Trigger.Request())
+        return self._call("discard")
 
     def undo(self) -> str:
-        return self._call(self._triggers["undo"], Trigger.Request())
+        return self._call("undo")
 
     def _on_status(self, message: String) -> None:
         if status := read_json(self._node, f"{self._name}/status", message, {"state": str}):
             self._state = status["state"]
 
-    def _call(self, client: Any, request: Any) -> str:
+    def _call(self, service: str, **values: bool) -> str:
+        client = self._clients[service]
         if not client.service_is_ready():
             return f"{self._name} is not there; start it, or set recorder to its name"
-        client.call_async(request).add_done_callback(
+        client.call_async(client.srv_type.Request(**values)).add_done_callback(
             lambda future: print(printable(future.result().message), flush=True)
         )
         return f"asking {self._name}"

@@ -16,7 +16,6 @@ import asyncio
 import hmac
 import ipaddress
 import re
-import secrets
 import socket
 import threading
 from collections import Counter
@@ -44,11 +43,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-
-
-def new_token() -> str:
-    """Return a new token of 128 random bits."""
-    return secrets.token_urlsafe(16)
 
 
 def require_token(token: str) -> None:

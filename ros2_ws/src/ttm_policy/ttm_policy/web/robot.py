@@ -103,11 +103,12 @@ def _jpeg(data: bytes, source: ImageSource) -> bytes:
 ANSWER_S = 5.0
 
 
-async def ask(client: Client, request: Any, who: str) -> str:
+async def ask(client: Client[Any, Any], **values: Any) -> str:
     """Return what a service says, from the server's thread, while the node spins in another one.
 
-    who: the node that has it. Raises `UserError` if it is not there, gives no answer, or refuses.
+    values: of its request. Raises `UserError` if it is not there, gives no answer, or refuses.
     """
+    who = client.srv_name.split("/")[-2]  # the node that has it
     if not client.service_is_ready():
         raise UserError(f"{who} is not there; is it running?")
     loop = asyncio.get_running_loop()
@@ -117,7 +118,7 @@ async def ask(client: Client, request: Any, who: str) -> str:
         if not answered.done():
             answered.set_result(answer)
 
-    future = client.call_async(request)
+    future = client.call_async(client.srv_type.Request(**values))
     future.add_done_callback(lambda done: loop.call_soon_threadsafe(tell, done.result()))
     try:
         answer = await asyncio.wait_for(answered, ANSWER_S)
@@ -211,7 +212,7 @@ class StopButton:
             if client.service_is_ready():
                 break
             await asyncio.sleep(LOOK_S)
-        return await ask(client, Trigger.Request(), name.rsplit("/", 2)[1])
+        return await ask(client)
 
 
 DIAGNOSTICS_S = 3.0
@@ -268,16 +269,16 @@ class RobotOverRos:
         self.cameras = LiveCameras(node, [*views, *context.contract.images])
         """The cameras, that for people first."""
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
-        self._stop = node.create_client(SetBool, f"{recorder}/stop")
-        self._triggers = {
-            name: node.create_client(Trigger, f"{recorder}/{name}") for name in ("start", "discard")
+        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger}
+        self._clients: dict[str, Client[Any, Any]] = {
+            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
         }
         self._stop_button = StopButton(node)
         node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         if simulator:
             for name in ("next_scene", "same_scene"):
-                self._triggers[name] = node.create_client(Trigger, f"{simulator}/{name}")
+                self._clients[name] = node.create_client(Trigger, f"{simulator}/{name}")
             self._wanted = node.create_publisher(String, f"{simulator}/scene", COMMAND)
             node.create_subscription(String, f"{simulator}/episode", self._on_scene, LATCHED)
             node.create_subscription(String, f"{simulator}/instructions", self._on_known, LATCHED)
@@ -301,23 +302,22 @@ class RobotOverRos:
 
     async def start(self) -> str:
         """Begin an episode."""
-        return await self._trigger("start", self._parameters.recorder)
+        return await ask(self._clients["start"])
 
     async def stop(self, success: bool) -> str:
         """End the episode and keep it."""
-        return await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
+        return await ask(self._clients["stop"], data=success)
 
     async def discard(self) -> str:
         """End the episode and drop it."""
-        return await self._trigger("discard", self._parameters.recorder)
+        return await ask(self._clients["discard"])
 
     async def scene(self, same: bool) -> str:
         """Begin another scene of the simulation, or the same one again."""
         if not self._parameters.simulator:
             raise UserError("only a simulated robot has other scenes")
         self._require_ready()
-        name = "same_scene" if same else "next_scene"
-        return await self._trigger(name, self._parameters.simulator)
+        return await ask(self._clients["same_scene" if same else "next_scene"])
 
     async def e_stop(self) -> str:
         """Stop the robot, whoever drives, until `rearm`. It waits for nothing."""
@@ -335,9 +335,6 @@ class RobotOverRos:
         topic = self._wanted if text in self._known else self._instruction
         topic.publish(String(data=text))
         return f"instruction: {text}"
-
-    async def _trigger(self, name: str, who: str) -> str:
-        return await ask(self._triggers[name], Trigger.Request(), who)
 
     def _require_ready(self) -> None:
         if self._recorder is not None and self._recorder["state"] != READY:

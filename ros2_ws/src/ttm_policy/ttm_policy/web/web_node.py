@@ -9,6 +9,7 @@ contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.teleop.controls import Controls, default_keyboard
 from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
 from ttm_policy.teleop.source import load_context
-from ttm_policy.web.access import DriverLock, is_loopback, new_token, require_token
+from ttm_policy.web.access import DriverLock, is_loopback, require_token
 from ttm_policy.web.robot import RobotOverRos, WebSource
 from ttm_policy.web.server import WebServer
 from ttm_policy.web.views import Album, page_controls, page_layout
@@ -31,7 +32,7 @@ class WebNode(DrivingNode):
         """Connect everything. Raises `UserError` for parameters that do not fit."""
         super().__init__("web_node", WebParameters)
         parameters = read_parameters(self, WebParameters)
-        token = parameters.token or new_token()
+        token = parameters.token or secrets.token_urlsafe(16)  # of 128 random bits
         require_token(token)
         context = load_context(parameters)
         drives, lock = default_keyboard(context), DriverLock(parameters.page_timeout_s)
