@@ -40,7 +40,6 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import (
     JOINT_TYPES,
     MOTION_TYPES,
-    ActionSink,
     number,
     require_keys,
     topic_problem,
@@ -437,8 +436,12 @@ def default_pose(context: TeleopContext) -> TrackingMap:
     """
 
     def whole(moves: str) -> str:
-        sinks = [sink for sink in context.contract.actions if sink.type in MOTION_TYPES]
-        return next((sink.name for sink in sinks if _has_all(sink, moves)), "")
+        wanted = {f"{moves}.{axis}" for axis in AXES}
+        for sink in context.contract.actions:
+            directions = {".".join(each.path.split(".")[-2:]) for each in sink.fields}
+            if sink.type in MOTION_TYPES and wanted <= directions:
+                return sink.name
+        return ""
 
     translation, rotation = whole("linear"), whole("angular")
     if not translation and not rotation:
@@ -455,11 +458,6 @@ def default_pose(context: TeleopContext) -> TrackingMap:
         translation=translation,
         rotation=rotation,
     )
-
-
-def _has_all(sink: ActionSink, moves: str) -> bool:
-    paths = [f".{field.path}" for field in sink.fields]
-    return all(any(path.endswith(f".{moves}.{axis}") for path in paths) for axis in AXES)
 
 
 class PoseTracker(TrackingSource):

@@ -178,7 +178,7 @@ class DriverLock:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._page: str | None = None
         self._axes: Axes = {}
         self._heard_s = 0.0
@@ -187,7 +187,7 @@ class DriverLock:
     def take(self, page: str, now_s: float) -> None:
         """Let a page drive. Raises `UserError` if another one does."""
         with self._lock:
-            if self._driver(now_s) not in (None, page):
+            if self.driver(now_s) not in (None, page):
                 raise UserError("somebody else drives; ask them to let go first")
             self._page, self._axes, self._heard_s = page, {}, now_s
 
@@ -215,21 +215,18 @@ class DriverLock:
         Raises `UserError` if it does not drive, or does not drive any more.
         """
         with self._lock:
-            if self._driver(now_s) != page:
+            if self.driver(now_s) != page:
                 raise UserError("this page does not drive; take the controls first")
             self._axes, self._heard_s = dict(axes), now_s
 
     def driver(self, now_s: float) -> str | None:
         """Return the page that drives, or None."""
         with self._lock:
-            return self._driver(now_s)
+            if self._page is not None and now_s - self._heard_s > self.timeout_s:
+                self._page = None
+            return self._page
 
     def held(self, now_s: float) -> tuple[Axes, float] | None:
         """Return the positions of the controls and when they were heard, or None if nobody drives."""
         with self._lock:
-            return None if self._driver(now_s) is None else (self._axes, self._heard_s)
-
-    def _driver(self, now_s: float) -> str | None:
-        if self._page is not None and now_s - self._heard_s > self.timeout_s:
-            self._page = None
-        return self._page
+            return None if self.driver(now_s) is None else (self._axes, self._heard_s)
