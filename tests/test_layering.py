@@ -62,7 +62,7 @@ LINES = {
     "ttm.datasets": 10_400,
     "ttm.sim": 7_500,
     "ttm.training": 16_400,
-    "ttm_policy": 16_450,
+    "ttm_policy": 16_400,
 }
 """Package -> the lines that its files may have together."""
 MOST_CODE, MOST_FILES, LEAST_MEDIAN = 39_400, 240, 130
