@@ -62,7 +62,7 @@ LINES = {
     "ttm.datasets": 10_400,
     "ttm.sim": 6_300,
     "ttm.training": 14_400,
-    "ttm_policy": 15_800,
+    "ttm_policy": 15_150,
 }
 """Package -> the lines that its files may have together."""
 MOST_CODE, MOST_FILES, LEAST_MEDIAN = 37_700, 240, 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm_policy.teleop.hands import LONGEST_LAG_S, OwedMotion, Pose, is_jump
+from ttm_policy.teleop.tracking import LONGEST_LAG_S, MotionBacklog, Pose
 
 HALF = np.sqrt(0.5)
 
@@ -34,14 +34,8 @@ def test_what_is_no_pose_is_refused(position, quaternion):
     assert Pose.of(position, quaternion) is None
 
 
-def test_a_far_step_is_a_jump():
-    assert not is_jump(np.array([0.1, 0, 0]), np.array([0, 0.5, 0]))
-    assert is_jump(np.array([0.2, 0, 0]), np.zeros(3))
-    assert is_jump(np.zeros(3), np.array([0, 0, 1.0]))
-
-
 def test_all_that_is_owed_is_handed_on_and_no_faster_than_allowed():
-    owed, moved = OwedMotion(0.5), np.zeros(3)
+    owed, moved = MotionBacklog(0.5), np.zeros(3)
     owed.add(np.array([0.03, -0.04, 0.0]))
     for _ in range(60):
         speed = owed.take(0.02)
@@ -53,5 +47,5 @@ def test_all_that_is_owed_is_handed_on_and_no_faster_than_allowed():
     fast = [owed.take(0.02)[0] for _ in range(60)]
     assert sum(fast) * 0.02 == pytest.approx(0.5 * LONGEST_LAG_S, rel=1e-3)
     owed.add(np.array([1.0, 0.0, 0.0]))
-    owed.forget()
+    owed.clear()
     assert owed.take(0.02).tolist() == [0, 0, 0]

@@ -14,9 +14,9 @@ from rclpy.node import Node
 from sensor_msgs.msg import Joy
 
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop.devices import make_source
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import load_cockpit
+from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop_node import make_source
 
 TWIST = "servo_node/delta_twist_cmds"
 PATIENT = TeleopParameters(source="pose", max_age_s=60.0)
@@ -30,12 +30,9 @@ class Person:
         self.robot, self._observation = robot, observation
         self.node = Node("teleop_node")
         robot._executor.add_node(self.node)
-        self.session = TeleopSession(
-            self.node,
-            load_cockpit(PATIENT),
-            PATIENT,
-            lambda cockpit: [make_source(self.node, cockpit, PATIENT, lambda _: None)],
-        )
+        context = load_context(PATIENT)
+        source = make_source(self.node, context, PATIENT, lambda _: None)
+        self.session = TeleopSession(self.node, context, PATIENT, source)
         self._joy = robot.create_publisher(Joy, "joy", 10)
         self._hand = robot.create_publisher(PoseStamped, "hand_pose", 10)
         self.x, self.step_m, self.clutch = 0.0, 0.002, True
@@ -104,11 +101,11 @@ def test_a_hand_drives_while_its_clutch_is_held(person: Person) -> None:
 def test_the_controls_are_printed_and_read(
     person: Person, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
-    cockpit, file = load_cockpit(PATIENT), tmp_path / "controls.yaml"
-    make_source(person.node, cockpit, PATIENT, lambda _: None).close()
+    context, file = load_context(PATIENT), tmp_path / "controls.yaml"
+    make_source(person.node, context, PATIENT, lambda _: None)
     printed = capsys.readouterr().out
     assert "clutch: button 4" in printed
     file.write_text(printed)
     with_file = replace(PATIENT, controls=str(file))
-    make_source(person.node, cockpit, with_file, lambda _: None).close()
+    make_source(person.node, context, with_file, lambda _: None)
     assert capsys.readouterr().out == printed

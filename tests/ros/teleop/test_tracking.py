@@ -15,8 +15,14 @@ from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import ActionSink, Field
 from ttm_policy.teleop.controls import ControlMap
-from ttm_policy.teleop.hands import HandSource, LeaderArm, PoseHand, default_leader, default_pose
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.source import TeleopContext
+from ttm_policy.teleop.tracking import (
+    LeaderArm,
+    PoseTracker,
+    TrackingSource,
+    default_leader,
+    default_pose,
+)
 
 MOVED = SPEC.action_slices["arm_translation"]
 TURNED = SPEC.action_slices["arm_rotation"]
@@ -27,7 +33,6 @@ class NoNode:
     """Makes no subscriptions, so that tests hand over messages and times themselves."""
 
     def create_subscription(self, *_: Any) -> None: ...
-    def destroy_subscription(self, _: None) -> None: ...
     def resolve_topic_name(self, name: str) -> str:
         return f"/left/{name}"
 
@@ -43,7 +48,7 @@ def pose(
     return message
 
 
-def press(source: HandSource, held: bool, now_s: float) -> None:
+def press(source: TrackingSource, held: bool, now_s: float) -> None:
     """Press or release button 4, the clutch."""
     source._pad.state.take(Joy(axes=[0.0] * 8, buttons=[0, 0, 0, 0, int(held)]), now_s)
 
@@ -56,8 +61,8 @@ def node() -> Any:
 class Person:
     """Holds the hand, 50 poses a second, and adds up what the robot is told."""
 
-    def __init__(self, node: Any, cockpit: Cockpit, **changes: Any) -> None:
-        self.hand = PoseHand(node, cockpit, replace(default_pose(cockpit), **changes))
+    def __init__(self, node: Any, context: TeleopContext, **changes: Any) -> None:
+        self.hand = PoseTracker(node, context, replace(default_pose(context), **changes))
         self.now_s, self.held = 1.0, True
         self.moved = np.zeros(6)
         self.speed = np.zeros(6)
@@ -78,8 +83,8 @@ class Person:
 
 
 @pytest.fixture
-def person(node: Any, cockpit: Cockpit) -> Person:
-    found = Person(node, cockpit, scale=0.5, axes=("-z", "-x", "y"))
+def person(node: Any, context: TeleopContext) -> Person:
+    found = Person(node, context, scale=0.5, axes=("-z", "-x", "y"))
     found.hold(pose())
     return found
 
@@ -113,7 +118,8 @@ def test_without_the_clutch_nobody_drives_and_pressing_it_anew_moves_nothing(
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (pose(0.5), "has jumped by 0.50 m"),
+        (pose(0.2), "has jumped by 0.20 m"),
+        (pose(turn=(0, 0, np.sin(0.5), np.cos(0.5))), "has jumped by 0.00 m and 1.0 rad"),
         (pose(turn=(1, 0, 0, 0)), "has jumped by 0.00 m and 3.1 rad"),
         (pose(np.nan), "a pose that is not finite"),
         (pose(turn=(0, 0, 0, 0)), "a pose that is not finite"),
@@ -124,7 +130,7 @@ def test_a_jump_moves_nothing_until_the_clutch_is_pressed_anew(
 ) -> None:
     assert person.hold(bad).values[MOVED].tolist() == [0, 0, 0]  # buttons may go on
     assert words in person.hand.problem
-    assert "press its clutch anew" in person.hand.problem
+    assert "press its clutch again" in person.hand.problem
     person.hold(pose(0.01), 5)
     person.hold(pose(0.02), 5)
     assert not person.moved.any()
@@ -139,7 +145,7 @@ def test_a_jump_moves_nothing_until_the_clutch_is_pressed_anew(
 
 def test_a_silent_hand_or_clutch_is_as_old_as_it_is(person: Person) -> None:
     last_s = person.now_s
-    assert person.hold(None, 20).stamp_s == last_s  # Drivers stop the robot by this
+    assert person.hold(None, 20).stamp_s == last_s  # Arbiter stop the robot by this
     person.moved[:] = 0
     person.hold(pose(0.3), 5)  # where it is when it comes back
     assert not person.moved.any()
@@ -148,24 +154,24 @@ def test_a_silent_hand_or_clutch_is_as_old_as_it_is(person: Person) -> None:
     assert person.hand.wish(person.now_s).stamp_s == person.now_s - 1.0  # type: ignore[union-attr]
 
 
-def test_a_hand_needs_velocities(node: Any, cockpit: Cockpit) -> None:
+def test_a_hand_needs_velocities(node: Any, context: TeleopContext) -> None:
     without = replace(
-        cockpit, contract=replace(cockpit.contract, actions=cockpit.contract.actions[2:3])
+        context, contract=replace(context.contract, actions=context.contract.actions[2:3])
     )
     with pytest.raises(UserError, match=r"has no action with linear\.x, linear\.y and linear\.z"):
         default_pose(without)
     with pytest.raises(UserError, match=r"'base' of .* has no field such as angular\.x"):
-        PoseHand(node, replace(cockpit, contract=replace(
-            cockpit.contract, actions=tuple(
-                replace(sink, fields=sink.fields[:1]) for sink in cockpit.contract.actions))),
-            replace(default_pose(cockpit), rotation="base"))  # fmt: skip
+        PoseTracker(node, replace(context, contract=replace(
+            context.contract, actions=tuple(
+                replace(sink, fields=sink.fields[:1]) for sink in context.contract.actions))),
+            replace(default_pose(context), rotation="base"))  # fmt: skip
 
 
 JOINTS = ("shoulder", "elbow")
 
 
 @pytest.fixture
-def two_joints(cockpit: Cockpit) -> Cockpit:
+def two_joints(context: TeleopContext) -> TeleopContext:
     """A robot that is driven by the goals of two joints, the first one in half radians."""
     fields = (
         Field("shoulder", scale=0.5, minimum=-2, maximum=2),
@@ -173,9 +179,9 @@ def two_joints(cockpit: Cockpit) -> Cockpit:
     )
     arm = ActionSink("arm", "arm", "trajectory_msgs/JointTrajectory", fields)
     part = replace(SPEC.actions[2], name="arm", kind="continuous", size=2, low=-4.0, high=4.0)
-    contract = replace(cockpit.contract, actions=(arm,))
-    found = replace(cockpit, contract=contract, spec=replace(SPEC, actions=(part,)))
-    found.goals.values = np.full(2, np.nan, np.float32)
+    contract = replace(context.contract, actions=(arm,))
+    found = replace(context, contract=contract, spec=replace(SPEC, actions=(part,)))
+    found.goals = np.full(2, np.nan, np.float32)
     return found
 
 
@@ -183,7 +189,9 @@ def arm(*angles: float, names: tuple[str, ...] = JOINTS) -> JointState:
     return JointState(name=names, position=[float(angle) for angle in angles])
 
 
-def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints: Cockpit) -> None:
+def test_a_leader_arm_moves_the_joints_from_where_they_are(
+    node: Any, two_joints: TeleopContext
+) -> None:
     hand = replace(default_leader(two_joints), scale=2.0, joints={"elbow": "-leader_elbow"})
     names = ("other", "leader_elbow", "shoulder")
     leader = LeaderArm(node, two_joints, hand)
@@ -198,11 +206,11 @@ def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints
     hold.now_s = 1.0  # type: ignore[attr-defined]
     assert hold(9, 1.0, -1.0, held=False) is None
     assert np.isnan(hold(9, 1.0, -1.0)).all(), "it is not known yet where the robot is"
-    two_joints.goals.values = np.array([0.5, 0.2], np.float32)
+    two_joints.goals = np.array([0.5, 0.2], np.float32)
     assert hold(9, 1.0, -1.0) == pytest.approx([0.5, 0.2])
     assert hold(9, 1.1, -1.2) == pytest.approx([0.5 - 2 * 0.2 / 0.5, 0.2 - 2 * 0.1], abs=1e-6)
     assert hold(9, 1.8, -1.2) is None
-    assert leader.problem == "leader arm has jumped by 0.7 rad; press its clutch anew"
+    assert leader.problem == "leader arm has jumped by 0.7 rad; press its clutch again"
     assert hold(9, 1.8, -1.2) is None
     assert hold(9, 1.5, -1.2, held=False) is None
     assert hold(9, 1.5, -1.2) == pytest.approx([0.5, 0.2]), "from where the robot is now"
@@ -215,29 +223,29 @@ def test_a_leader_arm_moves_the_joints_from_where_they_are(node: Any, two_joints
 
 
 def test_a_leader_arm_needs_goals_of_joints(
-    cockpit: Cockpit, two_joints: Cockpit, node: Any
+    context: TeleopContext, two_joints: TeleopContext, node: Any
 ) -> None:
     with pytest.raises(UserError, match="has no action with goals of joints"):
-        default_leader(cockpit)  # its gripper has two states, and so a button
+        default_leader(context)  # its gripper has two states, and so a button
     wrong = replace(default_leader(two_joints), joints={"wrist": "leader_wrist"})
     with pytest.raises(UserError, match="drives joint 'wrist'; the action has: elbow, shoulder"):
         LeaderArm(node, two_joints, wrong)
 
 
-def test_a_clutch_may_be_a_topic_of_its_own(node: Any, cockpit: Cockpit) -> None:
-    hand = PoseHand(node, cockpit, replace(default_pose(cockpit), clutch="hand/clutch"))
+def test_a_clutch_may_be_a_topic_of_its_own(node: Any, context: TeleopContext) -> None:
+    hand = PoseTracker(node, context, replace(default_pose(context), clutch="hand/clutch"))
     hand.take(pose(), 1.0)
     assert hand.wish(1.0) is None
-    hand._clutch._receive(Bool(data=True))
+    hand._receive_clutch(Bool(data=True))
     hand.take(pose(), 1.1)
     assert hand.wish(1.1) is not None
-    hand._clutch._receive(Bool(data=False))
+    hand._receive_clutch(Bool(data=False))
     assert hand.wish(1.1) is None
 
 
-def test_what_was_never_heard_is_told(node: Any, cockpit: Cockpit) -> None:
-    found = default_pose(cockpit)
-    hand = PoseHand(node, cockpit, replace(found, topic="hnad", clutch="hand/clutch"))
+def test_what_was_never_heard_is_told(node: Any, context: TeleopContext) -> None:
+    found = default_pose(context)
+    hand = PoseTracker(node, context, replace(found, topic="hnad", clutch="hand/clutch"))
     assert hand.unheard == "; ".join(
         f"nothing has come from /left/{topic} yet: check its name and publisher"
         for topic in (
@@ -247,29 +255,29 @@ def test_what_was_never_heard_is_told(node: Any, cockpit: Cockpit) -> None:
         )
     )
     hand.take(pose(), 1.0)
-    hand._clutch._receive(Bool(data=False))
+    hand._receive_clutch(Bool(data=False))
     hand._pad._receive(Joy(axes=[0.0] * 8, buttons=[0] * 4))
     assert hand.unheard == (
         "/left/joy has 8 axes and 4 buttons, but the controls name button 5, button 4"
     )
     without = replace(found, clutch="hand/clutch", controls=ControlMap(()))
-    assert "joy" not in PoseHand(node, cockpit, without).unheard
-    by_button = PoseHand(node, cockpit, replace(without, clutch="button 9"))
+    assert "joy" not in PoseTracker(node, context, without).unheard
+    by_button = PoseTracker(node, context, replace(without, clutch="button 9"))
     by_button._pad._receive(Joy(buttons=[0] * 9))
     assert by_button.unheard.endswith("has 0 axes and 9 buttons, but the controls name button 9")
 
 
 def test_a_silent_joy_ends_what_its_buttons_drive_though_hand_and_clutch_go_on(
-    node: Any, cockpit: Cockpit
+    node: Any, context: TeleopContext
 ) -> None:
-    hand = PoseHand(node, cockpit, replace(default_pose(cockpit), clutch="hand/clutch"))
-    hand._clutch._receive(Bool(data=True))
+    hand = PoseTracker(node, context, replace(default_pose(context), clutch="hand/clutch"))
+    hand._receive_clutch(Bool(data=True))
     hand._pad.state.take(Joy(axes=[1.0] * 8, buttons=[1] * 8), 1.0)
     hand.take(pose(), 2.0)
     wish = hand.wish(2.0)
     assert wish is not None
     assert wish.values[SPEC.action_slices["base"]].any()
-    assert wish.stamp_s == 1.0  # Drivers stop the robot by this
+    assert wish.stamp_s == 1.0  # Arbiter stop the robot by this
     hand._pad.state.take(Joy(axes=[0.0] * 8, buttons=[0] * 8), 1.0)
     wish = hand.wish(2.0)
     assert wish is not None

@@ -10,12 +10,12 @@ import pytest
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.teleop.hands import HandMap, default_pose, print_hand, read_hand
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.source import TeleopContext
+from ttm_policy.teleop.tracking import TrackingMap, default_pose, print_tracking, read_tracking
 
 
-def test_what_is_printed_is_read_as_it_is(cockpit: Cockpit, tmp_path: Path) -> None:
-    default = default_pose(cockpit)
+def test_what_is_printed_is_read_as_it_is(context: TeleopContext, tmp_path: Path) -> None:
+    default = default_pose(context)
     assert (default.translation, default.rotation) == ("arm_translation", "arm_rotation")
     assert {drive.part for drive in default.controls.drives} == {"gripper", "base", "terminate"}
     file = tmp_path / "controls.yaml"
@@ -23,23 +23,27 @@ def test_what_is_printed_is_read_as_it_is(cockpit: Cockpit, tmp_path: Path) -> N
         default, scale=0.5, turn_scale=2.0, axes=("-z", "-x", "y"), clutch="hand/clutch"
     )
     for hand in (default, changed):
-        file.write_text(print_hand(hand, "pose", SPEC))
-        assert read_hand(str(file), "pose", HandMap("t", "c", default.controls), SPEC) == hand
-    leader = HandMap("leader", "button 1", default.controls, joints={"elbow": "leader_elbow"})
-    file.write_text(print_hand(leader, "leader", SPEC))
-    assert read_hand(str(file), "leader", replace(leader, joints={}), SPEC) == leader
-    assert read_hand(str(file), "pose", default, SPEC) == default
+        file.write_text(print_tracking(hand, "pose", SPEC))
+        assert (
+            read_tracking(str(file), "pose", TrackingMap("t", "c", default.controls), SPEC) == hand
+        )
+    leader = TrackingMap("leader", "button 1", default.controls, joints={"elbow": "leader_elbow"})
+    file.write_text(print_tracking(leader, "leader", SPEC))
+    assert read_tracking(str(file), "leader", replace(leader, joints={}), SPEC) == leader
+    assert read_tracking(str(file), "pose", default, SPEC) == default
     without = replace(leader, controls=replace(default.controls, drives=()))
-    file.write_text(print_hand(without, "leader", SPEC))
-    assert read_hand(str(file), "leader", leader, SPEC) == without
+    file.write_text(print_tracking(without, "leader", SPEC))
+    assert read_tracking(str(file), "leader", leader, SPEC) == without
     np.testing.assert_array_equal(changed.matrix @ [1, 2, 3], [-3, -1, 2])
 
 
-def test_what_is_not_named_follows_from_the_contract(cockpit: Cockpit, tmp_path: Path) -> None:
-    default = default_pose(cockpit)
+def test_what_is_not_named_follows_from_the_contract(
+    context: TeleopContext, tmp_path: Path
+) -> None:
+    default = default_pose(context)
     file = tmp_path / "controls.yaml"
     file.write_text("pose: {scale: 0.5, dead_zone: 0.2}")
-    hand = read_hand(str(file), "pose", default, SPEC)
+    hand = read_tracking(str(file), "pose", default, SPEC)
     assert hand == replace(default, scale=0.5, controls=replace(default.controls, dead_zone=0.2))
 
 
@@ -64,12 +68,12 @@ def test_what_is_not_named_follows_from_the_contract(cockpit: Cockpit, tmp_path:
     ],
 )
 def test_mistakes_are_told_in_a_line(
-    cockpit: Cockpit, text: str, words: str, tmp_path: Path
+    context: TeleopContext, text: str, words: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "controls.yaml"
     file.write_text(text)
     device = "leader" if text.startswith("leader") else "pose"
     with pytest.raises(UserError) as error:
-        read_hand(str(file), device, default_pose(cockpit), SPEC)  # type: ignore[arg-type]
+        read_tracking(str(file), device, default_pose(context), SPEC)  # type: ignore[arg-type]
     assert words in str(error.value)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""A node tells that another one has its name."""
+"""A node warns of another one that has its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ttm_policy.programs import warn_of_duplicates
         ([("policy_node", "/")], 1),
     ],
 )
-def test_a_namesake_is_told_once(others: list[tuple[str, str]], told: int) -> None:
+def test_a_node_warns_once_of_another_with_its_name(
+    others: list[tuple[str, str]], told: int
+) -> None:
     node = MagicMock()
     node.get_name.return_value, node.get_namespace.return_value = "policy_node", "/"
     node.get_fully_qualified_name.return_value = "/policy_node"
