@@ -329,10 +329,10 @@ class TrainOptions:
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
-    input_dropout: OmitArgPrefixes[Suppress[InputDropoutConfig]] = field(
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(
         default_factory=InputDropoutConfig
     )
-    loss: OmitArgPrefixes[Suppress[LossConfig]] = field(default_factory=LossConfig)
+    loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
     augment: bool = True
     """Shift images by a few pixels and change their colours, differently for each window."""
     augmentation: Suppress[AugmentationConfig] = field(default_factory=AugmentationConfig)
@@ -442,7 +442,7 @@ class TrainOptions:
         )
         yield (
             self.loss.recall_weight and not frozen,
-            f"recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
+            f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
             "vision that stays the same; give --freeze-vision too, or leave it out",
         )
         yield (

@@ -70,19 +70,17 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_options_that_are_seldom_changed_stand_in_the_file_alone(shown: list[str]) -> None:
     hidden = {name for name, place in PLACES.items() if place.in_file_alone}
     assert set(shown) - {"config"} == set(PLACES) - hidden
-    assert len(shown) <= 40
+    assert len(shown) <= 46
     assert {
         "optimizer.betas",
         "augmentation.shift",
         "weight-decay",
-        "weigh-starts",
         "head-options",
     } <= hidden
     for option in (
         "--optimizer.epsilon",
         "--augmentation.shift",
         "--weight-decay",
-        "--weigh-starts",
     ):
         with pytest.raises(SystemExit):
             parsed(option, "0.1")
