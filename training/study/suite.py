@@ -44,7 +44,8 @@ from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
 from ttm.training.console import make_folder, print_progress, write_figures
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.data import FeatureCache
+from ttm.training.network import with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
     InputDropoutConfig,
@@ -77,7 +78,7 @@ from ttm.training.study.suite_report import (
     merged_figures,
     read_figures,
 )
-from ttm.training.train import train, with_vision_kept
+from ttm.training.train import train
 
 # Variants, and the sizes of their cores: all have as many parameters as ours, within 2 %.
 

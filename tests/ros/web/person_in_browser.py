@@ -40,7 +40,9 @@ RENAMED = "wave to the kitchen"
 def recording(folder: Path) -> Iterator[str]:
     """Run `ttm record --sim`, and give the address of its page."""
     command = [sys.executable, "-m", "ttm.training.cli", "record", "--sim", "--port", "0"]
-    command += ["--countdown-s", "0.5", "--page-timeout-s", str(PAGE_TIMEOUT_S)]
+    (folder.parent / "record.yaml").write_text("countdown-s: 0.5")
+    command += ["--config", str(folder.parent / "record.yaml")]
+    command += ["--page-timeout-s", str(PAGE_TIMEOUT_S)]
     process = subprocess.Popen(
         [*command, "--out", str(folder)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=os.environ,

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from ttm.policy import PolicyConfig
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.engines import Engine
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
 from ttm.policy.runner import PolicyRunner
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition, ProbeName

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import PolicyConfig
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.errors import UserError
 from ttm.policy.execution import NEWEST, PLAN
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
 from ttm.policy.runner import PolicyRunner
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition, conditions_of

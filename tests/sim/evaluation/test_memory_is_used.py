@@ -9,12 +9,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from ttm.policy import PolicyConfig
 from ttm.policy.config import EngineName
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.registry import NAMES, sized_like
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
 from ttm.policy.runner import PolicyRunner
 from ttm.sim.actors import PolicyActor, load_policy
 from ttm.sim.condition import Condition, conditions_of

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.sim.compare import CompareCommand
 from ttm.sim.condition import LIVE, ProbeName
 from ttm.sim.evaluation import EvaluateCommand

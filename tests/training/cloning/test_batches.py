@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from ttm.datasets.windows import WindowDataset
-from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.batches import BatchSource, Pick
 from ttm.training.data import open_all, split
 from ttm.training.distributed import Processes
-from ttm.training.memory_start import Pick
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import AugmentationConfig
 
 

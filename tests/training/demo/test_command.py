@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import PRESETS
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.results import load_evaluation
 from ttm.sim.tasks.table import instructions_of

@@ -466,11 +466,11 @@ class RobotDescription:
         if self._expected_s is None:
             self._expected_s = now_s
         if now_s - self._expected_s < FIRST_S:
-            return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits of the joints are needed"
+            return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits are needed"
         self._waits = False
         self._node.get_logger().warning(
-            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the "
-            "joints are those of the contract alone; publish it reliable and transient local"
+            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: joints have the "
+            "limits of the contract alone; publish it reliable and transient local"
         )
         return ""
 

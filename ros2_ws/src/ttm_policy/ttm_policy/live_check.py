@@ -25,8 +25,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
 from ttm.policy.errors import ObservationError, UserError, printable
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, read_checkpoint_spec
 from ttm_policy.contract import JOINT_TYPES, ImageSource, RobotContract, VectorSource, load_contract
 from ttm_policy.guards import E_STOP_TOPIC, require_contrast, require_frame_id, require_plausible
 from ttm_policy.inputs import JointStates

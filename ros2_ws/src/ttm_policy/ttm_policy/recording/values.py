@@ -15,8 +15,13 @@ from ttm.datasets.dataset import open_dataset
 from ttm.datasets.description import SpecFile, read_spec_file
 from ttm.datasets.frames import MAX_PIXELS, image_size
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import (
+    ActionPart,
+    CameraSpec,
+    PolicySpec,
+    ProprioceptionSpec,
+    read_checkpoint_spec,
+)
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract import (
     MOTION_TYPES,
