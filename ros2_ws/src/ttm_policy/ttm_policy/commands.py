@@ -56,10 +56,7 @@ class HeldCommand:
     """
 
     def __init__(self, smooth: npt.NDArray[np.bool_], *, period_s: float, lifespan_s: float):
-        """smooth: (A,), the values that change linearly and not at once, over `RAMP` of `period_s`.
-
-        lifespan_s: that of commands that have none of their own.
-        """
+        """smooth: (A,), the values that go over to the next one linearly, over `RAMP` of `period_s`."""
         self._smooth, self._ramp_s, self._lifespan_s = smooth, RAMP * period_s, lifespan_s
         self._old: Vector = np.zeros(smooth.shape, np.float32)
         self._new: Vector | None = None
@@ -71,20 +68,14 @@ class HeldCommand:
         return self._new is not None
 
     def begin(self, command: Vector, now_s: float, lifespan_s: float | None = None) -> None:
-        """Let a new command (A,) follow the one before, or standing still if there is none.
-
-        lifespan_s: that of this command; None for the usual one.
-        """
+        """Let a command (A,) follow the one before, or standing still; lifespan_s: None for the usual one."""
         before = self.at(now_s)
         self._old = np.zeros_like(command) if before is None else before
         self._new, self._begin_s = command, now_s
         self._lives_s = self._lifespan_s if lifespan_s is None else lifespan_s
 
     def at(self, now_s: float) -> Vector | None:
-        """Return the command (A,) at a time, or None if there is none or its lifespan has ended.
-
-        A clock that was set back ends the lifespan, too.
-        """
+        """Return the command (A,) at a time; None after its lifespan, or if the clock was set back."""
         age_s = now_s - self._begin_s
         if self._new is None or not 0 <= age_s <= self._lives_s:
             return None
@@ -156,11 +147,7 @@ class CommandPublishers:
         self.publish_action(tick.action)
 
     def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
-        """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`.
-
-        Nothing is sent if the robot was stopped since it was decided. In lockstep, where the simulator waits
-        for an answer, that is zero then.
-        """
+        """Send a limited command (A,), unless the robot was stopped since; in lockstep zero is sent then."""
         if self._echo is not None:
             self.unheard = self._echo.unheard(self._publishers)
         with self._lock:
@@ -422,10 +409,7 @@ class CommandMux:
         return self._limits.stopped(self._in_force)
 
     def _limited(self, wish: Vector, seen: Seen, seen_s: float | None = None) -> Vector:
-        """Return the wish (A,) within the limits, with what is in force, or measured, in place of NaN.
-
-        seen_s: when it was seen, in seconds; None for now.
-        """
+        """Return the wish (A,) within the limits, with what is in force or measured in place of NaN."""
         if self._in_force is not None:
             start = self._still()
         else:

@@ -172,10 +172,7 @@ class RobotContract:
         return None
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
-        """Raise `UserError` unless names, sizes, rate and robot of contract and `spec` agree.
-
-        whose: what `spec` belongs to, for the message.
-        """
+        """Raise `UserError` unless contract and `spec`, which is of `whose`, agree in all that they name."""
         for problem in self._misfits(spec, whose):
             raise UserError(problem)
 
@@ -230,11 +227,7 @@ def default_contract() -> Path:
 
 
 def load_contract(path: str | Path | None = None) -> RobotContract:
-    """Read a contract from a YAML file.
-
-    None or an empty string stands for the simulated Fetch's contract. Raises `UserError` that names
-    the faulty entry.
-    """
+    """Read a contract; by default the simulated Fetch's. Raises `UserError` with the faulty entry."""
     file = Path(path) if path else default_contract()
     data = read_yaml(file, "contract", "robot, base_frame, observations and actions")
     contract = _contract(data, file.name)
@@ -246,10 +239,7 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
 
 
 def read_yaml(file: Path, what: str, holds: str) -> dict[Any, Any]:
-    """Return the mapping that a YAML file holds. Raises `UserError` if there is none.
-
-    what: what the file is. holds: the keys that it must have. Both are for the message.
-    """
+    """Return the mapping of a YAML file. Raises `UserError`. what, holds: what it is, and its keys."""
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=_NoRepeats)
     except (OSError, UnicodeDecodeError) as error:

@@ -73,11 +73,7 @@ class TickStatistics:
         return float(np.median(last)) if last else 0.0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the last ticks under their keys in diagnostics; none if there are too few.
-
-        A tick lasts from its beginning, and a latency from the capture of the oldest input, until the command
-        was sent.
-        """
+        """Return the figures of the last ticks under their keys in diagnostics; none if there are too few."""
         if len(self._periods) < FEWEST or len(self._ticks) < FEWEST:
             return {}
         periods, ticks = np.array(self._periods), np.array(self._ticks)
@@ -145,11 +141,7 @@ class TickRecord:
         self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
 
     def begin(self, tick: PendingTick, now_ns: int) -> float:
-        """Count a tick that begins. Return how late its command will be in force, in seconds.
-
-        That is the age of its oldest input and what the last ticks took from their beginning until their
-        commands were sent. In lockstep the simulator waits, and nothing is late.
-        """
+        """Count a tick that begins; return how late its command will be, in seconds; 0 in lockstep."""
         self.statistics.begin(tick.wall_s)
         age_s = (now_ns - tick.observation.oldest_ns) * 1e-9
         late = not self._inputs.lockstep
@@ -167,10 +159,7 @@ class TickRecord:
                 self.statistics.limits_hit[name] += 1
 
     def status(self, name: str, *, active: bool) -> DiagnosticStatus:
-        """Return the status of the policy.
-
-        It is OK only while ticks run within the declared thresholds; the message says why it is not.
-        """
+        """Return the status, which is OK only while ticks run within the declared thresholds."""
         ages_s = self._inputs.ages_s(self._node.get_clock().now().nanoseconds)
         figures = self.statistics.figures()
         level, message = self._judge(ages_s, figures, active=active)

@@ -155,10 +155,7 @@ class EpisodeControl:
         self.report_if_changed(before)
 
     def change_memory(self) -> None:
-        """Let the robot stand still until the next tick, since its command belongs to another memory.
-
-        In lockstep it stands still anyway, and would take this for an answer.
-        """
+        """Let the robot stand still until the next tick, unless a simulator would take it for an answer."""
         self.delivered = None
         if self.active and not self.lockstep:
             self.stops += 1
@@ -287,10 +284,7 @@ class GoalKeeper:
             self._publish(replace(self._report, elapsed_s=self._elapsed_s()))
 
     def watch(self, problem: str, waits_for: str) -> None:
-        """Abort the goal if it cannot succeed any more.
-
-        problem: what ends it, or an empty text. waits_for: why there is no tick now.
-        """
+        """Abort the goal for a `problem`, and if it is too late. waits_for: why there is no tick now."""
         if (report := self._executing) is None:
             return
         if problem:

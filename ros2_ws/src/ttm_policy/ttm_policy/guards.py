@@ -185,10 +185,7 @@ class EStop:
             button.pressed = pressed
 
     def arm(self, living: Collection[bytes]) -> bool:
-        """Let the robot move again. Return False while a button is pressed.
-
-        living: the publishers that are there. What others have said last is forgotten.
-        """
+        """Let the robot move unless a button of the `living` publishers is pressed; return whether it may."""
         self._buttons = {
             publisher: button
             for publisher, button in self._buttons.items()
@@ -428,10 +425,7 @@ class ClockWatch:
         self._moved_s = 0.0
 
     def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if the clock has stood still for more than `max_age_s`.
-
-        now_ns: what the clock of ROS shows at the wall time `wall_s`.
-        """
+        """Raise `StaleObservation` if the clock of ROS has stood still for more than `max_age_s`."""
         if now_ns != self._now_ns:
             self._now_ns, self._moved_s = now_ns, wall_s
         if wall_s - self._moved_s > max_age_s:
@@ -487,10 +481,7 @@ def require_contrast(frame: npt.NDArray[np.uint8], source: ImageSource) -> None:
 
 
 def require_plausible(values: npt.NDArray[np.float32], source: VectorSource) -> None:
-    """Raise `MalformedObservation` for values (K,) outside of the bounds of the contract.
-
-    NaN passes here; the policy's own check of an observation names it.
-    """
+    """Raise `MalformedObservation` for values (K,) outside of the contract's bounds. NaN passes here."""
     for value, field in zip(values, source.fields, strict=True):
         ends = np.float32(field.minimum * field.scale), np.float32(field.maximum * field.scale)
         if value < min(ends) or value > max(ends):

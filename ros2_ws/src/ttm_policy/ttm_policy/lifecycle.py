@@ -66,10 +66,7 @@ class ManagedNode(LifecycleNode):
         on_parameters: Callable[[], None] | None = None,
         **options: Any,
     ) -> None:
-        """Declare the parameters. what: what `/diagnostics` describes.
-
-        options: those of `rclpy.node.Node`, such as `namespace`, for a process with several nodes.
-        """
+        """what: what `/diagnostics` describes. options: those of `rclpy.node.Node`, such as `namespace`."""
         super().__init__(name, **options)
         declare_parameters(self, parameters, on_parameters)
         self._problem = NOT_CONFIGURED

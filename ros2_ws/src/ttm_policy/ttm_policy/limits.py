@@ -154,19 +154,13 @@ class SafetyLimits:
         return limited
 
     def halt(self, topics: Collection[str] | None = None) -> None:
-        """Note that the robot was stopped: the next motion begins at rest, where the robot is then.
-
-        topics: only those parts are at rest that are sent there; None for all.
-        """
+        """Note that all parts, or those sent to `topics`, were stopped: the next motion begins at rest."""
         for part in self._parts:
             if topics is None or part.topic in topics:
                 part.halt()
 
     def stopped(self, values: Vector) -> Vector:
-        """Return what remains of a command (A,) when the robot stands still: (A,).
-
-        Nothing moves, and the gripper keeps what it holds. This is what `CommandCodec.stop` commands.
-        """
+        """Return what remains of a command (A,) when the robot stands still: no motion, the same grip."""
         still = values.copy()
         for where in self._motion:
             still[where] = 0.0
@@ -305,10 +299,7 @@ class _Box:
         self.sent: deque[tuple[float, Numbers]] = deque()
 
     def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
-        """Return how far the point has gone towards low and high sides since it was observed, (2, 3).
-
-        before: (3,), the velocity that was commanded last, which alone counts without `now_s`.
-        """
+        """Return how far the point went to low and high sides since it was seen, (2, 3)."""
         if now_s is None:
             return _to_sides(before, late_s)
         seen_s, sent = now_s - late_s, self.sent
@@ -380,10 +371,7 @@ class MotionFilter:
         self._acceleration = np.zeros_like(self.speed)
 
     def apply(self, wanted: Numbers, bounds: Sequence[MotionBounds]) -> Numbers:
-        """Return the speeds (n,) that may be commanded. What is within the bounds keeps its bits.
-
-        bounds: one for each group.
-        """
+        """Return the speeds (n,) within the bounds of each group. What is within them keeps its bits."""
         allowed = wanted.copy()
         for group, most in zip(self._groups, bounds, strict=True):
             allowed[group] = self._step(group, shorten(wanted[group], most.speed), most)

@@ -54,10 +54,7 @@ class Parameter:
 
 
 def param(default: Any, text: str, **about: Any) -> Any:
-    """Return the field of a parameter. text, about: the values of a `Parameter`.
-
-    What several nodes have is an annotated type instead, such as `ContractPath`.
-    """
+    """Return the field of a parameter; what several nodes have is an annotated type instead."""
     return field(default=default, metadata={"about": Parameter(text, **about)})
 
 

@@ -213,10 +213,7 @@ class PolicySession:
             self._record.statistics.skipped += self._loop.state is LoopState.RUNNING
 
     def _on_input(self) -> None:
-        """In lockstep, run a tick on each complete observation once, whose stamp the commands carry.
-
-        Otherwise, run a tick that is overdue because a camera had no new frame.
-        """
+        """In lockstep, tick once for each complete observation; else if a tick waits for a frame."""
         if not self.active or not self._worker.idle:
             return
         if self._parameters.lockstep:
@@ -420,10 +417,7 @@ class MemoryServices:
         return then
 
     def _erase(self) -> Callable[[], str]:
-        """Empty the memory alone, in the middle of an episode, to see what the policy does without it.
-
-        Instruction, tick count and previous action stay. The answer is a `ResetReply` as JSON.
-        """
+        """Empty the memory alone: instruction, tick count and previous action stay."""
         self._loop.runner.erase_memory()
         report = MemoryReport.of(self._loop.runner)
 

@@ -83,10 +83,7 @@ class Recorder:
         node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
 
     def start(self) -> str:
-        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be.
-
-        With a `simulator` it begins with its scene, which begins again.
-        """
+        """Begin an episode, with a `simulator` its scene; return what happens. Raises `UserError`."""
         if not self.active:
             raise UserError("the recorder is not active; activate it first")
         now_s = time.monotonic()
