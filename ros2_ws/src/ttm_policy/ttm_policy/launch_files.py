@@ -116,10 +116,7 @@ def _checkpoint(own: Mapping[str, Any], elsewhere: str) -> str:
     if not own.get("checkpoint"):
         return ""
     if not own.get("sim"):
-        raise UserError(
-            "argument checkpoint is a policy for the simulated robot; add sim:=true, or start it by "
-            "robot.launch.py and give its node's name by policy:=policy_node"
-        )
+        raise UserError("argument checkpoint is a policy for the simulated robot; add sim:=true")
     if elsewhere:
         raise UserError("argument checkpoint starts a policy; leave out policy")
     return str(checkpoint_path(own["checkpoint"]).resolve())
@@ -158,7 +155,7 @@ class _Launch:
         given: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Node:
-        """Return a node of the package. A user's parameter file overrules `defaults`, `given` overrules both."""
+        """Return a node. A user's parameter file overrules `defaults`, and `given` overrules both."""
         own, values = self.own, dict(self.given[PARAMETERS[name]] if given is None else given)
         if "use_sim_time" in own and name != SIM_NODE:
             values["use_sim_time"] = own["use_sim_time"]
