@@ -170,7 +170,7 @@ def test_recorder_needs_no_name_that_some_releases_lack(
     module, _, attribute = name.rpartition(".")
     if find_spec(module) is not None:
         monkeypatch.delattr(import_module(module), attribute, raising=False)
-    for ours in ("ttm_policy.qos", "ttm_policy.recording.topics"):
+    for ours in ("ttm_policy.qos", "ttm_policy.recording.recorder"):
         monkeypatch.delitem(sys.modules, ours, raising=False)
         import_module(ours)
 

@@ -252,7 +252,7 @@ def test_bags_that_say_nothing_need_rate_and_instruction(tmp_path, contract):
         back(tmp_path, contract)
     metadata.write_text(text.replace("ttm_spec", "else"))
     contract.write_text(CONTRACT)
-    with pytest.raises(UserError, match="says 3 Hz, but the rate is 5; convert it by itself"):
+    with pytest.raises(UserError, match="says 3 Hz, but the rate is 5; convert it alone"):
         back(tmp_path, contract, rate_hz=5.0)
     metadata.write_text(text)
     contract.write_text(CONTRACT + EXECUTED)
@@ -278,6 +278,6 @@ def test_damaged_facts_of_a_bag_are_one_line(tmp_path, contract, old, new):
     text = metadata.read_text()
     assert old in text
     metadata.write_text(text.replace(old, new))
-    with pytest.raises(UserError, match=r"in the custom_data of metadata.yaml is damaged") as told:
+    with pytest.raises(UserError, match=r"in metadata.yaml is damaged") as told:
         back(tmp_path, contract)
     assert "\n" not in str(told.value)

@@ -43,7 +43,7 @@ def test_a_clock_that_stands_still_is_told() -> None:
     watch = ClockWatch()
     watch.require_running(5, 1.0, 0.5)
     watch.require_running(5, 1.4, 0.5)
-    with pytest.raises(StaleObservation, match=r"stood still for 0\.600 s of wall time"):
+    with pytest.raises(StaleObservation, match=r"stood still for 0\.600 s"):
         watch.require_running(5, 1.6, 0.5)
     watch.require_running(6, 1.7, 0.5)
     watch.require_running(2, 2.1, 0.5)  # set back, but running

@@ -206,7 +206,7 @@ def test_an_episode_with_a_frozen_camera_is_refused() -> None:
     world.wait(300)
     assert not world.sink.finished
     assert world.session.state is State.READY
-    assert "'eye' had no new message in 6 of 10 ticks, and 90% of" in world.session.problem
+    assert "'eye' had no new message in 6 of 10 ticks; 90% need one" in world.session.problem
     assert "repeated: eye 6" in world.session.report
     world.see(1400)
     assert world.session.silent() == []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 import rclpy
+from rclpy.lifecycle import TransitionCallbackReturn
 
 from ttm_policy import lifecycle
 from ttm_policy.lifecycle import CONNECT_TIMEOUT_S, Bond, form_bond
@@ -124,3 +126,21 @@ def test_a_bond_needs_its_package_and_its_parameter(monkeypatch: pytest.MonkeyPa
     assert "bond is not installed" in node.get_logger().info.call_args.args[0]
     monkeypatch.setattr(lifecycle, "bond_type", lambda: _message)
     assert isinstance(form_bond(node), Bond)
+
+
+@pytest.mark.usefixtures("ros")
+@pytest.mark.parametrize("kind", [PolicyNode, RecorderNode])
+def test_a_cleanup_leaves_nothing_of_what_was_configured(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = kind()
+    before = node._entities()
+    for _ in range(2):
+        assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        assert len(node._entities()) > len(before) + 5
+        assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+        assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
+        assert node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+        assert node._entities() == before
+    node.destroy_node()

@@ -223,11 +223,6 @@ class CommandPublishers:
         for publisher in self._publishers.values():
             publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
 
-    def close(self) -> None:
-        """Destroy all publishers. The `StopThread` must have ended."""
-        for publisher in (*self._publishers.values(), self._action):
-            self._node.destroy_publisher(publisher)
-
 
 class CommandMux:
     """A command multiplexer: sends the commands of the policy or, in its place, of a person.
@@ -269,7 +264,7 @@ class CommandMux:
         self._in_force: Vector | None = None
         self._drove = False
         self._driver = node.create_publisher(String, DRIVER_TOPIC, LATCHED)
-        self._service = node.create_service(Trigger, "~/give_back", self._give_back)
+        node.create_service(Trigger, "~/give_back", self._give_back)
         self._driver.publish(String(data=POLICY))
 
     def take_limits(self, limits: Mapping[str, float]) -> None:
@@ -367,13 +362,6 @@ class CommandMux:
         self._driver.publish(String(data=POLICY))
         self._node.get_logger().info("the policy drives")
 
-    def close(self) -> None:
-        """Destroy all topics and the service."""
-        self._node.destroy_publisher(self._driver)
-        self._node.destroy_service(self._service)
-        self._description.close()
-        self.publishers.close()
-
     def _take_over(self, person: str) -> None:
         self._limits.halt()
         self.person = person
@@ -417,8 +405,7 @@ class CommandMux:
         wanted = np.where(np.isnan(wish), start, wish).astype(np.float32)
         if np.isnan(wanted).any():
             raise MissingObservation(
-                "where joints of the action are is not measured; add them to the contract's observations, "
-                "or let the policy act first"
+                "where joints are is not measured; add them to the observations of the contract"
             )
         if seen_s is None:
             return self._limits.apply(wanted, seen)

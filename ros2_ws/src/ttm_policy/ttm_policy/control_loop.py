@@ -272,8 +272,7 @@ class ControlLoop:
         silence_s = wall_s - (self._last_good_s or wall_s)
         if self.state is LoopState.RUNNING and silence_s > limit_s:
             raise StaleObservation(
-                f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is "
-                "accepted: is the computer overloaded, or the network too slow?"
+                f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is accepted"
             )
 
     # Episodes, instructions and stops.

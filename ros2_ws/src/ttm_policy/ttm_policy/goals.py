@@ -339,10 +339,7 @@ PACKAGE = "ttm_policy_msgs"
 
 
 class GoalAction:
-    """The action server of a `GoalKeeper`.
-
-    A goal that is refused, for instance because the node is inactive, is rejected, and the log says why.
-    """
+    """The action server of a `GoalKeeper`. A goal that is refused is rejected; the log says why."""
 
     def __init__(self, node: Node, keeper: GoalKeeper, kind: Any):
         """kind: the type of the action."""
@@ -350,7 +347,7 @@ class GoalAction:
         self._running: dict[int, tuple[Any, Future[GoalReport]]] = {}
         """Number of a goal -> its handle, and its last report."""
         keeper.listeners.append(self._on_report)
-        self._server: ActionServer[Any, Any, Any] = ActionServer(
+        ActionServer(
             node,
             kind,
             "~/execute_instruction",
@@ -403,10 +400,6 @@ class GoalAction:
         self._keeper.cancel()
         return CancelResponse.ACCEPT
 
-    def close(self) -> None:
-        """Destroy the action server."""
-        self._server.destroy()
-
 
 class GoalInterface:
     """Offers the goals of a `GoalKeeper` by services, a topic and, where its type exists, an action.
@@ -416,17 +409,12 @@ class GoalInterface:
     """
 
     def __init__(self, node: Node, keeper: GoalKeeper):
-        self._node, self._keeper = node, keeper
         self._publisher = node.create_publisher(String, "~/goal", LATCHED)
         keeper.listeners.append(self._publish)
-        self._services = [
+        for name, call in (("start", partial(keeper.request, "")), ("cancel", keeper.cancel)):
             node.create_service(Trigger, f"~/{name}", partial(self._serve, call))
-            for name, call in (("start", partial(keeper.request, "")), ("cancel", keeper.cancel))
-        ]
-        self._action: GoalAction | None = None
         if find_spec(PACKAGE) is not None:
-            kind = import_module(f"{PACKAGE}.action").ExecuteInstruction
-            self._action = GoalAction(node, keeper, kind)
+            GoalAction(node, keeper, import_module(f"{PACKAGE}.action").ExecuteInstruction)
 
     def _publish(self, report: GoalReport) -> None:
         self._publisher.publish(String(data=report.to_json()))
@@ -439,12 +427,3 @@ class GoalInterface:
         except UserError as error:
             response.message, response.success = str(error), False
         return response
-
-    def close(self) -> None:
-        """Destroy everything."""
-        self._keeper.listeners.clear()
-        self._node.destroy_publisher(self._publisher)
-        for service in self._services:
-            self._node.destroy_service(service)
-        if self._action is not None:
-            self._action.close()

@@ -47,10 +47,7 @@ lockstep, where no timer ticks, the simulator would then wait for ever.
 
 
 class Worker:
-    """Runs calls on its thread, and hands their results to the thread that spins the node.
-
-    Calls run one after another in the order in which they were made, so that one at a time has the network.
-    """
+    """Runs calls in their order on its thread, and hands their results to the node's thread."""
 
     def __init__(self, node: Node, name: str) -> None:
         """Start the thread. name: of the thread, for debuggers and `top -H`."""

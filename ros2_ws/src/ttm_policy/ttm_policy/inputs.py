@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Time
 from rclpy.node import Node
-from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 
@@ -64,10 +63,7 @@ MOST_OTHERS, LONGEST_NAME = 50, 100
 
 
 class JointStates:
-    """Merges messages with some of the joints: arm and gripper often publish separately.
-
-    Other joints than `wanted` are kept only to name a few of them where a wanted one is missing.
-    """
+    """Merges messages with some of the joints each; of those not `wanted`, a few for messages."""
 
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = frozenset(wanted)
@@ -136,7 +132,8 @@ class Inputs:
         self.refused_ns: int | None = None
         """The stamp of an observation in lockstep that turned out to be bad, and is asked about no more."""
         self._joints = self._no_joints()
-        self._subscriptions = [self._subscribe(source) for source in self._sources.values()]
+        for source in self._sources.values():
+            self._subscribe(source)
 
     def _no_joints(self) -> dict[str, JointStates]:
         return {
@@ -145,7 +142,7 @@ class Inputs:
             if source.type == "sensor_msgs/JointState"
         }
 
-    def _subscribe(self, source: ImageSource | VectorSource) -> Subscription[Any]:
+    def _subscribe(self, source: ImageSource | VectorSource) -> None:
         def receive(message: Any) -> None:
             self._newest[source.name] = message
             if source.name in self._joints:
@@ -156,9 +153,7 @@ class Inputs:
         qos = MERGED if source.name in self._joints else SENSOR
         if self.lockstep:
             qos = LATCHED
-        return self._node.create_subscription(
-            MESSAGE_TYPES[source.type], source.topic, receive, qos
-        )
+        self._node.create_subscription(MESSAGE_TYPES[source.type], source.topic, receive, qos)
 
     def missing(self) -> list[str]:
         """Return the inputs from which nothing was received yet, as `name (topic)`."""
@@ -299,12 +294,6 @@ class Inputs:
         self._arrivals.clear()
         self._joints = self._no_joints()
 
-    def close(self) -> None:
-        """Destroy all subscriptions."""
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._subscriptions.clear()
-
 
 def _to_frames(
     images: Sequence[tuple[Image | CompressedImage, ImageSource]], spec: PolicySpec
@@ -344,8 +333,7 @@ def from_message(spec: PolicySpec, message: JointState) -> Vector:
     if list(message.name) != names or len(values) != len(names) or np.isinf(values).any():
         given = printable(", ".join(message.name), 200) or "no names"
         raise MalformedObservation(
-            f"a person's command has {given}; the action has {', '.join(names)}: give teleop_node the "
-            "contract and the spec of the policy"
+            f"a person's command has {given}, but the action {', '.join(names)}"
         )
     return values
 

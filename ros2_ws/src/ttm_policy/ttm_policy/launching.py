@@ -19,6 +19,7 @@ from ttm.policy.errors import UserError
 from ttm_policy.parameters import (
     DeclaredParameter,
     NodeParameters,
+    file_path,
     param,
     parameters_of,
     require_known,
@@ -44,13 +45,11 @@ class LaunchParameters(NodeParameters):
 
     namespace: str = param(
         "",
-        "Namespace of the nodes and their topics, such as left_robot. A simulated robot in a "
-        "namespace publishes its clock and its transforms there, too.",
+        "Namespace of the nodes and their topics, such as left_robot. A simulated robot publishes its "
+        "clock and transforms there, too.",
     )
-    params_file: str = param(
-        "",
-        "YAML file with parameters of the nodes. Arguments that are given take precedence over it.",
-        is_path=True,
+    params_file: str = file_path(
+        "", "YAML file with parameters of the nodes. Given arguments overrule it."
     )
     cmd_vel: str = _topic("cmd_vel")
     servo: str = _topic("servo")
@@ -65,8 +64,7 @@ class SimulatedLaunchParameters(LaunchParameters):
 
     sim: bool = param(False, "Start the simulated robot too.")
     use_sim_time: bool = param(
-        False,
-        "Take the time from /clock. By default this is what params_file says, or else the value of sim.",
+        False, "Take the time from /clock. By default as params_file says, or else as sim."
     )
 
 
@@ -76,8 +74,8 @@ class RobotLaunchParameters(SimulatedLaunchParameters):
 
     respawn: bool = param(
         False,
-        "Start the policy again after a crash, with the memory that it had. Wrong parameters "
-        "and orderly ends are not followed by another start.",
+        "Start the policy again after a crash, with the memory that it had; not after wrong parameters "
+        "and orderly ends.",
     )
 
 
@@ -87,18 +85,16 @@ class RecordLaunchParameters(SimulatedLaunchParameters):
 
     web: bool = param(
         False,
-        "Serve a web page on this machine by which a person drives the robot and records. By default "
-        "this is the value of sim, unless teleop is true and there is no checkpoint.",
+        "Serve a web page by which a person drives the robot and records. By default as sim, unless "
+        "teleop is true and there is no checkpoint.",
     )
     teleop: bool = param(
         False, "Start teleop_node too, by which a person drives the robot with a gamepad."
     )
-    checkpoint: str = param(
+    checkpoint: str = file_path(
         "",
         "With sim:=true, let this policy drive, and take over from it by the page or the gamepad. "
-        "`shipped` is the one that comes with the project. Each episode begins its scene again, and has "
-        "who drove.",
-        is_path=True,
+        "`shipped` is that of the project. Each episode begins its scene again.",
     )
 
 
@@ -139,8 +135,7 @@ def check_name(argument: str, text: str) -> str:
     """Return the name of a topic or namespace. Raises `UserError` if ROS does not accept it."""
     if not re.fullmatch(r"(/|~/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", text, re.ASCII):
         raise UserError(
-            f"argument {argument} is '{text}'; give names of letters, digits and _ with / between "
-            "them, such as left/cmd_vel"
+            f"argument {argument} is '{text}'; give names of letters, digits and _, such as left/cmd_vel"
         )
     return text
 
@@ -173,9 +168,7 @@ def require_sections(path: str, nodes: Sequence[str]) -> None:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"params_file {path} cannot be read ({reason}); give a YAML file"
-        ) from error
+        raise UserError(f"params_file {path} cannot be read ({reason})") from error
     names = list(_sections(content, ""))
     own = [node.rpartition("/")[2] for node in nodes]
     if not any(_matches(name, node) for name in names for node in nodes):

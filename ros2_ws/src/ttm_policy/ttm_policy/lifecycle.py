@@ -70,6 +70,8 @@ class ManagedNode(LifecycleNode):
         super().__init__(name, **options)
         declare_parameters(self, parameters, on_parameters)
         self._problem = NOT_CONFIGURED
+        self._connected: set[Any] = set()
+        """The publishers, subscriptions, services and so on that `_configure` has created."""
         self._bond: Bond | None = None
         self._diagnostics = DiagnosticsTopic(self, what)
         steady_timer(self, DIAGNOSTICS_PERIOD_S, self._publish_diagnostics)
@@ -86,8 +88,8 @@ class ManagedNode(LifecycleNode):
         """Stop; in any state, and after an error."""
         raise NotImplementedError
 
-    def _disconnect(self) -> None:
-        """Drop everything, after `_deactivate`."""
+    def _drop(self) -> None:
+        """Drop what was configured, after `_deactivate`; its topics and services are destroyed then."""
         raise NotImplementedError
 
     def _status(self) -> DiagnosticStatus:
@@ -99,8 +101,10 @@ class ManagedNode(LifecycleNode):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters, and connect to all topics."""
+        before = self._entities()
         try:
             self._configure()
+            self._connected = self._entities() - before
         except UserError as error:
             self._fail(" ".join(str(error).split()))
             self.get_logger().error(self._problem)
@@ -130,6 +134,26 @@ class ManagedNode(LifecycleNode):
         return SUCCESS
 
     on_shutdown = on_error = on_cleanup
+
+    def _entities(self) -> set[Any]:
+        kinds = (self.publishers, self.subscriptions, self.services, self.clients)
+        others = (self.timers, self.guards, self.waitables)
+        return {entity for kind in (*kinds, *others) for entity in kind}
+
+    def _disconnect(self) -> None:
+        self._drop()
+        for destroy, entities in (
+            (self.destroy_publisher, self.publishers),
+            (self.destroy_subscription, self.subscriptions),
+            (self.destroy_service, self.services),
+            (self.destroy_client, self.clients),
+            (self.destroy_timer, self.timers),
+            (self.destroy_guard_condition, self.guards),
+            (lambda action_server: action_server.destroy(), self.waitables),
+        ):
+            for entity in self._connected.intersection(entities):
+                destroy(entity)
+        self._connected = set()
 
     def _stop(self) -> None:
         self._deactivate()

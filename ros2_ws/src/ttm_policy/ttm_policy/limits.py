@@ -436,9 +436,7 @@ class RobotDescription:
     def __init__(self, node: Node, *limits: SafetyLimits):
         self._node, self._limits, self._waits = node, limits, True
         self._expected_s: float | None = None
-        self._subscription = node.create_subscription(
-            String, DESCRIPTION_TOPIC, self._on_description, LATCHED
-        )
+        node.create_subscription(String, DESCRIPTION_TOPIC, self._on_description, LATCHED)
 
     @property
     def problem(self) -> str:
@@ -467,10 +465,6 @@ class RobotDescription:
             self._node.get_logger().error(str(error))
         else:
             self._node.get_logger().info(f"limits of the joints are those of {DESCRIPTION_TOPIC}")
-
-    def close(self) -> None:
-        """Destroy the subscription."""
-        self._node.destroy_subscription(self._subscription)
 
 
 def read_joint_limits(description: str) -> Mapping[str, JointLimit]:

@@ -26,7 +26,6 @@ class MemoryTopic:
     """The topic `~/memory`."""
 
     def __init__(self, node: Node):
-        self._node = node
         self._publisher = node.create_publisher(Float32MultiArray, "~/memory", LATCHED)
         self.report = MemoryReport()
         """The memory after the last call. To read it never waits for the network."""
@@ -36,10 +35,6 @@ class MemoryTopic:
         self.report = report
         self._publisher.publish(report.to_message())
 
-    def close(self) -> None:
-        """Destroy the publisher."""
-        self._node.destroy_publisher(self._publisher)
-
 
 def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write all arrays. A kill during writing leaves the last whole snapshot in place."""
@@ -47,8 +42,7 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
         write_atomically(Path(path), snapshot_to_bytes(snapshot))
     except OSError as error:
         raise UserError(
-            f"cannot write the snapshot {path} ({error.strerror}); "
-            "set snapshot_path to a path that can be written"
+            f"cannot write the snapshot {path} ({error.strerror}); set another snapshot_path"
         ) from error
 
 
@@ -149,8 +143,7 @@ class Recovery:
         except OSError as error:
             self._over = True
             self._logger.warning(
-                f"cannot write {self._path} ({error.strerror}); a respawned process will begin with "
-                "an empty memory. Set recovery_path to a path that can be written"
+                f"cannot write {self._path} ({error.strerror}); set recovery_path to another path"
             )
 
     def mark(self, *, active: bool) -> None:

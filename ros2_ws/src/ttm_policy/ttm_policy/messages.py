@@ -58,13 +58,8 @@ MESSAGE_TYPES: Mapping[str, Any] = {
     "std_msgs/String": String,
 }
 _NAMED_JOINTS = (JointState, JointTrajectory)
-_CHANNELS = {
-    "rgb8": [0, 1, 2],
-    "bgr8": [2, 1, 0],
-    "rgba8": [0, 1, 2],
-    "bgra8": [2, 1, 0],
-    "mono8": [0, 0, 0],
-}
+_RGB, _BGR = [0, 1, 2], [2, 1, 0]
+_CHANNELS = {"rgb8": _RGB, "bgr8": _BGR, "rgba8": _RGB, "bgra8": _BGR, "mono8": [0, 0, 0]}
 _DEPTH = {"rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4, "mono8": 1}
 
 
@@ -87,9 +82,8 @@ def check_fields(contract: RobotContract) -> None:
         for field in source.fields:
             if not isinstance(message, _NAMED_JOINTS) and not _is_number(message, field.path):
                 raise UserError(
-                    f"{contract.path}: '{source.name}' names '{field.path}', "
-                    f"which is no number in {source.type}; "
-                    f"see `ros2 interface show {source.type.replace('/', '/msg/')}`"
+                    f"{contract.path}: '{source.name}' names '{field.path}', which is no number in "
+                    f"{source.type}; see `ros2 interface show {source.type.replace('/', '/msg/')}`"
                 )
 
 
@@ -113,8 +107,7 @@ def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) 
         )
     if size != (camera.height, camera.width) and not source.resize:
         raise MalformedObservation(
-            f"{frames}; the policy was trained with {camera.width}x{camera.height}: set `resize: true` "
-            "in the contract, or the camera's size"
+            f"{frames}; the policy needs {camera.width}x{camera.height}: set `resize: true` in the contract"
         )
 
 
@@ -151,8 +144,7 @@ def _decode(message: CompressedImage, source: ImageSource, camera: CameraSpec) -
         return decode_image(data)
     except OSError as error:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) sent a compressed image that cannot be used: {error}; "
-            "publish JPEG or PNG of 8 bits"
+            f"camera '{source.name}' ({source.topic}) sent an image that cannot be used: {error}"
         ) from error
 
 
@@ -201,8 +193,7 @@ def _get(message: Any, field: Field, source: VectorSource) -> float:
     names = list(message.name)
     if names.count(field.path) > 1:
         raise MalformedObservation(
-            f"joint '{field.path}' is twice in one message of {source.topic}, so that its position is not "
-            "known; let its publisher name each joint once"
+            f"joint '{field.path}' is twice in one message of {source.topic}; name each joint once"
         )
     try:
         return float(message.position[names.index(field.path)])
@@ -362,8 +353,7 @@ class CommandCodec:
             part = np.array(numbers, dtype=np.float32)
         if not np.isfinite(part).all():
             raise UserError(
-                f"a command of '{topic}' has {numbers} for '{sink.name}', which are not all finite; end the "
-                "node that sends it"
+                f"a command of '{topic}' has {numbers} for '{sink.name}', which are not all finite"
             )
         return part
 

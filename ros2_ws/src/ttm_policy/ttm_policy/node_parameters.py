@@ -110,16 +110,6 @@ def read_parameters(node: Node, node_parameters: type[Parameters]) -> Parameters
     return node_parameters(**{name: node.get_parameter(name).value for name in names})
 
 
-def given_parameters(program: str, node_parameters: type[Parameters]) -> Parameters:
-    """Return the parameters of a program that needs them before it makes its nodes."""
-    node = Node(program)
-    try:
-        declare_parameters(node, node_parameters)
-        return read_parameters(node, node_parameters)
-    finally:
-        node.destroy_node()
-
-
 def descriptor(parameter: DeclaredParameter) -> ParameterDescriptor:
     """Return what `ros2 param describe` shows: help text, range, and unit or choices."""
     about = parameter.about

@@ -58,7 +58,7 @@ def param(default: Any, text: str, **about: Any) -> Any:
     return field(default=default, metadata={"about": Parameter(text, **about)})
 
 
-def path(default: str, text: str) -> Any:
+def file_path(default: str, text: str) -> Any:
     """Return the field of a parameter that is the path of a file or folder."""
     return param(default, text, is_path=True)
 
@@ -310,7 +310,9 @@ Resume = Literal["in_simulation", "always", "never"]
 class PolicyParameters(LimitParameters):
     """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
 
-    checkpoint: str = path("", "The policy's .safetensors file. By default that of the project.")
+    checkpoint: str = file_path(
+        "", "The policy's .safetensors file. By default that of the project."
+    )
     instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")
@@ -376,11 +378,11 @@ class PolicyParameters(LimitParameters):
         maximum=100,
     )
     cmd_vel_stamped: StampedBaseCommands = True
-    snapshot_path: str = path(
+    snapshot_path: str = file_path(
         "policy_memory.npz",
         "File that the memory is saved to and restored from. snapshot_memory and restore_memory use it.",
     )
-    recovery_path: str = path(
+    recovery_path: str = file_path(
         "",
         "File that keeps the memory while an episode runs. A process that is started again after "
         "a crash goes on with it. It is removed when the process ends in order.",
@@ -440,10 +442,10 @@ class SimParameters(NodeParameters):
     max_ticks: int = param(
         0, "Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0
     )
-    out: str = path(
+    out: str = file_path(
         "", "Folder for result.json and actions.npz. result.json is as that of `ttm evaluate`."
     )
-    video: str = path("", "Path of a film of the first episode, .mp4 or .webp.")
+    video: str = file_path("", "Path of a film of the first episode, .mp4 or .webp.")
     contract: ContractPath = ""
     lockstep: bool = param(
         False,
@@ -499,7 +501,7 @@ class SimParameters(NodeParameters):
 class RecorderParameters(NodeParameters):
     """The parameters of `recorder_node`."""
 
-    folder: str = path(
+    folder: str = file_path(
         "episodes", "Folder of the episodes. Numbers go on after those that are there."
     )
     contract: ContractPath = ""
@@ -577,7 +579,7 @@ class TeleopParameters(DrivingParameters):
         "Device of a gamepad of this computer. It is published on the topic `joy` while nobody else "
         "publishes that, as `joy_node` would. Empty for none.",
     )
-    controls: str = path(
+    controls: str = file_path(
         "",
         "YAML file that says which control drives which value of the action. By default they follow "
         "from the contract; the node prints them at the start.",
@@ -591,7 +593,7 @@ class TeleopParameters(DrivingParameters):
 class WebParameters(DrivingParameters):
     """The parameters of `web_node`."""
 
-    folder: str = path("episodes", "Folder of the episodes that the page lists.")
+    folder: str = file_path("episodes", "Folder of the episodes that the page lists.")
     recorder: str = param("recorder_node", "Name of the recorder that the page starts and stops.")
     simulator: str = param(
         "", "Name of the simulated robot, whose scenes the page changes. Empty for none."

@@ -107,7 +107,7 @@ class PolicyNode(ManagedNode):
             self._session.recovery.drop()
         return super().on_cleanup(state)
 
-    def _disconnect(self) -> None:
+    def _drop(self) -> None:
         if self._session is not None:
             self._session.flush()
             self._session.close()

@@ -121,11 +121,7 @@ class _Times:
 
 
 class LossCounter:
-    """Finds messages that never arrived, from the numbers that each publisher gives to its messages.
-
-    Without the sender's identity, numbers are compared only while the topic has a single publisher: those of
-    two look like gaps.
-    """
+    """Finds lost messages by their publishers' numbers; where those are unknown, of a single one."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, bytes | None], int] = {}

@@ -43,7 +43,7 @@ class RecorderNode(ManagedNode):
         if self.recorder is not None:
             self.recorder.interrupt()
 
-    def _disconnect(self) -> None:
+    def _drop(self) -> None:
         if self.recorder is not None:
             self.recorder.close()
             self.recorder = None

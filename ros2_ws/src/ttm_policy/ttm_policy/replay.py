@@ -24,10 +24,8 @@ from ttm_policy.simulator.robot import RobotTopics
 
 FIRST_S = 2.0
 """Episodes whose times begin earlier are shifted to this one: ROS takes 0 for a clock that is not there."""
-
 LATEST_S = 2**31
 """The seconds of a stamp are an int32."""
-
 LEAD_S = 1.0
 """So long before the first tick the clock begins, so that listeners can find the topics."""
 
@@ -52,9 +50,8 @@ def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
     parameters = SimParameters(contract=options.contract, lockstep=options.lockstep)
     node = ReplayNode(episode, parameters)
     try:
-        node.say(
-            f"{Path(options.episode).name}: {episode.num_samples} ticks: {episode.instruction}"
-        )
+        name = Path(options.episode).name
+        node.say(f"{name}: {episode.num_samples} ticks: {episode.instruction}")
         if options.lockstep:
             node.say(str(play_in_lockstep(node, signals)))
         else:
@@ -144,34 +141,27 @@ def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> Comparison:
 def play_freely(node: ReplayNode, signals: StopSignals) -> None:
     """Play all ticks at their own pace, whoever listens. Raises `Interrupted`."""
     episode, stamps = node.episode, node.stamps_ns
-    clock = _Clock(node, signals, int(stamps[0]) - round(LEAD_S * 1e9))
+    begin_ns, begin_s = int(stamps[0]) - round(LEAD_S * 1e9), time.monotonic()
+
+    def run_until(time_ns: int) -> None:
+        """Let the clock run on, as fast as wall time, until it is that time."""
+        while True:
+            if signals.requested:
+                raise Interrupted
+            now_ns = begin_ns + round((time.monotonic() - begin_s) * 1e9)
+            if now_ns >= time_ns:
+                return
+            node.publish_clock(now_ns)
+            time.sleep(min(CLOCK_PERIOD_S, (time_ns - now_ns) * 1e-9))
+
     node.publish_instruction(episode.instruction)
     did = np.zeros(episode.spec.action_size, np.float32)
     for tick, executed in enumerate(episode.executed_actions):
         observation = episode.observation(tick)
-        clock.run_until(int(stamps[tick]))
+        run_until(int(stamps[tick]))
         node.publish_observation(observation, did, int(stamps[tick]))
         did = executed
-    clock.run_until(int(stamps[-1]) + round(episode.spec.control_dt_s * 1e9))
-
-
-class _Clock:
-    """Lets the time of an episode run on, as fast as wall time, and publishes it."""
-
-    def __init__(self, node: ReplayNode, signals: StopSignals, begin_ns: int) -> None:
-        self._node, self._signals, self._begin_ns = node, signals, begin_ns
-        self._begin_s = time.monotonic()
-
-    def run_until(self, time_ns: int) -> None:
-        """Return when it is that time. Raises `Interrupted` after a signal."""
-        while True:
-            if self._signals.requested:
-                raise Interrupted
-            now_ns = self._begin_ns + round((time.monotonic() - self._begin_s) * 1e9)
-            if now_ns >= time_ns:
-                return
-            self._node.publish_clock(now_ns)
-            time.sleep(min(CLOCK_PERIOD_S, (time_ns - now_ns) * 1e-9))
+    run_until(int(stamps[-1]) + round(episode.spec.control_dt_s * 1e9))
 
 
 def _run(options: ReplayOptions) -> int:

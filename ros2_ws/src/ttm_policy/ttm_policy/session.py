@@ -91,15 +91,13 @@ class PolicySession:
             node, contract, self._spec, lockstep=lockstep, on_message=self._on_input
         )
         worker.on_idle = self._on_input
-        self._echo = None if lockstep else CommandEcho(node, loaded.codec.types())
+        echo = None if lockstep else CommandEcho(node, loaded.codec.types())
         e_stop = EStop(
             rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s, disarmed=disarmed
         )
         self._e_stop = EStopTopic(self._stop_thread, e_stop, self._on_e_stop)
-        self._watchdog = Watchdog(
-            node, self._loop, self._inputs, e_stop=self._e_stop, echo=self._echo
-        )
-        publishers = CommandPublishers(self._stop_thread, loaded, parameters, self._echo)
+        self._watchdog = Watchdog(node, self._loop, self._inputs, e_stop=self._e_stop, echo=echo)
+        publishers = CommandPublishers(self._stop_thread, loaded, parameters, echo)
         self._commands = CommandMux(
             node, loaded, parameters, publishers=publishers, watchdog=self._watchdog
         )
@@ -119,20 +117,15 @@ class PolicySession:
             lockstep=lockstep,
         )
         self._goals = GoalKeeper(self._episode, parameters, self._spec.control_dt_s)
-        self._goal_interface = GoalInterface(node, self._goals)
-        self._memory_services = MemoryServices(
-            self._episode, self._goals, self._inputs, parameters.snapshot_path
-        )
-        self._subscriptions = [
-            *listen(node, String, "instruction", self._on_instruction),
-            node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND),
-        ]
-        self._watch_timer = steady_timer(node, self._spec.control_dt_s / 2, self._watch)
+        GoalInterface(node, self._goals)
+        MemoryServices(self._episode, self._goals, self._inputs, parameters.snapshot_path)
+        listen(node, String, "instruction", self._on_instruction)
+        node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND)
+        steady_timer(node, self._spec.control_dt_s / 2, self._watch)
         self._memory.publish(MemoryReport.of(loaded.runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
-            f"ready: {checkpoint} for {self._spec.robot} at {self._spec.rate_hz} Hz; "
-            f"after a crash: {outlook}"
+            f"ready: {checkpoint} for {self._spec.robot}, {self._spec.rate_hz} Hz; after a crash: {outlook}"
         )
 
     # The life cycle.
@@ -174,19 +167,8 @@ class PolicySession:
         self._commands.publishers.flush()
 
     def close(self) -> None:
-        """Destroy all topics and services. The caller closes the worker before."""
+        """End the thread that stops the robot; the node destroys the topics, and has closed the worker."""
         self._stop_thread.close()
-        self._node.destroy_timer(self._watch_timer)
-        if self._echo is not None:
-            self._echo.close()
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
-        self._e_stop.close()
-        self._inputs.close()
-        self._memory_services.close()
-        self._memory.close()
-        self._commands.close()
-        self._goal_interface.close()
 
     def status(self) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
@@ -356,17 +338,15 @@ class MemoryServices:
         self._loop, self._path = episode.loop, snapshot_path
         # Reentrant: a service that waits for the network keeps no other callback waiting.
         group = ReentrantCallbackGroup()
-        self._services = [
+        for name, call in (
+            ("reset", self._reset),
+            ("erase", self._erase),
+            ("snapshot", self._snapshot),
+            ("restore", self._restore),
+        ):
             episode.node.create_service(
                 Trigger, f"~/{name}_memory", self._service(call), callback_group=group
             )
-            for name, call in (
-                ("reset", self._reset),
-                ("erase", self._erase),
-                ("snapshot", self._snapshot),
-                ("restore", self._restore),
-            )
-        ]
 
     def _service(self, call: Callable[[], Callable[[], str]]) -> Callable[..., Any]:
         """Return the callback of a service that answers when its turn with the network is over."""
@@ -405,13 +385,10 @@ class MemoryServices:
         report = MemoryReport.of(runner)
 
         def then() -> str:
-            self._loop.begin_episode()
-            self._episode.memory.publish(report)
-            self._episode.change_memory()
+            self._begin_episode(report, "the memory was reset")
             # Accept the old stamps of a restarted simulator, but answer no observation twice.
             if not self._inputs.lockstep or self._inputs.complete_stamp_ns() == answered_ns:
                 self._inputs.forget()
-            self._goals.abort("the memory was reset")
             return ResetReply(report.instruction, report.tick).to_json()
 
         return then
@@ -427,6 +404,13 @@ class MemoryServices:
 
         return then
 
+    def _begin_episode(self, report: MemoryReport, why: str) -> None:
+        """Let the next tick go on with another memory; a goal ends."""
+        self._loop.begin_episode()
+        self._episode.memory.publish(report)
+        self._episode.change_memory()
+        self._goals.abort(why)
+
     def _snapshot(self) -> Callable[[], str]:
         """Save the memory to the file of the parameter `snapshot_path`."""
         save_snapshot(self._path, self._loop.snapshot())
@@ -440,16 +424,8 @@ class MemoryServices:
         report = MemoryReport.of(self._loop.runner)
 
         def then() -> str:
-            self._loop.begin_episode()
-            self._episode.memory.publish(report)
-            self._episode.change_memory()
             self._episode.instruction = report.instruction
-            self._goals.abort("another memory was restored")
+            self._begin_episode(report, "another memory was restored")
             return f"restored tick {report.tick} from {self._path}"
 
         return then
-
-    def close(self) -> None:
-        """Destroy the services."""
-        for service in self._services:
-            self._episode.node.destroy_service(service)

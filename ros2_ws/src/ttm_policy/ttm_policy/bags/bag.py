@@ -76,10 +76,7 @@ class BagFacts:
 
 
 class BagFile:
-    """An opened bag, whose messages are read in the order of recording.
-
-    `facts` and `spec` are what the bag says of its episode, None where it does not.
-    """
+    """An opened bag. `facts` and `spec` are what it says of its episode, None where it does not."""
 
     def __init__(
         self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
@@ -128,8 +125,7 @@ class BagFile:
                 message = deserialize_message(bytes(data), MESSAGE_TYPES[self.types[topic]])
             except RuntimeError as error:  # RMWError of rclpy
                 raise UserError(
-                    f"{self.path}: message {count[topic]} of topic '{topic}' is damaged ({error}); "
-                    "copy the bag again, or leave it out"
+                    f"{self.path}: message {count[topic]} of topic '{topic}' is damaged ({error})"
                 ) from error
             yield topic, count[topic], message
 
@@ -158,8 +154,7 @@ class BagFile:
             spec = PolicySpec.from_json(custom[SPEC]) if SPEC in custom else None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"{self.path}: {EPISODE} or {SPEC} in the custom_data of metadata.yaml is damaged "
-                f"({error}); copy the bag again, or delete both to do without"
+                f"{self.path}: {EPISODE} or {SPEC} in metadata.yaml is damaged ({error}); delete both"
             ) from error
         return facts, spec
 
@@ -178,8 +173,7 @@ def _damage_told(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise UserError(
-            f"{path} cannot be read ({one_line(error) or type(error).__name__}); copy the bag again, "
-            "or leave it out"
+            f"{path} cannot be read ({one_line(error) or type(error).__name__}); copy the bag again"
         ) from error
 
 
@@ -212,11 +206,7 @@ def new_bag(
 
 
 class BagTopics:
-    """Writes the messages of an opened bag to the topics of a contract, `instruction` and `driver`.
-
-    Observations, instruction and driver are offered as `ttm data play --topics` and a simulated robot publish
-    them, and commands as `policy_node` does.
-    """
+    """Writes messages to the topics of an opened bag, offered as nodes of this package offer them."""
 
     def __init__(self, writer: Writer, contract: RobotContract) -> None:
         self._writer = writer

@@ -120,8 +120,7 @@ def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str) -> No
     """Raise `UserError` if a spec file says of robot or cameras what a bag is not converted to."""
     if given.robot not in (None, contract.robot):
         raise UserError(
-            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'; "
-            "give the same name in both"
+            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'"
         )
     names = [source.name for source in contract.images]
     if given.cameras is not None and set(given.cameras) != set(names):
@@ -133,21 +132,17 @@ def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str) -> No
         if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
             raise UserError(
                 f"{spec_file}: camera {name} is {stored.orientation or 'upright'} and {stored.colours}, but "
-                "images of bags are taken as their messages say; turn them in the camera's driver, or "
-                "give this spec to ttm train"
+                "images of bags are taken as they are; give this spec to ttm train"
             )
 
 
 def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:
     """Raise `UserError` if a bag says that it is of another rate or spec than is written."""
     if options.spec is None and bag.spec not in (None, spec):
-        raise UserError(
-            f"{bag.path} is of another spec than the bags before it; convert it by itself, or give --spec"
-        )
+        raise UserError(f"{bag.path} is of another spec than the bags before it; convert it alone")
     if bag.facts is not None and bag.facts.rate_hz != spec.rate_hz:
         raise UserError(
-            f"{bag.path} says {bag.facts.rate_hz:g} Hz, but the rate is {spec.rate_hz:g}; convert it by "
-            "itself, without --rate-hz"
+            f"{bag.path} says {bag.facts.rate_hz:g} Hz, but the rate is {spec.rate_hz:g}; convert it alone"
         )
 
 
@@ -177,16 +172,9 @@ def _write_episode(
         for tick in _with_messages(bag, ticks, stamps, JointTopics(contract)):
             rows.add(tick)
         rows.end(len(ticks) - topics.measured)
-        if facts is None:
-            writer.finish(instruction=instruction, split=None)
-        else:
-            writer.finish(
-                instruction=instruction,
-                task=facts.task,
-                success=facts.success,
-                seed=facts.seed,
-                split=facts.split,
-            )
+        keys = ("task", "success", "seed", "split")
+        known = {key: getattr(facts, key) for key in keys} if facts else {"split": None}
+        writer.finish(instruction=instruction, **known)
 
 
 def _ticks(

@@ -67,9 +67,8 @@ def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
             recording = require_fit(recording_of(episode), spec)
             stamps = tick_stamps(stamps_ns(episode), episode.spec.rate_hz)
             losses.note(recording, contract, stamps)
-            facts = _facts(recording, stamps, spec)
             messages = TickMessages(recording, contract, spec, losses)
-            path = folder / f"bag_{number:05d}"
+            path, facts = folder / f"bag_{number:05d}", _facts(recording, stamps, spec)
             with new_bag(path, options.to, facts, stored_spec) as writer:
                 _write_ticks(BagTopics(writer, contract), messages, recording, stamps)
 
@@ -127,20 +126,18 @@ class Losses:
     def note(self, recording: Recording, contract: RobotContract, stamps: TickStamps) -> None:
         """Note what of an episode has no place in a bag."""
         self._moved_s = max(self._moved_s, stamps.moved_s)
-        executed, actions = recording.executed_actions, recording.actions
-        rewards = recording.rewards
-        there = {
-            "loss_weights": recording.loss_weights is not None,
-            "language_embedding": recording.language_embedding is not None,
-            "rewards": rewards is not None and bool(rewards.any()),
-            "executed_actions, for which the contract has no executed_action": executed is not None
-            and contract.executed is None,
-            "executed_actions of the last tick": executed is not None
-            and contract.executed is not None
-            and not np.array_equal(executed[-1], actions[-1]),
-            **{f"mask/{name}": name != _split(recording) for name in recording.masks},
-        }
-        self._members |= {name for name, is_there in there.items() if is_there}
+        for name in ("loss_weights", "language_embedding"):
+            if getattr(recording, name) is not None:
+                self._members.add(name)
+        if recording.rewards is not None and recording.rewards.any():
+            self._members.add("rewards")
+        if (executed := recording.executed_actions) is not None:
+            if contract.executed is None:
+                self._members.add("executed_actions, for which the contract has no executed_action")
+            elif not np.array_equal(executed[-1], recording.actions[-1]):
+                self._members.add("executed_actions of the last tick")
+        split = _split(recording)
+        self._members |= {f"mask/{name}" for name in recording.masks if name != split}
 
     def compare(self, spec: PolicySpec, action: Vector, back: Vector) -> None:
         """Take an action (A,) and what its messages say."""
@@ -161,8 +158,7 @@ class Losses:
         ]
         if measured := [sink.name for sink in contract.actions if sink.measured]:
             found.append(
-                f"{contract.path} takes {', '.join(measured)} from what is measured, and not from the "
-                "commands; episodes of the bags then end earlier"
+                f"{contract.path} takes {', '.join(measured)} from what is measured; episodes end earlier"
             )
         if self._moved_s:
             found.append(f"stamps are up to {self._moved_s:.3g} s from the capture times")
@@ -172,10 +168,7 @@ class Losses:
 
 
 class TickMessages:
-    """Makes the messages of one episode's ticks by a contract, as `policy_node` and a robot send them.
-
-    losses: learns of values that the messages do not hold.
-    """
+    """Makes the messages of an episode's ticks; `losses` learns of what they do not hold."""
 
     def __init__(
         self, recording: Recording, contract: RobotContract, spec: PolicySpec, losses: Losses

@@ -27,10 +27,7 @@ MOST_TICKS_A_MESSAGE = 100
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics of a contract: those of the observation, the commands, and those that are velocities.
-
-    `measured` says that parts of the action are measured, so that an episode needs no command.
-    """
+    """The topics of a contract. If parts of the action are `measured`, an episode needs no command."""
 
     observed: frozenset[str]
     commands: frozenset[str]
@@ -40,11 +37,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class Tick(Generic[Message]):
-    """The messages of one tick, by topic.
-
-    They are the newest one of each observed topic, when each of these was made, and the newest command of
-    each topic that had one.
-    """
+    """The newest message of each observed topic, when it was made, and the commands of one tick."""
 
     observation: Mapping[str, Message]
     stamps_ns: Mapping[str, int]
@@ -159,10 +152,7 @@ class TickMatcher(Generic[Message]):
 
 
 class Track(Generic[Message]):
-    """The messages of one topic in the order of their stamps; of equal ones the last received wins.
-
-    `messages` are those that were not forgotten, each after its stamp.
-    """
+    """The messages of one topic by their stamps; of equal ones the last received wins."""
 
     def __init__(self) -> None:
         self.total = 0

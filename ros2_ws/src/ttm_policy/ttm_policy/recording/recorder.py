@@ -1,18 +1,20 @@
-"""A configured recorder with its topics, services and status."""
+"""A configured recorder: the topics that it records, its services and its status."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, Protocol
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
@@ -22,15 +24,15 @@ from ttm.policy.errors import UserError, require_instruction
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import load_contract
 from ttm_policy.guards import ClockSteps
-from ttm_policy.inputs import read_instruction, read_json
-from ttm_policy.messages import check_fields
+from ttm_policy.inputs import WARN_EVERY_S, read_instruction, read_json
+from ttm_policy.messages import MESSAGE_TYPES, check_fields
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.programs import steady_timer
-from ttm_policy.qos import LATCHED, listen
+from ttm_policy.qos import LATCHED, LossCounter, MessageInfo, listen
+from ttm_policy.recording.matching import Stamped, Stamper, header_ns
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State
 from ttm_policy.recording.sink import EpisodeSink, Written
-from ttm_policy.recording.topics import RecordedTopics
-from ttm_policy.recording.values import TickValues, read_given_spec
+from ttm_policy.recording.values import JointTopics, TickValues, read_given_spec, unpacked
 
 UPDATE_S = 0.02
 """Wall time between two updates of the session and its status."""
@@ -40,11 +42,107 @@ SCENE = "scene"
 """The number of the scene in the state of an episode, counted from the start of the simulator."""
 
 
-class Recorder:
-    """Translates between topics and services and a `RecordingSession`. It begins none until `active`.
+DEPTH = 200
+"""So many messages of a topic may wait while another one is handled."""
+LOOK_S = 0.2
+"""Wall time between two looks at the publishers."""
+Qos = tuple[ReliabilityPolicy, DurabilityPolicy]
+FIRST_QOS: Qos = (ReliabilityPolicy.RELIABLE, DurabilityPolicy.VOLATILE)
+"""That of commands before there is a publisher."""
 
-    Raises `UserError` if contract, spec and parameters do not fit together.
+
+class RecordedTopics:
+    """Receives the messages of all topics as they were serialised, so that taking one is quick.
+
+    The QoS follows that of the publishers: reliable if all are, and with what was published before if all
+    keep it, as a simulator in lockstep does. Commands are subscribed to before there is a publisher.
     """
+
+    def __init__(
+        self, node: Node, values: TickValues, session: RecordingSession, *, simulated: bool
+    ) -> None:
+        """session: gets the messages. simulated: whether their stamps are in simulated time."""
+        self._node, self._session = node, session
+        self._types, self._observed = values.types, session.topics.observed
+        self._joints, self._stamper = JointTopics(values.contract), Stamper(simulated=simulated)
+        self._losses = LossCounter()
+        self._qos: dict[str, Qos] = {}
+        self._subscriptions: dict[str, Subscription[Any]] = {}
+        for topic in self._types.keys() - self._observed:
+            self._subscribe(topic, FIRST_QOS)
+        self._updated_s = -math.inf
+        self.update()
+
+    def update(self) -> None:
+        """Subscribe again where the publishers' QoS has changed. This may be called at any rate."""
+        if time.monotonic() - self._updated_s < LOOK_S:
+            return
+        self._updated_s = time.monotonic()
+        for topic in self._types:
+            publishers = self._node.get_publishers_info_by_topic(topic)
+            offered = [publisher.qos_profile for publisher in publishers]
+            if offered and (qos := _qos_for(offered)) != self._qos.get(topic):
+                self._subscribe(topic, qos)
+
+    def flush(self) -> None:
+        """Pass on the messages that wait for an observation after them."""
+        self._pass_on(self._stamper.flush())
+
+    def close(self) -> None:
+        """Destroy all subscriptions."""
+        for subscription in self._subscriptions.values():
+            self._node.destroy_subscription(subscription)
+        self._subscriptions.clear()
+
+    def _subscribe(self, topic: str, qos: Qos) -> None:
+        """Subscribe, and then destroy the subscription before, so that nothing is missed."""
+        kind = MESSAGE_TYPES[self._types[topic]]
+        stamped = hasattr(kind, "header")
+
+        def receive(data: bytes, info: MessageInfo) -> None:
+            self._take(topic, data, header_ns(data) if stamped else 0, info)
+
+        before, self._qos[topic] = self._subscriptions.get(topic), qos
+        profile = QoSProfile(depth=DEPTH, reliability=qos[0], durability=qos[1])
+        self._subscriptions[topic] = self._node.create_subscription(
+            kind, topic, receive, profile, raw=True
+        )
+        if before is not None:
+            self._node.destroy_subscription(before)
+
+    def _take(self, topic: str, data: bytes, stamp_ns: int, info: MessageInfo) -> None:
+        published_ns = info["source_timestamp"] or self._node.get_clock().now().nanoseconds
+        if lost := self._losses.lost(topic, info, self._node.count_publishers(topic)):
+            self._session.lose(topic, lost)
+        message: Any = data
+        if topic in self._joints.topics:
+            try:
+                message = unpacked(topic, data, self._types[topic])
+            except UserError as error:
+                self._node.get_logger().error(str(error), throttle_duration_sec=WARN_EVERY_S)
+                return
+            message = self._joints.completed(topic, message)
+        if topic in self._observed and stamp_ns:
+            self._pass_on(self._stamper.note(stamp_ns, published_ns))
+        self._pass_on(self._stamper.take(topic, stamp_ns, published_ns, message))
+
+    def _pass_on(self, messages: Sequence[Stamped]) -> None:
+        for message in messages:
+            self._session.message(*message)
+
+
+def _qos_for(offered: Sequence[QoSProfile]) -> Qos:
+    """Return the strongest QoS that all publishers offer."""
+    reliable = all(qos.reliability == ReliabilityPolicy.RELIABLE for qos in offered)
+    kept = reliable and all(qos.durability == DurabilityPolicy.TRANSIENT_LOCAL for qos in offered)
+    return (
+        ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        DurabilityPolicy.TRANSIENT_LOCAL if kept else DurabilityPolicy.VOLATILE,
+    )
+
+
+class Recorder:
+    """Translates between topics and services and a `RecordingSession`; begins none until `active`."""
 
     def __init__(self, node: Node, parameters: RecorderParameters) -> None:
         self._node = node
@@ -72,13 +170,11 @@ class Recorder:
         self._status = node.create_publisher(String, "~/status", LATCHED)
         self._shown = ""
         self._logged: tuple[Any, ...] = ()
-        self._listeners = listen(
-            node, String, "instruction", lambda message, _: self._on_instruction(message)
-        )
+        listen(node, String, "instruction", lambda message, _: self._on_instruction(message))
         calls = {"start": self.start, "discard": self.session.discard, "undo": self.session.undo}
-        self._services = [node.create_service(SetBool, "~/stop", self._serve_stop)]
+        node.create_service(SetBool, "~/stop", self._serve_stop)
         for name, call in calls.items():
-            self._services.append(node.create_service(Trigger, f"~/{name}", _answering(call)))
+            node.create_service(Trigger, f"~/{name}", _answering(call))
         self._timer = steady_timer(node, UPDATE_S, self.update)
         node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
 
@@ -148,7 +244,7 @@ class Recorder:
             self._node.get_logger().warning("the episode in hand is discarded")
 
     def close(self) -> None:
-        """Finish what was stopped, and destroy all topics and services."""
+        """Finish what was stopped, and take no more messages."""
         self.interrupt()
         deadline_s = time.monotonic() + self._parameters.max_delay_s + UPDATE_S
         while self.session.state is State.SAVING and time.monotonic() < deadline_s:
@@ -158,13 +254,6 @@ class Recorder:
         self.update()
         self._node.destroy_timer(self._timer)
         self._topics.close()
-        if self._scene is not None:
-            self._scene.close()
-        for listener in self._listeners:
-            self._node.destroy_subscription(listener)
-        for service in self._services:
-            self._node.destroy_service(service)
-        self._node.destroy_publisher(self._status)
 
     def diagnosis(self, name: str) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
@@ -252,18 +341,13 @@ def promise(scene: int, seed: int) -> str:
 
 
 class SceneStart:
-    """Asks a simulated robot for the same scene again, and begins the session's episode with it.
-
-    It is known by the number that the robot promises: another scene may have been about to begin.
-    """
+    """Asks a simulated robot for the same scene again, and awaits the number that it promises."""
 
     def __init__(self, node: Node, simulator: str, session: RecordingSession) -> None:
         """simulator: the name of its node."""
         self._node, self._simulator, self._session = node, simulator, session
         self._client = node.create_client(Trigger, f"{simulator}/same_scene")
-        self._subscription = node.create_subscription(
-            String, f"{simulator}/episode", self._on_episode, LATCHED
-        )
+        node.create_subscription(String, f"{simulator}/episode", self._on_episode, LATCHED)
         self._until_s: float | None = None
         self._asked: Future | None = None
         self._awaited: int | None = None
@@ -286,11 +370,6 @@ class SceneStart:
             self._session.scene_missing(
                 f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
             )
-
-    def close(self) -> None:
-        """Destroy topic and client."""
-        self._node.destroy_subscription(self._subscription)
-        self._node.destroy_client(self._client)
 
     def _on_answer(self, answer: Future) -> None:
         reply: Any = answer
@@ -326,12 +405,8 @@ class EpisodeCalls(Protocol):
     def undo(self) -> str: ...
 
 
-_CALLS: Mapping[str, Callable[[EpisodeCalls], str]] = {
-    " ": methodcaller("start_or_stop"),
-    "f": methodcaller("stop_as_failure"),
-    "d": methodcaller("discard"),
-    "u": methodcaller("undo"),
-}
+_CALLS = {" ": "start_or_stop", "f": "stop_as_failure", "d": "discard", "u": "undo"}
+"""Key -> the method of `EpisodeCalls`."""
 
 
 class Keys:
@@ -347,6 +422,6 @@ class Keys:
         elif calls is None:
             print("the recorder is not configured", flush=True)
         elif key in _CALLS:
-            print(_CALLS[key](calls), flush=True)
+            print(getattr(calls, _CALLS[key])(), flush=True)
         else:
             print(HELP, flush=True)

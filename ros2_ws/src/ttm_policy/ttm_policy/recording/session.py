@@ -8,22 +8,23 @@ recording  matches messages to ticks, and hands these to the writing thread
 saving     waits for messages that are still under way, and then for the writing thread
 =========  =================================================================================
 
-It uses no ROS, so that tests can set the time.
+It takes the time as an argument, so that tests can set it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ttm.datasets.tools.edit import delete_episodes
 from ttm.policy.errors import UserError
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.recording.matching import Tick, TickMatcher, Topics, Track
+from ttm_policy.recording.sink import EpisodeSink
 
 OLD_TICKS = 2
 """A message that was made longer than this many ticks before its tick is old."""
@@ -83,23 +84,18 @@ class Cadence:
         return Counter(topic for _, _, old in self._ticks for topic in old)
 
     @property
-    def _worst(self) -> tuple[str, int]:
-        """The topic with the most ticks without a new message, and how many."""
+    def _worst(self) -> tuple[str, int, float]:
+        """The topic with the most ticks without a new message, how many, and the portion of the others."""
         bad = self.repeated + self.old
         topic = max(sorted(self.observed), key=lambda each: bad[each])
-        return topic, bad[topic]
-
-    @property
-    def _fresh(self) -> float:
-        """The portion of the ticks that had a new message of the topic that has the fewest."""
-        return 1 - self._worst[1] / self.ticks if self.ticks else 1.0
+        return topic, bad[topic], 1 - bad[topic] / self.ticks if self.ticks else 1.0
 
     def describe(self) -> str:
         """Return the counts in a line."""
         span_ns = self._ticks[-1][0] - self._ticks[0][0] if self._ticks else 0
         measured_hz = 0.0 if span_ns <= 0 else (self.ticks - 1) * 1e9 / span_ns
         parts = [f"{self.ticks} ticks, {measured_hz:.2f} Hz of {self.rate_hz:g}"]
-        parts.append(f"{self._fresh:.0%} with new messages of all inputs")
+        parts.append(f"{self._worst[2]:.0%} with new messages of all inputs")
         for what in ("repeated", "old", "lost", "late"):
             if counts := getattr(self, what):
                 listed = ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()))
@@ -108,12 +104,12 @@ class Cadence:
 
     def refusal(self, least_fresh: float) -> str:
         """Return why an episode with fewer fresh ticks than `least_fresh` is refused, or an empty text."""
-        if self._fresh >= least_fresh:
+        worst, bad, fresh = self._worst
+        if fresh >= least_fresh:
             return ""
-        worst, bad = self._worst
         return (
-            f"'{worst}' had no new message in {bad} of {self.ticks} ticks, and {least_fresh:.0%} of the "
-            "ticks must have one; mend its driver, or lower min_fresh"
+            f"'{worst}' had no new message in {bad} of {self.ticks} ticks; {least_fresh:.0%} need one "
+            "(min_fresh)"
         )
 
 
@@ -131,21 +127,9 @@ IN_HAND = (State.WAITING, State.COUNTDOWN, State.RECORDING)
 """The states in which there is an episode that can be discarded."""
 
 
-class Sink(Protocol):
-    """Where ticks go; see `ttm_policy.recording.sink.EpisodeSink`."""
-
-    def begin(self, newest: Mapping[str, Any]) -> int: ...
-    def put(self, tick: Tick[Any]) -> None: ...
-    def finish(self, num_ticks: int, instruction: str, success: bool | None) -> None: ...
-    def discard(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class _Ending:
-    """An episode that was stopped when the newest stamp was `stop_ns`.
-
-    Messages that were made before may come until `until_s`.
-    """
+    """A stopped episode, which takes messages from before `stop_ns` until `until_s`."""
 
     success: bool | None
     until_s: float
@@ -162,7 +146,7 @@ class RecordingSession:
     whoever logs it and then empties this.
     """
 
-    def __init__(self, topics: Topics, parameters: RecorderParameters, sink: Sink) -> None:
+    def __init__(self, topics: Topics, parameters: RecorderParameters, sink: EpisodeSink) -> None:
         """parameters: with the control rate that is used."""
         self.topics, self._parameters = topics, parameters
         self.state = State.READY

@@ -94,20 +94,14 @@ class Written:
 
 @dataclass(frozen=True)
 class Failed:
-    """An episode that could not be recorded, and of which nothing is left.
-
-    `number` says which one, as `EpisodeSink.begin` returned it.
-    """
+    """An episode that could not be recorded, by its number from `EpisodeSink.begin`."""
 
     number: int
     reason: str
 
 
 class EpisodeSink:
-    """Takes the ticks of one episode after the other. The calls return at once.
-
-    The thread puts what became of each episode into `results`.
-    """
+    """Takes the ticks of one episode after the other at once; its thread fills `results`."""
 
     def __init__(
         self,
@@ -153,8 +147,7 @@ class EpisodeSink:
             ) from error
         if free < LEAST_FREE_BYTES:
             raise UserError(
-                f"only {free / 2**20:.0f} MiB are free in {self._folder}; make space, or name another "
-                "folder"
+                f"only {free / 2**20:.0f} MiB are free in {self._folder}; name another folder"
             )
         self._number += 1
         self._do(lambda: self._begin(values))
@@ -164,8 +157,7 @@ class EpisodeSink:
         """Write one tick. Raises `UserError` if too many wait already."""
         if self.waiting > MOST_WAITING:
             raise UserError(
-                f"{MOST_WAITING} ticks wait to be written; processor or disk are too slow for these "
-                "frames: set jpeg_quality, a lower rate_hz, or smaller images"
+                f"{MOST_WAITING} ticks wait to be written; set jpeg_quality, or a lower rate_hz"
             )
         self._do(lambda: self._write(tick))
 

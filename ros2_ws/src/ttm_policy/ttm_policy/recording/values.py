@@ -79,10 +79,7 @@ def message_image_size(message: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class GivenSpec:
-    """What is known of a contract's episodes before the first image came.
-
-    That is the whole spec, or the parts of a spec file.
-    """
+    """What is known of episodes before the first image: the whole spec, or parts of one from a file."""
 
     contract: RobotContract
     rate_hz: float
@@ -201,10 +198,7 @@ class JointTopics:
 
 
 class TickValues:
-    """Reads messages by a contract, as `policy_node` does.
-
-    cmd_vel_stamped: base commands are TwistStamped messages; otherwise Twist.
-    """
+    """Reads messages by a contract, as `policy_node` does. cmd_vel_stamped: as its parameter."""
 
     def __init__(
         self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True
@@ -328,7 +322,6 @@ def _unit(quaternion: Numbers, source: VectorSource) -> Numbers:
     length = float(np.linalg.norm(quaternion))
     if not 0.5 < length < 2.0:
         raise MalformedObservation(
-            f"'{source.name}' ({source.topic}) has the orientation {quaternion.tolist()}, which is no "
-            "rotation; check its driver"
+            f"'{source.name}' ({source.topic}) has orientation {quaternion.tolist()}; check its driver"
         )
     return quaternion / length

@@ -75,9 +75,8 @@ class Episodes:
         with ExitStack() as stack:
             video = None
             if parameters.video and index == 0:
-                video = stack.enter_context(
-                    EpisodeVideo(Path(parameters.video), self._node.spec.rate_hz)
-                )
+                film = EpisodeVideo(Path(parameters.video), self._node.spec.rate_hz)
+                video = stack.enter_context(film)
             outcome = run_episode(
                 self._env,
                 recorder,

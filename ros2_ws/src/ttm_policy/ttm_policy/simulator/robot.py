@@ -62,10 +62,7 @@ TF2_MSGS = "tf2_msgs"
 
 
 class ReceivedCommands:
-    """Subscribes to all command topics of a `CommandCodec`.
-
-    `now_s` is the simulated time in seconds, as published last.
-    """
+    """Receives all commands of a `CommandCodec`. `now_s` is the simulated time as published last."""
 
     def __init__(self, node: Node, codec: CommandCodec, *, lockstep: bool):
         self._node, self._codec = node, codec
@@ -131,10 +128,7 @@ class ReceivedCommands:
 
 
 class RobotTopics(Node):
-    """The topics of a robot: it publishes observations, the clock and the instruction, and gets commands.
-
-    `parameters` say which policy answers, and how long to wait for it.
-    """
+    """Publishes observations, the clock and the instruction, and gets commands."""
 
     parameters: SimParameters
     spec: PolicySpec
@@ -248,10 +242,7 @@ def transform_message() -> Any:
 
 
 class RobotDisplay:
-    """Shows the robot to visualisers: URDF, transforms, camera parameters, and the pose of odometry.
-
-    All of it comes from the environment's `RobotView`; without one, this only names frames.
-    """
+    """Shows the robot of an environment's `RobotView` to visualisers; without one, it names frames."""
 
     def __init__(self, node: Node, env: Env, spec: PolicySpec, contract: RobotContract):
         self._env, self._contract = env, contract
