@@ -182,9 +182,9 @@ def test_each_task_has_a_panel() -> None:
 def test_table_and_plot_are_drawn_again_without_the_folder(
     finished: StudySuiteCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures, plot = tmp_path / "suite.json", tmp_path / "suite.svg"
-    assert replace(finished, report=True, json=figures).run() == 0
-    first = capsys.readouterr().out.replace(f"figures: {figures}\n", "")
+    figures, plot = finished.out / "figures.json", tmp_path / "suite.svg"
+    assert replace(finished, data=()).run() == 0
+    first = capsys.readouterr().out
     again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
     assert again.run() == 0
     assert capsys.readouterr().out == first
