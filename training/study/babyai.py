@@ -6,8 +6,6 @@ BabyAI (Chevalier-Boisvert et al. 2019) is a set of grid worlds with an instruct
 from __future__ import annotations
 
 import difflib
-from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -22,16 +20,14 @@ from ttm.training.study.minigrid import VIEW, Expert, GaveUp, MinigridEnvironmen
 from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
 LONGEST_PLANNING = 100
-"""How often the bot may read its plan within one tick. On levels from GoToLocal to BossLevel it
-needs up to 9 reads; on some seeds (Unlock 63, GoToImpUnlock 6 and 14) it adds sub-goals and removes
-them again without end."""
+"""How often the bot may read its plan within one tick; it needs up to 9 reads. On some seeds, such as 63
+of Unlock, it adds sub-goals and removes them again without end."""
 
 
 class BoundedPlan(list[Any]):
     """The bot's stack of sub-goals, which counts how often its items are read.
 
-    A limit on the reads stops the bot at the same place in every run; a limit on the time would
-    not.
+    A limit on the reads stops the bot at the same place in every run; a limit on the time would not.
     """
 
     reads = 0
@@ -47,7 +43,7 @@ class BoundedPlan(list[Any]):
 class BoundedBot(BabyAIBot):
     """minigrid's bot, which gives up instead of planning without end.
 
-    Its actions are those of the original; two of its methods are faster.
+    Its actions are those of the original, which renders the view again at every tick.
     """
 
     def __init__(self, environment: MinigridEnvironment) -> None:
@@ -66,7 +62,7 @@ class BoundedBot(BabyAIBot):
             raise GaveUp from error
 
     def _process_obs(self) -> None:
-        """Mark the visible tiles of the map from the view, which the original renders again."""
+        """Mark the visible tiles of the map from the view."""
         world = self.mission.unwrapped
         across, ahead = np.nonzero(self._image[..., 0])  # object 0: not visible
         forward, right = (
@@ -77,50 +73,14 @@ class BoundedBot(BabyAIBot):
         inside = (x >= 0) & (x < world.width) & (y >= 0) & (y < world.height)
         self.vis_mask[x[inside], y[inside]] = True
 
-    def _breadth_first_search(
-        self, initial_states: Sequence[Any], accept_fn: Callable[..., bool], ignore_blockers: bool
-    ) -> tuple[Any, Any, dict[Any, Any]]:
-        """Search as the original does, without its copy of the whole queue at every step."""
-        queue: deque[tuple[Any, Any]] = deque((state, None) for state in initial_states)
-        grid = self.mission.unwrapped.grid
-        came_from: dict[Any, Any] = {}
-        while queue:
-            (i, j, di, dj), before = queue.popleft()
-            if (i, j) in came_from:
-                continue
-            came_from[i, j] = before
-            cell = grid.get(i, j)
-            if accept_fn((i, j), cell):
-                path, place = [], (i, j)
-                while place:
-                    path.append(place)
-                    place = came_from[place]
-                return path, (i, j), came_from
-            if not self.vis_mask[i, j] or not _passable(cell, ignore_blockers):
-                continue
-            # The tile that is reached without a turn comes first.
-            for k, m in ((di, dj), (dj, di), (-dj, -di), (-di, -dj)):
-                queue.append(((i + k, j + m, k, m), (i, j)))
-        return None, None, came_from
-
-
-def _passable(cell: Any, ignore_blockers: bool) -> bool:
-    """Return whether the search goes on from this tile; None is an empty one."""
-    if cell is None or cell.type == "wall":
-        return cell is None
-    return bool(cell.is_open) if cell.type == "door" else ignore_blockers
-
-
-PREFIX = "BabyAI-"
-
 
 def environment_id(level: str) -> str:
     """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
 
     Raises `UserError` with the most similar names if there is no such level.
     """
-    ids = sorted(name for name in gymnasium.registry if name.startswith(PREFIX))
-    levels = {name.removeprefix(PREFIX).rpartition("-v")[0]: name for name in ids}
+    ids = sorted(name for name in gymnasium.registry if name.startswith("BabyAI-"))
+    levels = {name.removeprefix("BabyAI-").rpartition("-v")[0]: name for name in ids}
     if level not in levels:
         near = difflib.get_close_matches(level, levels, n=3, cutoff=0.3)
         some = f"the nearest are {', '.join(near)}" if near else f"there are {', '.join(levels)}"
@@ -166,17 +126,13 @@ circles."""
 
     @property
     def default_effort(self) -> Effort:
-        """The effort for the level where the user asks for none."""
         return EFFORTS.get(self.level, OTHER_LEVELS)
 
     def environment(self) -> MinigridEnvironment:
-        """Return a new environment of the level. Raises `UserError` if there is no such level."""
         return MinigridEnvironment(environment_id(self.level))
 
     def expert(self, environment: MinigridEnvironment) -> Expert:
-        """Return a bot for the episode that has just begun in `environment`."""
         return BoundedBot(environment).act
 
     def cells(self, acting: ActingResult) -> tuple[str, ...]:
-        """Return the mean length of the episodes."""
         return (f"{fmean(acting.lengths):.1f}",)

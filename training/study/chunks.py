@@ -33,6 +33,7 @@ from ttm.training.study.common import (
     predicted,
     prepare_process,
     print_results,
+    seeded,
 )
 
 CHUNK = 3  # symbols
@@ -82,7 +83,6 @@ class StudyChunksCommand(SymbolStudy):
     """Training steps of each model."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_some(options(self, "core", "hierarchies", "vocabularies"))
         require_at_least(1, options(self, "steps"))
@@ -129,10 +129,10 @@ class StudyChunksCommand(SymbolStudy):
         torch.manual_seed(seed)
         symbols = letters + 2
         model = SequenceModel(config, symbols, symbols, self.width)
-        source = torch.Generator().manual_seed(seed)
+        source = seeded(seed)
         batches = (sequences(self.batch_size, letters, source) for _ in range(self.steps))
         *_, last = fit(model, batches, chunk_loss, learning_rate=self.learning_rate)
-        held_out = sequences(HELD_OUT, letters, torch.Generator().manual_seed(HELD_OUT_SEED))
+        held_out = sequences(HELD_OUT, letters, seeded(HELD_OUT_SEED))
         right = right_by_place(model, *held_out)
         by_sequence = right.mean(dim=1)
         accuracy = by_sequence.mean().item()

@@ -51,12 +51,14 @@ class SymbolStudy:
 
 
 def prepare_process() -> None:
-    """Set up this process for training on one CPU core.
-
-    Figures would depend a little on the number of threads, by the order of rounded sums.
-    """
+    """Set up this process for training on one CPU core, on whose number rounded sums depend a little."""
     keep_freed_memory()
     torch.set_num_threads(1)
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Return a generator of random numbers."""
+    return torch.Generator().manual_seed(seed)
 
 
 @torch.no_grad()

@@ -38,6 +38,7 @@ from ttm.training.study.common import (
     predicted,
     prepare_process,
     print_results,
+    seeded,
 )
 
 NUM_DIGITS = 10  # to copy
@@ -94,7 +95,6 @@ class StudyCopyCommand(SymbolStudy):
     """Sequences to train on again and again (paper: 6200 at T = 100); None for new ones."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_some(options(self, "core", "lengths"))
         require_at_least(1, {"--lengths": min(self.lengths), **options(self, "unique", "shortest")})
@@ -126,16 +126,11 @@ class StudyCopyCommand(SymbolStudy):
         return 0
 
     def train(self, core: str, config: CoreConfig, blanks: int, seed: int) -> dict[str, Any]:
-        """Train `config`, called `core`, at T = `blanks`; return its last evaluation.
-
-        It has the mean of the held-out lengths, and the time since the training began.
-        """
+        """Train `config`, called `core`, at T = `blanks`; return its last evaluation."""
         torch.manual_seed(seed)
         model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, self.width)
-        held_out = [
-            sequences(HELD_OUT, length, torch.Generator().manual_seed(HELD_OUT_SEED))
-            for length in self.held_out_lengths(blanks)
-        ]
+        lengths = self.held_out_lengths(blanks)
+        held_out = [sequences(HELD_OUT, length, seeded(HELD_OUT_SEED)) for length in lengths]
         result = {
             "core": core,
             "parameters": model.num_parameters,
@@ -143,13 +138,10 @@ class StudyCopyCommand(SymbolStudy):
             "seed": seed,
             "ticks_seen": ticks_seen(model, held_out[-1][0][:1]),
         }
-        begun = time.perf_counter()
+        batches = within(self.batches(blanks, seeded(seed)), 60 * self.minutes)
+        rate, begun = self.learning_rate, time.perf_counter()
         for progress in fit(
-            model,
-            within(self.batches(blanks, torch.Generator().manual_seed(seed)), 60 * self.minutes),
-            copy_loss,
-            learning_rate=self.learning_rate,
-            report_every=EVALUATE_EVERY,
+            model, batches, copy_loss, learning_rate=rate, report_every=EVALUATE_EVERY
         ):
             right = [copy_accuracy(model, *part, self.batch_size) for part in held_out]
             digits, whole = (sum(portions) / len(right) for portions in zip(*right, strict=True))

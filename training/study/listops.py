@@ -13,6 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ from ttm.policy.errors import (
     require_at_most,
     require_some,
 )
-from ttm.sim.results import wilson_interval
+from ttm.sim.results import Rate
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, study_core
@@ -45,8 +46,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """Sizes of single cores, beside those of `SMALL_CORE`."""
 COVERING = ("transformer", "hourglass")
-"""Cores whose window covers the longest expression: the first is then the plain causal Transformer.
-"""
+"""Cores whose window covers the longest expression; `transformer` is then the plain causal one."""
 
 OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
     "[MIN": min,
@@ -73,21 +73,19 @@ REPORT_EVERY = 100  # steps
 NOTES = """\
 ListOps, scaled down: these figures are not comparable with published ones.
                         here                             Long Range Arena (Tay et al. 2020)
-  tokens                {lengths:<31}  500 to 2,000
-  training expressions  {samples:<31}  96,000
-  presented             {presented:<31}  —
-  operators nested      at most {depth:<23}  at most 9
-  arguments             2 to {arguments:<26}  2 to 10
-  model                 {model}
-  plain Transformer     {transformer:<31}  36.37 % (its table 1)
-  TLB                   {bottleneck:<31}  — (we do not know the figure in the TLB paper)
+  tokens                {task.min_length} to {task.max_length:<25}  500 to 2,000
+  training expressions  {samples:<31,}  96,000
+  presented             {presented:<31,}  —
+  operators nested      at most {task.depth:<23}  at most 9
+  arguments             2 to {task.arguments:<26}  2 to 10
+  plain Transformer     see below                        36.37 % (its table 1)
 
 An example: {example}
-is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The value
+is {value}. Held out: {held_out:,} expressions, {shared} of which are in the training set. The value
 of {frequent:.1f} % of them is {most}, the most frequent one.
 
   size       thousands of weights.
-  accuracy   held-out values that are right (%), after {steps} steps of {batch_size} expressions.
+  accuracy   held-out values that are right (%), after {steps:,} steps of {batch_size} expressions.
   95 %       Wilson's interval over the choice of the held-out expressions.
   depth      accuracy by the number of operators within one another; below it, the number of
              held-out expressions.
@@ -172,10 +170,7 @@ class ListopsTask:
 
 
 def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
-    """Return the value and the depth of an expression.
-
-    Raises `ValueError` if the tokens are not one expression.
-    """
+    """Return the value and the depth of an expression."""
     # Operators that are not closed yet, with their arguments so far; the first is the whole.
     open_operators: list[tuple[str, list[int]]] = [("", [])]
     depth = 0
@@ -183,17 +178,12 @@ def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
         if token in OPERATORS:
             open_operators.append((token, []))
             depth = max(depth, len(open_operators) - 1)
-        elif token == END and open_operators[-1][1] and len(open_operators) > 1:
+        elif token == END:
             name, arguments = open_operators.pop()
             open_operators[-1][1].append(OPERATORS[name](arguments))
-        elif token in DIGITS:
-            open_operators[-1][1].append(int(token))
         else:
-            raise ValueError(f"'{token}' does not belong where it stands in {' '.join(tokens)}")
-    (_, values), *unclosed = open_operators
-    if unclosed or len(values) != 1:
-        raise ValueError(f"not one whole expression: {' '.join(tokens)}")
-    return values[0], depth
+            open_operators[-1][1].append(int(token))
+    return open_operators[0][1][0], depth
 
 
 @dataclass(frozen=True)
@@ -231,11 +221,10 @@ class StudyListopsCommand(SymbolStudy):
         return ListopsTask(max_length=self.max_length, depth=self.depth)
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range, or if no expression meets the bounds."""
         super().check()
         require_some(options(self, "core"))
         require_at_least(1, options(self, "samples", "held_out", "steps"))
-        _ = self.task
+        _ = self.task  # raises if no expression meets the bounds
 
     def run(self) -> int:
         """Train the cores one after another, print the table, and return the exit code."""
@@ -264,7 +253,7 @@ class StudyListopsCommand(SymbolStudy):
             "guesses": guesses,
             "results": results,
         }
-        notes, table = self.notes(train, held_out, results), listops_table(guesses, results)
+        notes, table = self.notes(train, held_out), listops_table(guesses, results)
         print_results(notes, table, figures=figures, json_path=self.json)
         return 0
 
@@ -276,14 +265,13 @@ class StudyListopsCommand(SymbolStudy):
         held_out: Sequence[Expression],
         seed: int,
     ) -> dict[str, Any]:
-        """Train `config`, called `core`; return the training and its tally on the held-out expressions.
+        """Train `config`, called `core`; return its tally on the held-out expressions with other figures.
 
-        seed: determines the initial weights and the order of the batches; all cores get the same
-        batches.
+        seed: of the initial weights and of the order of the batches, the same ones for all cores.
         """
         torch.manual_seed(seed)
         model = SequenceModel(config, NUM_SYMBOLS, len(DIGITS), self.width)
-        batches = training_batches(train, self.batch_size, self.steps, seed)
+        batches = islice(training_batches(train, self.batch_size, seed), self.steps)
         rate = self.learning_rate
         for progress in fit(
             model, batches, listops_loss, learning_rate=rate, report_every=REPORT_EVERY
@@ -302,41 +290,22 @@ class StudyListopsCommand(SymbolStudy):
             "tally": tally(held_out, predicted_values(model, held_out)),
         }
 
-    def notes(
-        self,
-        train: Sequence[Expression],
-        held_out: Sequence[Expression],
-        results: Sequence[dict[str, Any]],
-    ) -> str:
+    def notes(self, train: Sequence[Expression], held_out: Sequence[Expression]) -> str:
         """Return the text above the table: the task, the differences to the papers, the columns."""
-        values = [expression.value for expression in held_out]
-        most = max(set(values), key=lambda value: (values.count(value), -value))
+        values = Counter(expression.value for expression in held_out)
+        most = max(values, key=lambda value: (values[value], -value))
         shown = min(held_out, key=lambda expression: abs(len(expression.tokens) - 15))
-        presented = self.steps * self.batch_size
-        reached = {
-            core: ", ".join(
-                f"{_percent(each['tally']['accuracy'])} %"
-                for each in results
-                if each["core"] == core
-            )
-            for core in ("transformer", "tlb")
-        }
         return NOTES.format(
-            lengths=f"{self.task.min_length} to {self.max_length}",
-            samples=f"{len(train):,}",
-            presented=f"{presented:,} ({presented / len(train):.2g} times each)",
-            depth=self.depth,
-            arguments=self.task.arguments,
-            model=f"width {self.width}; layers and other sizes: --json",
-            transformer=reached["transformer"] or "—",
-            bottleneck=reached["tlb"] or "—",
+            task=self.task,
+            samples=len(train),
+            presented=self.steps * self.batch_size,
             example=" ".join(shown.tokens),
             value=shown.value,
-            held_out=f"{len(held_out):,}",
+            held_out=len(held_out),
             shared=len({e.tokens for e in train} & {e.tokens for e in held_out}),
-            frequent=100 * values.count(most) / len(values),
+            frequent=100 * values[most] / len(held_out),
             most=most,
-            steps=f"{self.steps:,}",
+            steps=self.steps,
             batch_size=self.batch_size,
         )
 
@@ -364,9 +333,9 @@ def to_batch(expressions: Sequence[Expression]) -> tuple[Tensor, Tensor, Tensor]
 
 
 def training_batches(
-    expressions: Sequence[Expression], batch_size: int, steps: int, seed: int
+    expressions: Sequence[Expression], batch_size: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield `steps` batches of expressions of similar length.
+    """Yield batches of expressions of similar length without end.
 
     Every pass over the expressions has another order, which depends on `seed` alone.
     """
@@ -378,11 +347,7 @@ def training_batches(
             pool = sorted(order[first : first + POOL * batch_size], key=lambda e: len(e.tokens))
             batches = [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
             rng.shuffle(batches)
-            for batch in batches:
-                if steps == 0:
-                    return
-                steps -= 1
-                yield to_batch(batch)
+            yield from map(to_batch, batches)
 
 
 def last_scores(model: SequenceModel, symbols: Tensor, last: Tensor) -> Tensor:
@@ -400,15 +365,12 @@ def listops_loss(model: SequenceModel, symbols: Tensor, last: Tensor, values: Te
 def predicted_values(model: SequenceModel, expressions: Sequence[Expression]) -> list[int]:
     """Return the value with the highest score for each expression."""
     order = sorted(range(len(expressions)), key=lambda i: len(expressions[i].tokens))
-    predicted = [0] * len(expressions)
+    predicted = torch.empty(len(order), dtype=torch.int64)
     model.eval()
-    for first in range(0, len(order), EVALUATION_BATCH):
-        places = order[first : first + EVALUATION_BATCH]
+    for places in torch.tensor(order).split(EVALUATION_BATCH):
         symbols, last, _ = to_batch([expressions[i] for i in places])
-        best = last_scores(model, symbols, last).argmax(dim=1)
-        for place, value in zip(places, best.tolist(), strict=True):
-            predicted[place] = value
-    return predicted
+        predicted[places] = last_scores(model, symbols, last).argmax(dim=1)
+    return predicted.tolist()
 
 
 def guessed_values(
@@ -429,13 +391,9 @@ def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> dict[s
     count, right = Counter(e.depth for e in expressions), Counter[int]()
     for expression, value in zip(expressions, predicted, strict=True):
         right[expression.depth] += value == expression.value
-    return {
-        "accuracy": right.total() / count.total(),
-        "interval": wilson_interval(right.total(), count.total()),
-        "by_depth": {
-            depth: {"right": right[depth], "count": count[depth]} for depth in sorted(count)
-        },
-    }
+    whole = Rate(right.total(), count.total())
+    by_depth = {depth: {"right": right[depth], "count": count[depth]} for depth in sorted(count)}
+    return {"accuracy": whole.rate, "interval": whole.interval, "by_depth": by_depth}
 
 
 def listops_table(
@@ -443,23 +401,18 @@ def listops_table(
 ) -> Table:
     """Return a table with one row for each guess and each training."""
     depths = next(iter(guesses.values()))["by_depth"]
-    columns = ("core", "size", "seed", "accuracy", "95 %")
     by_depth = (f"depth {depth}\n{counted['count']}" for depth, counted in depths.items())
-    table = compact_table("Values of held-out expressions", (*columns, *by_depth, "s"))
+    columns = ("core", "size", "seed", "accuracy", "95 %", *by_depth, "s")
+    table = compact_table("Values of held-out expressions", columns)
     table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
-    for name, counted in guesses.items():
-        table.add_row(name, "—", "—", *_cells(counted), "—")
+    rows = [((name, "—", "—"), counted, "—") for name, counted in guesses.items()]
     for each in results:
-        size, seconds = f"{each['parameters'] / 1000:.0f}", f"{each['seconds']:.0f}"
-        table.add_row(each["core"], size, str(each["seed"]), *_cells(each["tally"]), seconds)
+        named = each["core"], f"{each['parameters'] / 1000:.0f}", str(each["seed"])
+        rows.append((named, each["tally"], f"{each['seconds']:.0f}"))
+    for named, counted, seconds in rows:
+        low, high = (100 * bound for bound in counted["interval"])
+        portions = (each["right"] / each["count"] for each in counted["by_depth"].values())
+        accuracies = [f"{100 * each:.1f}" for each in (counted["accuracy"], *portions)]
+        accuracies.insert(1, f"{low:.1f} to {high:.1f}")
+        table.add_row(*named, *accuracies, seconds)
     return table
-
-
-def _cells(counted: Mapping[str, Any]) -> list[str]:
-    low, high = counted["interval"]
-    by_depth = [_percent(each["right"] / each["count"]) for each in counted["by_depth"].values()]
-    return [_percent(counted["accuracy"]), f"{_percent(low)} to {_percent(high)}", *by_depth]
-
-
-def _percent(portion: float) -> str:
-    return f"{100 * portion:.1f}"

@@ -181,12 +181,10 @@ made: episodes in which the agent stepped to one of the two objects; right choic
 which it was the matching one, which is a success, 50 % for a guess."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_at_least(0, options(self, "recall"))
 
     def environment(self) -> MinigridEnvironment:
-        """Return a new environment of the level. Raises `UserError` if there is no such level."""
         found = re.fullmatch(r"MemoryS(\d+)(Random)?", self.level)
         size = int(found[1]) if found else 0
         if found is None or size < SMALLEST or size % 2 == 0:
@@ -199,24 +197,19 @@ which it was the matching one, which is a success, 50 % for a guess."""
         return MinigridEnvironment("MiniGrid-MemoryS7-v0", size=size, random_length=random_length)
 
     def expert(self, environment: MinigridEnvironment) -> Expert:
-        """Return an expert for the episode that has just begun in `environment`."""
         return MemoryExpert(environment).act
 
     def settings(self) -> dict[str, Any]:
-        """Return what results must have in common to be compared with those of this command."""
         return {**super().settings(), "recall": self.recall}
 
     def policy(self, config: CoreConfig, vocabulary: Vocabulary) -> RecallingPolicy:
-        """Return a new policy around a core."""
         return RecallingPolicy(config, vocabulary, self.width, self.recall)
 
     def cells(self, acting: ActingResult) -> tuple[str, ...]:
-        """Return the choices that were made, and the portion of right ones."""
         chosen = choices(acting, self.environment().max_steps)
         return str(chosen.episodes), percent(chosen)
 
     def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
-        """Return all figures as plain data, with the results of every episode and their choices."""
         figures = super().figures(shown, results)
         max_steps = self.environment().max_steps
         for written, result in zip(figures["results"], results, strict=True):

@@ -34,8 +34,7 @@ from ttm.training.console import make_folder, print_progress
 from ttm.training.options import WarmupCosine
 from ttm.training.sequence_model import Progress, fit
 
-VIEW = 7
-"""Side of the square that the agent sees, in tiles."""
+VIEW = 7  # side of the square that the agent sees, in tiles
 NUM_TILES = VIEW * VIEW
 NUM_ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
 NUM_DIRECTIONS = 4
@@ -46,13 +45,9 @@ NUM_DIRECTIONS = 4
 class MinigridView(NamedTuple):
     """What a MiniGrid environment shows the agent before an action."""
 
-    image: NDArray[np.uint8]
-    """(7, 7, 3): object, colour and state of every tile that the agent sees, in minigrid's numbers.
-    """
-    direction: int
-    """0 to 3, clockwise; 0 is to the right of the map."""
-    mission: str
-    """The instruction in English; it is the same for a whole episode."""
+    image: NDArray[np.uint8]  # (7, 7, 3): object, colour and state of each tile that it sees
+    direction: int  # 0 to 3, clockwise; 0 is to the right of the map
+    mission: str  # the instruction in English, the same for a whole episode
 
 
 class MinigridEnvironment:
@@ -67,21 +62,23 @@ class MinigridEnvironment:
 
     @property
     def max_steps(self) -> int:
-        """Number of ticks after which the episode ends as failed; it may depend on the mission."""
+        """Ticks after which the episode ends as failed; they may depend on the mission."""
         return int(self.unwrapped.max_steps)
 
     def reset(self, seed: int) -> MinigridView:
         """Begin a new episode."""
-        # minigrid prints every layout that it draws and rejects.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints every layout that it rejects
             values, _ = self.unwrapped.reset(seed=seed)
-        return MinigridView(values["image"], int(values["direction"]), str(values["mission"]))
+        return _view(values)
 
     def step(self, action: int) -> tuple[MinigridView, bool, bool]:
         """Return the next view, whether the mission succeeded, and whether the episode is over."""
         values, reward, terminated, truncated, _ = self.unwrapped.step(action)
-        view = MinigridView(values["image"], int(values["direction"]), str(values["mission"]))
-        return view, reward > 0, terminated or truncated
+        return _view(values), reward > 0, terminated or truncated
+
+
+def _view(values: dict[str, Any]) -> MinigridView:
+    return MinigridView(values["image"], int(values["direction"]), str(values["mission"]))
 
 
 class GaveUp(Exception):
@@ -107,12 +104,9 @@ class Level(ABC):
         """Return the expert for the episode that has just begun in `environment`."""
 
 
-SEEDS_A_FILE = 500
-"""Seeds whose episodes one file holds: the unit of work of the processes that record."""
-FIRST_EVALUATION_SEED = 100_000_000
-"""First seed of the evaluation. The seeds of the demonstrations begin at 0."""
-LEAST_SOLVED = 0.05
-"""Smallest portion of the seeds that the expert must solve to be a demonstrator of the level."""
+SEEDS_A_FILE = 500  # the unit of work of the processes that record
+FIRST_EVALUATION_SEED = 100_000_000  # those of the demonstrations begin at 0
+LEAST_SOLVED = 0.05  # portion of the seeds that the expert must solve to be a demonstrator
 
 
 @dataclass(frozen=True)
@@ -122,25 +116,16 @@ class Demonstrations:
     The fields are the format of the files that hold them.
     """
 
-    images: NDArray[np.uint8]
-    """(ticks, 7, 7, 3), before each action."""
-    directions: NDArray[np.uint8]
-    """(ticks,)."""
-    actions: NDArray[np.uint8]
-    """(ticks,)."""
-    lengths: NDArray[np.int64]
-    """(episodes,), number of ticks."""
-    missions: NDArray[np.str_]
-    """(episodes,), instructions."""
-    seeds: NDArray[np.int64]
-    """(episodes,), in ascending order."""
-    skipped: NDArray[np.int64]
-    """Seeds between these that the expert did not solve."""
-    seconds: NDArray[np.float64]
-    """Times that one CPU core took to record; their sum counts."""
+    images: NDArray[np.uint8]  # (ticks, 7, 7, 3), before each action
+    directions: NDArray[np.uint8]  # (ticks,)
+    actions: NDArray[np.uint8]  # (ticks,)
+    lengths: NDArray[np.int64]  # (episodes,), in ticks
+    missions: NDArray[np.str_]  # (episodes,)
+    seeds: NDArray[np.int64]  # (episodes,), in ascending order
+    skipped: NDArray[np.int64]  # seeds between these that the expert did not solve
+    seconds: NDArray[np.float64]  # that one CPU core took to record; their sum counts
 
     def __len__(self) -> int:
-        """Return the number of episodes."""
         return len(self.lengths)
 
     @property
@@ -225,6 +210,7 @@ def _files(
     paths = {number: folder / f"seeds-{number * SEEDS_A_FILE:08d}.npz" for number in numbers}
     known = {number: read(path) for number, path in paths.items()}
     missing = [number for number, part in known.items() if part is None]
+    seeds = [range(n * SEEDS_A_FILE, (n + 1) * SEEDS_A_FILE) for n in missing]
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:
         apply: Any = map
@@ -232,7 +218,6 @@ def _files(
             # Processes are spawned, because torch's threads do not survive a fork.
             pool = ProcessPoolExecutor(min(workers, len(missing)), get_context("spawn"))
             apply = stack.enter_context(pool).map
-        seeds = [range(n * SEEDS_A_FILE, (n + 1) * SEEDS_A_FILE) for n in missing]
         recorded = apply(record, [level] * len(missing), seeds)
         for done, (number, part) in enumerate(zip(missing, recorded, strict=True), start=1):
             content = io.BytesIO()
@@ -270,17 +255,12 @@ def read(path: Path) -> Demonstrations | None:
 
 # The policy: instruction and view of a tick -> a token for the core -> scores of the actions.
 
-UNKNOWN = 0
-"""Number of a word or a kind of tile that is in no demonstration, and of the padding after an
-instruction."""
+UNKNOWN = 0  # a word or a kind of tile that is in no demonstration, and the padding of instructions
 CODES = np.array([24, 4, 1])
 """Factors that make one number of a tile's object (0 to 10), colour (0 to 5) and state (0 to 3)."""
 NUM_CODES = 11 * 24
-TILE_WIDTH = 32  # channels of a tile after FiLM
-TILE_HIDDEN = 64
-WORD_WIDTH = 32
-NO_LOSS = -100
-"""Stands in place of an action after the end of an episode."""
+TILE_HIDDEN, TILE_WIDTH, WORD_WIDTH = 64, 32, 32  # channels; TILE_WIDTH is after FiLM
+NO_LOSS = -100  # in place of an action after the end of an episode
 
 
 @dataclass(frozen=True)
@@ -325,10 +305,8 @@ def _codes(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 class Instructions(NamedTuple):
     """M instructions as the policy has read them."""
 
-    tiles: Tensor
-    """(M, kinds, `TILE_WIDTH`)."""
-    vectors: Tensor
-    """(M, D)."""
+    tiles: Tensor  # (M, kinds, TILE_WIDTH)
+    vectors: Tensor  # (M, D)
 
 
 class MinigridPolicy(nn.Module):
@@ -438,25 +416,18 @@ def _film(x: Tensor, parameters: Tensor) -> Tensor:
 
 # Behaviour cloning, on whole episodes in batches of episodes of similar length.
 
-POOL = 16
-"""Number of batches that are cut from one pool of episodes, sorted by length."""
-REPORT_EVERY = 100
-"""Steps between two lines of progress."""
+POOL = 16  # batches that are cut from one pool of episodes, sorted by length
+REPORT_EVERY = 100  # steps
 
 
 class EpisodeTensors(NamedTuple):
     """B episodes from their first tick on, padded to the T ticks of the longest."""
 
-    sentences: Tensor
-    """(M, words) int64, the different instructions."""
-    which: Tensor
-    """(B,) int64, the number of each episode's instruction."""
-    tiles: Tensor
-    """(B, T, 49) int64."""
-    directions: Tensor
-    """(B, T) int64."""
-    actions: Tensor
-    """(B, T) int64, `NO_LOSS` after the end."""
+    sentences: Tensor  # (M, words) int64, the different instructions
+    which: Tensor  # (B,) int64, the number of each episode's instruction
+    tiles: Tensor  # (B, T, 49) int64
+    directions: Tensor  # (B, T) int64
+    actions: Tensor  # (B, T) int64, NO_LOSS after the end
 
 
 class EpisodeSampler:

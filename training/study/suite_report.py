@@ -42,10 +42,8 @@ class Training:
     variant: str
     seed: int
     core: Mapping[str, Any]
-    parameters: int
-    """Number of parameters of the core."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
+    parameters: int  # of the core
+    all_parameters: int  # of the whole policy
     steps: int
     minutes: float
     validation_error: float | None = None
@@ -61,8 +59,7 @@ class Choices:
     task: str
     gap: int
     probe: str
-    first_seed: int
-    """Number of the first initial state."""
+    first_seed: int  # number of the first initial state
     episodes: int
     right: int
     donor: int | None
@@ -184,7 +181,6 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
 
 # The tables.
 
-MISSING = "-"
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -225,8 +221,8 @@ class Report:
         self.variants += sorted(known - set(self.variants))
         self.gaps = sorted({each.gap for each in figures.choices})
         self.tasks = sorted({each.task for each in figures.choices})
-        self.probes = list(dict.fromkeys(each.probe for each in figures.choices))
-        self.probes.sort(key=lambda probe: probe != LIVE)
+        probes = dict.fromkeys(each.probe for each in figures.choices)
+        self.probes = sorted(probes, key=lambda probe: probe != LIVE)
 
     def heading(self) -> str:
         """Return the text above the tables."""
@@ -271,13 +267,13 @@ class Report:
             found = [self.select(variant, gap, LIVE, task) for gap in self.gaps]
             rates = [pooled(of_gap) for of_gap in found]
             cells = [
-                f"{rate.count}/{rate.episodes} {_in_brief(rate)}{'*' * (len(of_gap) != whole)}"
+                f"{rate.count}/{rate.episodes} {percent(rate, 0)}{'*' * (len(of_gap) != whole)}"
                 if of_gap
-                else MISSING
+                else "—"
                 for rate, of_gap in zip(rates, found, strict=True)
             ]
             kept = [
-                f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else MISSING
+                f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else "—"
                 for earlier, later in pairwise(rates)
             ]
             seeds = {each.seed for of_gap in found for each in of_gap}
@@ -313,9 +309,9 @@ class Report:
         rows = []
         for variant, gap in self.cases():
             found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
-            cells = [_in_brief(pooled(each)) for each in found]
+            cells = [percent(pooled(each), 0) for each in found]
             if swapped:
-                cells.append(_in_brief(pooled(self.select(variant, gap, SWAP), donor=True)))
+                cells.append(percent(pooled(self.select(variant, gap, SWAP), donor=True), 0))
             if any(found[1:]):
                 rows.append([variant, str(gap), *cells])
         columns = ["core", "gap", LIVE, *others, *(["donor's"] if swapped else [])]
@@ -338,18 +334,13 @@ class Report:
                     _range(steps),
                     f"{minutes:.1f}",
                     f"{60 * minutes / fmean(steps):.2f}",
-                    f"{fmean(errors):.3f}" if errors else MISSING,
+                    f"{fmean(errors):.3f}" if errors else "—",
                 ]
             )
         title = (
             "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
         return Grid(title, [*columns, "s a step", "error"], rows)
-
-
-def _in_brief(rate: Rate) -> str:
-    """Return the rate and its interval without the counts."""
-    return percent(rate, digits=0) if rate.episodes else MISSING
 
 
 def _range(values: Sequence[int]) -> str:
@@ -392,7 +383,7 @@ def by_task(report: Report) -> str:
         for probe in report.probes:
             found = [report.select(variant, gap, probe, task) for task in report.tasks]
             seeds = _range([len(of_task) for of_task in found if of_task] or [0])
-            cells = [_in_brief(pooled(each)) if each else "" for each in found]
+            cells = [percent(pooled(each), 0) if each else "" for each in found]
             if any(found):
                 rows.append([f"`{variant}`", str(gap), probe, seeds, *cells])
     return markdown(["core", "gap", "memory", "seeds", *(f"`{t}`" for t in report.tasks)], rows)

@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import get_args
 
@@ -63,14 +64,6 @@ QUICK = [
 )
 def test_values_and_depths(text: str, value: int, depth: int) -> None:
     assert evaluate(text.split()) == (value, depth)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[MAX 1 2", "1 ]", "1 2", "[MAX ]", "[FIRST 1 2 ]", "[MAX 1 ] 2", "12"]
-)
-def test_what_is_no_expression_has_no_value(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expression|does not belong"):
-        evaluate(text.split())
 
 
 def test_values_agree_with_another_reading_of_the_text() -> None:
@@ -172,7 +165,9 @@ def test_the_scores_depend_on_the_whole_expression_unless_there_is_no_memory(
 
 def test_a_pass_has_every_expression_once_and_the_seed_decides_the_order() -> None:
     expressions = TASK.make(50, seed=0)
-    first, same, other = (list(training_batches(expressions, 8, 7, seed)) for seed in (0, 0, 1))
+    first, same, other = (
+        list(islice(training_batches(expressions, 8, seed), 7)) for seed in (0, 0, 1)
+    )
     rows = [
         tuple(row[: last + 1].tolist())
         for symbols, lasts, _ in first
@@ -183,7 +178,7 @@ def test_a_pass_has_every_expression_once_and_the_seed_decides_the_order() -> No
     assert set(rows) == {tuple(r[: n + 1].tolist()) for r, n in zip(symbols, lasts, strict=True)}
     assert all(torch.equal(a[0], b[0]) for a, b in zip(first, same, strict=True))
     assert not all(torch.equal(a[2], b[2]) for a, b in zip(first, other, strict=True))
-    assert len(list(training_batches(expressions, 8, 10, 0))) == 10  # begins again
+    assert len(list(islice(training_batches(expressions, 8, 0), 10))) == 10  # begins again
 
 
 def test_predicted_values_come_in_the_order_asked() -> None:

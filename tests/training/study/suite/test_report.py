@@ -75,7 +75,7 @@ def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
     assert every[3].endswith("*")  # one seed and task of four
     assert every[4] == f"{0.5 / 0.875:.2f}"
     assert [row[0] for row in grid("Right choices, shell").rows] == ["ours", "none"]
-    assert grid("Right choices, shell").rows[1][2] == "-"
+    assert grid("Right choices, shell").rows[1][2] == "—"
 
 
 def test_differences_are_of_equal_states_and_seeds() -> None:
