@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,11 +114,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Sizes of single cores, beside those of `COMMON`."""
-REFERENCE = "lstm"
-"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
-TOLERANCE = 0.02
-"""How far the number of parameters may be from ours, as a portion of it."""
-SOURCES = (TTM, "lstm")
+REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
+TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,9 @@ class Variant:
     sight: SightSize = NO_SIGHT
 
     def num_parameters(self, config: CoreConfig, width: int, num_inputs: int) -> int:
-        """Return the number of parameters of the core and of the sight memory.
+        """Return the number of parameters of the core of `config` and of the sight memory.
 
-        config: of the core. width: D. num_inputs: N, the tokens of a tick without those of the sight
-        memory.
+        width: D. num_inputs: N, the tokens of a tick without those of the sight memory.
         """
         own, tokens = self._sight(width)
         return own + num_parameters(config, width, num_inputs + tokens)
@@ -204,7 +201,7 @@ def suite_cores(
 
 def source_cores(ours: Variant, width: int, num_inputs: int) -> list[CoreConfig]:
     """Return the cores with whose first weights all others begin where names and shapes are equal."""
-    sources = [Variant(name, name) for name in SOURCES]
+    sources = [Variant(name, name) for name in (TTM, "lstm")]
     return list(suite_cores(ours, sources, width, num_inputs).values())[1:]
 
 
@@ -251,16 +248,9 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
 
 # The folder of one core and seed.
 
-FACTS = (
-    "variant",
-    "seed",
-    "core",  # as `core_to_dict` returns it
-    "sight_tokens",  # J of the sight memory; 0 for none
-    "parameters",  # of the core and the sight memory
-    "all_parameters",  # of the whole policy
-    "settings",  # what all trainings that are compared have in common
-)
-"""What run.json says of a training, beside a "sight_cells" that early ones do not have."""
+FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
+"""What run.json says of a training, beside the "sight_cells" that early ones do not have: among others
+the parameters of core and sight memory, and the settings of all trainings that are compared."""
 
 
 class RunFolder:
@@ -297,16 +287,13 @@ class RunFolder:
     @contextmanager
     def claimed(self) -> Iterator[bool]:
         """Keep other processes from working here. Yields False if one does so already."""
-        lock = FileLock(make_folder(self.path) / ".lock")
         try:
-            lock.acquire(timeout=0)
+            lock = FileLock(make_folder(self.path) / ".lock").acquire(timeout=0)
         except Timeout:
             yield False
             return
-        try:
+        with lock:
             yield True
-        finally:
-            lock.release()
 
 
 def run_folders(out: Path) -> list[RunFolder]:
@@ -394,8 +381,6 @@ def _choices(variant: str, seed: int, evaluation: Evaluation) -> Iterator[Choice
 
 # The command.
 
-VALIDATIONS = 4
-"""Evaluations on held-out demonstrations within a training. The policy after the last step counts."""
 VARIANT = arg(
     metavar="CORE",
     help="What to compare: ours (ttm with options of our own) or a name of those that ttm train offers, "
@@ -488,7 +473,7 @@ class StudySuiteCommand:
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
             loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
-            validations=VALIDATIONS,
+            validations=4,  # the policy after the last step counts
             seed=seed,
             device="cpu",
             threads=self.workers,
@@ -576,28 +561,22 @@ class SuiteRunner:
 
         A folder in which another process works is left out.
         """
-        for seed in self._options.seeds:
-            for variant in self._options.variants:
-                name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
-                folder = RunFolder(self._options.out / name / f"seed_{seed}")
-                with folder.claimed() as mine:
-                    if not mine:
-                        print_progress(f"{variant.label}, seed {seed}: another process works on it")
-                    elif code := self._make(folder, variant, seed):
+        options = self._options
+        for seed, variant in product(options.seeds, options.variants):
+            label = f"{variant.label}, seed {seed}"
+            name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
+            folder = RunFolder(options.out / name / f"seed_{seed}")
+            with folder.claimed() as mine:
+                if not mine:
+                    print_progress(f"{label}: another process works on it")
+                    continue
+                self._prepare(folder, variant, seed)
+                if folder.training_result is None:
+                    print_progress(f"{label}: training")
+                    if code := train(options.train_options(folder, seed), self._features):
                         return code
-        return 0
-
-    def _make(self, folder: RunFolder, variant: Variant, seed: int) -> int:
-        """Train and evaluate one core with one seed, as far as that is not done."""
-        label = f"{variant.label}, seed {seed}"
-        self._prepare(folder, variant, seed)
-        if folder.training_result is None:
-            print_progress(f"{label}: training")
-            if code := train(self._options.train_options(folder, seed), self._features):
-                return code
-        for task in self._tasks:
-            for condition in self._conditions:
-                self._evaluate(folder, task, condition, label)
+                for task, condition in product(self._tasks, self._conditions):
+                    self._evaluate(folder, task, condition, label)
         return 0
 
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
