@@ -95,7 +95,6 @@ EFFORTS = {
 }
 """Level -> effort by default."""
 OTHER_LEVELS = Effort(10_000, 2_000, 2_048)
-"""The default effort for levels that are not in `EFFORTS`."""
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,7 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
-from ttm.policy.errors import (
-    UserError,
-    options,
-    require_at_least,
-    require_at_most,
-    require_some,
-)
+from ttm.policy.errors import UserError, options, require_at_least, require_at_most, require_some
 from ttm.sim.results import Rate
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName

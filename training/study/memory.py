@@ -143,8 +143,7 @@ def choices(acting: ActingResult, max_steps: int) -> Rate:
     return Rate(sum(acting.success), made)
 
 
-SMALLEST = 7
-"""Side of the smallest map that has a room, a corridor and a crossing."""
+SMALLEST = 7  # side of the smallest map that has a room, a corridor and a crossing
 
 
 @dataclass(frozen=True)

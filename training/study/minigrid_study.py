@@ -29,12 +29,7 @@ from ttm.sim.results import Rate, mcnemar_exact
 from ttm.sim.workers import usable_cores
 from ttm.training.console import compact_table, make_folder, print_progress
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import (
-    has_free_size,
-    num_parameters,
-    study_core,
-    with_parameters,
-)
+from ttm.training.sequence_model import has_free_size, num_parameters, study_core, with_parameters
 from ttm.training.study.common import (
     markdown,
     p_text,
@@ -59,8 +54,7 @@ from ttm.training.study.minigrid import (
 WAYS = {"best": "best action", "drawn": "drawn actions"}
 """How a policy acts: by its best action, or by actions drawn by their probabilities."""
 TITLES = {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
-BASELINE = "none"
-"""The core without memory, against which every other core is tested."""
+BASELINE = "none"  # the core without memory, against which every other core is tested
 NOTES = """\
 In parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
 of the same core would differ. p: McNemar's exact test of the successes against the core without memory,
@@ -83,8 +77,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Sizes of single cores, beside those of `COMMON`."""
-REFERENCE = "lstm"
-"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
+REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
 
 
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
@@ -111,10 +104,8 @@ class ActingResult:
     """The results of episodes in which a policy acted in one way, in the order of seeds."""
 
     success: list[bool]
-    lengths: list[int]
-    """Number of ticks of each episode."""
-    seconds: float
-    """Duration of all episodes."""
+    lengths: list[int]  # in ticks
+    seconds: float  # of all episodes
 
     @property
     def successes(self) -> Rate:
@@ -126,18 +117,13 @@ class ActingResult:
 class CoreResult:
     """The result of one core, trained and evaluated."""
 
-    core: str
-    """The name of the core and the options that it was given."""
+    core: str  # with the options that it was given
     config: dict[str, Any]
-    parameters: int
-    """Number of parameters of the core."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
-    loss: float
-    """Mean loss of the last batches of the training."""
+    parameters: int  # of the core
+    all_parameters: int  # of the whole policy
+    loss: float  # mean of the last batches of the training
     training_s: float
-    acting: dict[str, ActingResult]
-    """"best" or "drawn" -> results."""
+    acting: dict[str, ActingResult]  # "best" or "drawn" -> results
 
     def is_of(self, config: CoreConfig) -> bool:
         """Return whether it is the result of `config`.
@@ -166,8 +152,7 @@ class Effort(NamedTuple):
 
     demonstrations: int
     steps: int
-    batch_ticks: int
-    """Most ticks in a batch of whole episodes."""
+    batch_ticks: int  # most in a batch of whole episodes
 
 
 @dataclass(frozen=True)

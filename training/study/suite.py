@@ -27,13 +27,7 @@ from tyro.conf import arg
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
-from ttm.policy.errors import (
-    UserError,
-    options,
-    require_at_least,
-    require_choice,
-    require_some,
-)
+from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory

@@ -23,8 +23,7 @@ from ttm.sim.results import CONFIDENCE, PairedTest, Rate, mcnemar_exact
 from ttm.training.console import compact_table
 from ttm.training.study.common import markdown, p_text, percent
 
-OURS = "ours"
-"""The name of our Token Turing Machine. `TTM` is the published one."""
+OURS = "ours"  # the name of our Token Turing Machine; `TTM` is the published one
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
 """What is compared by default, in the order of the tables."""
 SWAP = "swap"
@@ -62,8 +61,7 @@ class Choices:
     first_seed: int  # number of the first initial state
     episodes: int
     right: int
-    donor: int | None
-    """Choices that followed the donor's cue; None unless memories were exchanged."""
+    donor: int | None  # choices that followed the donor's cue; None unless memories were exchanged
     successes: int
     each: str | None
     """With the live memory, a 1 for each right choice and a 0 for each other, in the order of the
@@ -138,12 +136,9 @@ class Difference(NamedTuple):
     """How much more often the first of two variants chose right."""
 
     test: PairedTest
-    value: float
-    """The difference of the rates."""
-    interval: tuple[float, float]
-    """The 95 % interval of the difference of paired rates (Agresti and Min 2005)."""
-    by_seed: Mapping[int, float]
-    """Seed of the training -> difference of the rates."""
+    value: float  # the difference of the rates
+    interval: tuple[float, float]  # its 95 % interval (Agresti and Min 2005)
+    by_seed: Mapping[int, float]  # seed of the training -> difference of the rates
 
 
 def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Difference | None:
