@@ -181,6 +181,6 @@ def test_the_report_counts_what_is_wrong() -> None:
         "ok     odom     10 Hz",
         "WRONG  cmd_vel",
         "       nobody listens to it",
-        "1 of 2 topics do not fit r.yaml; mend the robot or the contract",
+        "1 of 2 topics do not fit r.yaml; mend robot or contract",
     ]
     assert report([fits], "r.yaml").endswith("all 1 topics fit r.yaml")

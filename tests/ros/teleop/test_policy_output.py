@@ -14,7 +14,7 @@ from std_srvs.srv import Trigger
 from teleoperation import FakeSource, ServedNodes
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
+from ttm_policy.inputs import DRIVER_TOPIC, PERSON, PERSON_TOPIC, POLICY, from_message
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.session import TeleopSession
@@ -28,7 +28,7 @@ class Policy(Node):
         super().__init__("policy_node")
         self.received: list[np.ndarray] = []
         self._driver = self.create_publisher(String, DRIVER_TOPIC, LATCHED)
-        self.create_subscription(JointState, TOPIC, self._receive, COMMAND)
+        self.create_subscription(JointState, PERSON_TOPIC, self._receive, COMMAND)
         self.create_service(Trigger, "~/give_back", self._give_back)
         self.given_back = 0
 

@@ -21,7 +21,15 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import ObservationError, printable
 from ttm_policy.contract import MOTION_TYPES, measured_goals
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
-from ttm_policy.inputs import DRIVER_TOPIC, PERIOD_S, POLICY, TOPIC, Inputs, read_json, to_message
+from ttm_policy.inputs import (
+    DRIVER_TOPIC,
+    PERIOD_S,
+    PERSON_TOPIC,
+    POLICY,
+    Inputs,
+    read_json,
+    to_message,
+)
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import DrivingParameters
@@ -78,7 +86,7 @@ class PolicyOutput(Output):
         super().__init__(node, context)
         self._policy, self._person = policy, f"{node.get_name()}-{os.getpid()}"
         self._has_taken_over = False
-        self._publisher = node.create_publisher(JointState, TOPIC, COMMAND)
+        self._publisher = node.create_publisher(JointState, PERSON_TOPIC, COMMAND)
         self._client = node.create_client(Trigger, f"{policy}/give_back")
         node.create_subscription(String, DRIVER_TOPIC, self._on_driver, LATCHED)
         self._still = context.still
@@ -88,7 +96,7 @@ class PolicyOutput(Output):
         """Why no policy node listens, or an empty text."""
         if self._publisher.get_subscription_count():
             return ""
-        topic = self._node.resolve_topic_name(TOPIC)
+        topic = self._node.resolve_topic_name(PERSON_TOPIC)
         return (
             f"{self._policy} does not listen to {topic}; wait until it has loaded its policy, start it, or "
             "set the parameter policy to its name"

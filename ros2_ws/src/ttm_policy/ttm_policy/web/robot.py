@@ -21,7 +21,7 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract import ImageSource
-from ttm_policy.guards import REARM, TOPIC
+from ttm_policy.guards import E_STOP_TOPIC, REARM
 from ttm_policy.inputs import read_json, read_json_texts
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
@@ -162,7 +162,7 @@ class StopButton:
         """Stop the robot."""
         with self._lock:
             if self._publisher is None:
-                self._publisher = self._node.create_publisher(Bool, TOPIC, LATCHED)
+                self._publisher = self._node.create_publisher(Bool, E_STOP_TOPIC, LATCHED)
             self._publisher.publish(Bool(data=True))
 
     async def rearm(self) -> str:
@@ -195,7 +195,7 @@ class StopButton:
 
     def _services(self) -> list[str]:
         """Return the services that the emergency stop of this topic waits for: those beside it."""
-        beside = self._node.resolve_topic_name(TOPIC).rpartition("/")[0]
+        beside = self._node.resolve_topic_name(E_STOP_TOPIC).rpartition("/")[0]
         return [
             name
             for name, types in self._node.get_service_names_and_types()
