@@ -177,8 +177,7 @@ def _part(entry: dict[str, Any]) -> ActionPart:
     return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
 
 
-NONE = "none"
-"""The name that stands for no camera, or no proprioception."""
+NONE = "none"  # the name that stands for no camera, or no proprioception
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,7 @@ class Choices:
 
 
 INFERRED = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
-NOT_IN_ALL = "not in every demo"
-"""Why a vector is not used that the first demo lacks."""
+NOT_IN_ALL = "not in every demo"  # why a vector is not used that the first demo lacks
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,7 @@ def one_line(text: object) -> str:
     return printable(text, 200)
 
 
-MOST_LINKS = 16
-"""So many soft links in a row are taken for a loop."""
+MOST_LINKS = 16  # so many soft links in a row are taken for a loop
 
 TRUSTED = ", or give --allow-external if you trust it"
 """What else can be done about a link that leads out, where a command has the option."""
@@ -240,8 +239,7 @@ def require_no_way_out(root: Path, *, or_else: str = TRUSTED) -> None:
                 raise UserError(f"{item} is {no_file(item)}; take it out of the data set")
 
 
-MOST_CHUNK_BYTES = 2**30
-"""A larger chunk would be unpacked as a whole to read one value."""
+MOST_CHUNK_BYTES = 2**30  # a larger chunk would be unpacked as a whole to read one value
 MOST_VALUES_BYTES = 4 * 2**30
 """Actions, vectors and timestamps of one episode are read as a whole, and never take so much."""
 FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd"}
@@ -326,10 +324,8 @@ def _missing_filter(dataset: Any) -> str:
     return ""
 
 
-HELD_BACK = 2**22
-"""Bytes of an episode that HDF5 has not written yet, at most."""
-ROOM = 2**18
-"""Bytes that HDF5 may take beside the values that are written at a time."""
+HELD_BACK = 2**22  # bytes of an episode that HDF5 has not written yet, at most
+ROOM = 2**18  # bytes that HDF5 may take beside the values that are written at a time
 
 
 @contextmanager

@@ -40,8 +40,7 @@ Array = npt.NDArray[Any]
 Number = TypeVar("Number", bool, int)
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MOST_EMBEDDING = 2**16
-"""Values of an instruction's embedding."""
+MOST_EMBEDDING = 2**16  # values of an instruction's embedding
 
 
 def stamp_of(path: Path) -> str:

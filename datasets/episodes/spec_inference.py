@@ -46,8 +46,7 @@ TAKE_OUT = "take this episode out of the data set (no mask helps), or record it 
 ANY_SHAPE = ("loss_weights", "language_embedding", "rewards", "dones")
 """Optional datasets of a demo that keep it from being read only if they lie in another file."""
 
-Problem = tuple[str, str]
-"""What is wrong, and its remedy."""
+Problem = tuple[str, str]  # what is wrong, and its remedy
 
 Numbers = tuple[str, str, str]
 """The kinds of NumPy types that a dataset may have, in words, and one of these types."""
@@ -262,12 +261,10 @@ In the rest it may be on its way (5 % of the ticks of BridgeData V2)."""
 
 COMMANDS = ((0.0, 1.0), (-1.0, 1.0))
 """The pairs of values by which grippers are commanded; -1 and 1 by robosuite and Isaac Lab."""
-FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))
-"""The ranges of float frames that are recognised."""
+FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))  # the ranges of float frames that are recognised
 ROBOSUITE = 1
 """robomimic's type of environments whose `env_name` is a task's scene, and not a robot."""
-Demo = tuple[Path, str]
-"""A file, and the name of a demo in it."""
+Demo = tuple[Path, str]  # a file, and the name of a demo in it
 
 
 @dataclass

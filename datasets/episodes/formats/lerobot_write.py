@@ -296,8 +296,7 @@ class FilesV21(Files):
             lines.write(json.dumps(data, ensure_ascii=False) + "\n")
 
 
-DATA_MB, VIDEO_MB = 100, 200
-"""A file of version 3.0 of this size gets no further episode."""
+DATA_MB, VIDEO_MB = 100, 200  # a file of version 3.0 of this size gets no further episode
 NUMBERED = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 ROWS = 100  # episodes' descriptions that are in memory at a time
 
@@ -415,8 +414,7 @@ def _task_table(tasks: list[str]) -> pa.Table:
 
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
-MOST_SIDE = 64
-"""Statistics of images are taken from at most this many rows and columns of pixels."""
+MOST_SIDE = 64  # statistics of images are taken from at most this many rows and columns of pixels
 
 
 def of_numbers(values: npt.NDArray[Any]) -> Statistics:

@@ -78,7 +78,6 @@ class DataCheckCommand:
 
     path: Annotated[str, tyro.conf.Positional]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 
     def run(self) -> int:
@@ -331,8 +330,7 @@ STUCK_REPEATS = 3
 """This many repeats of a frame in a row, while the robot moves, mean that the camera is stuck."""
 STILL_RANGE = 0.01
 """The robot stands still while its proprioception varies by at most this (10 mm, 0.6 degrees)."""
-BLOCK_TICKS = 64
-"""The number of frames that are read at once, which bounds the memory needed."""
+BLOCK_TICKS = 64  # the number of frames that are read at once, which bounds the memory needed
 
 
 def runs(flags: npt.ArrayLike) -> list[tuple[int, int]]:

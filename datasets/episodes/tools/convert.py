@@ -48,15 +48,11 @@ class DataConvertCommand:
 
     source: Annotated[Positional[str], arg(metavar="FROM")]
     """The data set to read: a file, a folder, or (of HDF5 files) a glob in quotes."""
-
     target: Annotated[Positional[Path], arg(metavar="TO")]
     """The file or folder to write."""
-
     to: Annotated[str, arg(metavar=f"{{{','.join(FORMATS)}}}")] = "ttm"
     """The format to write."""
-
     options: Annotated[ConvertOptions, arg(name="")] = field(default_factory=ConvertOptions)
-
     overwrite: bool = False
     """Replace TO if it is there and is a data set of the format that is written."""
 

@@ -69,20 +69,15 @@ class DataShowCommand:
 
     path: Annotated[str, tyro.conf.Positional]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     mask: str | None = None
     """Show only the episodes of this mask, such as train or valid."""
-
     sheet: Path | None = None
     """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
     each, with the camera's name added. None writes no contact sheet."""
-
     rows: int = 12
     """The number of episodes on the contact sheet, evenly spread over the data set."""
-
     columns: int = 8
     """The number of ticks of each episode on the contact sheet, from its first to its last."""
-
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 
     def run(self) -> int:
