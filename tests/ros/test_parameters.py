@@ -15,7 +15,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.node_parameters import (
     MOST_IN_A_CALL,

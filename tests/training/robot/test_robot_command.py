@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import parse
 from ttm.training.robot.robot import (
     WITHOUT_OPTION,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training import cli
 
 pytest.importorskip("minigrid")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ttm.policy.cores.core import CoreConfig
+from ttm.policy import CoreConfig
 from ttm.policy.cores.registry import NAMES
 from ttm.training import cli
 from ttm.training.help_texts import CoreName

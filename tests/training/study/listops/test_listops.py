@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 import torch
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training import cli
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel

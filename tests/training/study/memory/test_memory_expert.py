@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 pytest.importorskip("minigrid")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training import cli
 
 pytest.importorskip("minigrid")

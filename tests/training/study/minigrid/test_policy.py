@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import UserError
 from ttm.policy.cores.registry import NAMES
-from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import Policy, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.sequence_model import SightSize, num_parameters, split_sight
 from ttm.training.study.suite import (

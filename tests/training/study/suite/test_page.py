@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from generated import ROOT
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import load_checkpoint
 from ttm.policy.cores.registry import core_from_dict
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
 from ttm.training.study.suite import parse_variant, suite_cores

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.results import wilson_interval
 from ttm.training.study.suite import StudySuiteCommand
 from ttm.training.study.suite_report import (

@@ -14,10 +14,9 @@ import pytest
 import torch
 import yaml
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, load_checkpoint
+from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
-from ttm.sim.results import Evaluation
 from ttm.training.frozen_vision import MapStore
 from ttm.training.run_log import CONFIG
 from ttm.training.study import suite as pieces
