@@ -59,15 +59,15 @@ LAZY_IMPORTS: Mapping[str, str] = {
 
 LINES = {
     "ttm.policy": 7_280,
-    "ttm.datasets": 10_400,
-    "ttm.sim": 6_300,
-    "ttm.training": 14_400,
-    "ttm_policy": 15_150,
+    "ttm.datasets": 9_830,
+    "ttm.sim": 6_260,
+    "ttm.training": 13_700,
+    "ttm_policy": 14_700,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 37_700, 240, 130
-LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 18, 60
-MOST_OPTIONS = 364
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_350, 240, 130
+LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 16, 60
+MOST_OPTIONS = 345
 PLACES_TO_ADD = (
     "ttm.policy.cores.",
     "ttm.datasets.formats.",

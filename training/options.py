@@ -329,9 +329,7 @@ class TrainOptions:
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
-    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(
-        default_factory=InputDropoutConfig
-    )
+    input_dropout: OmitArgPrefixes[InputDropoutConfig] = field(default_factory=InputDropoutConfig)
     loss: OmitArgPrefixes[LossConfig] = field(default_factory=LossConfig)
     augment: bool = True
     """Shift images by a few pixels and change their colours, differently for each window."""

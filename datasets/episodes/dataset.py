@@ -22,8 +22,13 @@ from ttm.policy.errors import UserError
 from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL, embed_instruction
 from ttm.policy.spec import PolicySpec
 
-SPLIT_EVERY = 10
-"""Without `mask/valid`, every tenth episode is held out for validation."""
+SPLIT_EVERY = 10  # without `mask/valid`, every tenth episode is held out for validation
+
+FRAMES = 4  # frames of each camera that are compared, evenly spread, where all actions are equal
+LEAST_DEVIATION = 1e-8
+"""A dimension of the action whose standard deviation is not above this never moved."""
+MOST_EMBEDDED = 1e3
+"""Values of an embedding beyond this are refused; the language model's are up to 1."""
 
 
 class EpisodeDataset(Sequence[EpisodeReader]):
@@ -62,7 +67,7 @@ class EpisodeDataset(Sequence[EpisodeReader]):
 
     def __getitem__(self, index: int | slice) -> EpisodeReader | EpisodeDataset:
         if isinstance(index, slice):
-            return self.subset(self._episodes[index], self.note)
+            return self.subset(self._episodes[index])
         return self._episodes[index]
 
     @property
@@ -87,15 +92,10 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         """
         keys = self.mask_keys
         if key in keys and (key != "train" or "valid" in keys):
-            return self.subset([each for each in self._episodes if key in each.masks], self.note)
-        if key in ("train", "valid"):
-            return self._split(key)
-        known = ", ".join(keys) or "none"
-        raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
-
-    def _split(self, key: str) -> EpisodeDataset:
-        """Return the episodes of "train" or "valid" where at least one of these masks names none."""
-        keys = self.mask_keys
+            return self.subset([each for each in self._episodes if key in each.masks])
+        if key not in ("train", "valid"):
+            known = ", ".join(keys) or "none"
+            raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
         train = [
             episode
             for episode in self._episodes
@@ -104,7 +104,7 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         count, others = len(train), len(self._episodes) - len(train)
         if "valid" in keys:
             note = f"no mask/train: all {count} episodes that no mask holds out are trained on"
-            return self.subset(train, _joined(self.note, note))
+            return self.subset(train, note)
         held_out = set(range(SPLIT_EVERY - 1, count, SPLIT_EVERY))
         if not held_out and count > 1:
             held_out = {count - 1}
@@ -113,10 +113,11 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         note = f"no {missing}: {len(held_out)} of {count} episodes (every tenth) are held out"
         if others:
             note += f", and {others} that the masks leave out are not used"
-        return self.subset(chosen, _joined(self.note, note))
+        return self.subset(chosen, note)
 
-    def subset(self, episodes: Sequence[EpisodeReader], note: str) -> EpisodeDataset:
-        """Return some of the episodes as a data set with another note."""
+    def subset(self, episodes: Sequence[EpisodeReader], *notes: str) -> EpisodeDataset:
+        """Return some of the episodes as a data set, with `notes` added to its own."""
+        note = _joined(self.note, *notes)
         return EpisodeDataset(
             episodes, self.spec, source=self.source, note=note, members=self.members
         )
@@ -136,8 +137,7 @@ def open_dataset(
     from all files together. `choices` select from it and change it. `like` is the spec of a
     checkpoint that is to be trained or run on the episodes; see `describe_bare`.
 
-    What the files of large data sets say is kept in the cache of the user (see `opening.py`), so that
-    they open quickly while their files stay the same.
+    What the files of large data sets say is kept in the user's cache; see `opening.py`.
 
     Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
     are in a layout that is not read as it is.
@@ -150,28 +150,22 @@ def open_dataset(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
             "or check the path"
         )
+    notes = [described.note]
+    if without := sum(not episode.instruction for episode in episodes):
+        notes.append(f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken")
+    if odd := sum("\ufffd" in episode.instruction for episode in episodes):
+        notes.append(f"{odd} episodes have instructions that are not UTF-8 text")
     return EpisodeDataset(
         episodes,
         described.spec,
         source=str(path),
-        note=_joined(described.note, *_instruction_notes(episodes)),
+        note=_joined(*notes),
         members=described.members,
     )
 
 
-def _instruction_notes(episodes: Sequence[EpisodeReader]) -> Iterator[str]:
-    if without := sum(not episode.instruction for episode in episodes):
-        yield f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken"
-    if odd := sum("\ufffd" in episode.instruction for episode in episodes):
-        yield f"{odd} episodes have instructions that are not UTF-8 text"
-
-
 def _joined(*notes: str) -> str:
     return "; ".join(filter(None, notes))
-
-
-FRAMES = 4
-"""So many frames of each camera are compared, evenly spread, where all actions are equal."""
 
 
 def same_episodes(episodes: Sequence[EpisodeReader]) -> list[list[int]]:
@@ -185,33 +179,6 @@ def same_episodes(episodes: Sequence[EpisodeReader]) -> list[list[int]]:
     for group in alike:
         found += _groups(group, lambda index: _digest(_observations(episodes[index])))
     return sorted(found)
-
-
-def held_apart(training: EpisodeDataset, validation: EpisodeDataset) -> EpisodeDataset:
-    """Return the training episodes without those that are, or equal, one for validation.
-
-    The note says how many were left out, and how many occur more than once. Raises `UserError` if
-    none is left.
-    """
-    everything = [*training, *validation]
-    groups = same_episodes(everything)
-    count = len(training)
-    shared = {index for group in groups if group[-1] >= count for index in group if index < count}
-    kept = [episode for index, episode in enumerate(training) if index not in shared]
-    if count and not kept:
-        raise UserError(
-            f"{training.source}: every episode to train on is also held out for validation; give "
-            "other masks with --filter and --validation-filter, or more episodes"
-        )
-    repeated = sum(len(group) - 1 for group in groups if group[-1] < count)
-    notes = [training.note]
-    if shared:
-        notes.append(
-            f"{len(shared)} episodes are not trained on, because they or copies of them are held out"
-        )
-    if repeated:
-        notes.append(f"{repeated} episodes are copies of others, and count twice in the training")
-    return training.subset(kept, _joined(*notes))
 
 
 def _groups(indices: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
@@ -239,8 +206,29 @@ def _digest(arrays: Iterable[Any]) -> bytes:
     return found.digest()
 
 
-LEAST_DEVIATION = 1e-8
-"""A dimension of the action whose standard deviation is not above this never moved."""
+def held_apart(training: EpisodeDataset, validation: EpisodeDataset) -> EpisodeDataset:
+    """Return the training episodes without those that are, or equal, one for validation.
+
+    The note says how many were left out, and how many occur more than once. Raises `UserError` if
+    none is left.
+    """
+    groups = same_episodes([*training, *validation])
+    count = len(training)
+    shared = {index for group in groups if group[-1] >= count for index in group if index < count}
+    kept = [episode for index, episode in enumerate(training) if index not in shared]
+    if count and not kept:
+        raise UserError(
+            f"{training.source}: every episode to train on is also held out for validation; give "
+            "other masks with --filter and --validation-filter, or more episodes"
+        )
+    notes = []
+    if shared:
+        notes.append(
+            f"{len(shared)} episodes are not trained on, because they or copies of them are held out"
+        )
+    if repeated := sum(len(group) - 1 for group in groups if group[-1] < count):
+        notes.append(f"{repeated} episodes are copies of others, and count twice in the training")
+    return training.subset(kept, *notes)
 
 
 @dataclass(frozen=True)
@@ -298,10 +286,6 @@ def require_motion(actions: VectorStatistics, where: str) -> None:
             f"{where}: the action is the same at every tick to train on, so there is nothing to "
             "learn; record more, or look at the actions with `ttm data show`"
         )
-
-
-MOST_EMBEDDED = 1e3
-"""Values of an embedding beyond this are refused; the language model's are up to 1."""
 
 
 def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -78,20 +79,16 @@ def read_spec_file(path: Path) -> SpecFile:
         keys = map(str, data) if isinstance(data, dict) else [str(data)]
         unknown = one_line(", ".join(key for key in keys if key not in ENTRIES))
         raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(ENTRIES)}")
-    robot, rate, cameras, vectors, actions = (data.get(key) for key in ENTRIES)
+    given = {key: value for key, value in data.items() if value is not None}
+    readers: dict[str, Any] = {
+        "robot": str,
+        "rate_hz": _rate,
+        "cameras": _cameras,
+        "proprioception": _vectors,
+    }
+    readers["actions"] = _parts
     try:
-        return SpecFile(
-            None if robot is None else str(robot),
-            None if rate is None else _rate(rate),
-            None
-            if cameras is None
-            else {str(name): _camera(str(name), each or {}) for name, each in cameras.items()},
-            None
-            if vectors is None
-            else {str(name): _labels(name, labels) for name, labels in vectors.items()},
-            None if actions is None else tuple(_part(dict(entry)) for entry in actions),
-            path,
-        )
+        return SpecFile(path=path, **{key: readers[key](value) for key, value in given.items()})
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -104,7 +101,6 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
     cameras: how the frames of each camera are stored, where that is not the usual way.
     """
     stored = {camera.name: cameras.get(camera.name, StoredCamera()) for camera in spec.cameras}
-    infinite = (math.inf, -math.inf)
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
@@ -118,7 +114,11 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
         },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
         "actions": [
-            {key: value for key, value in asdict(part).items() if value not in infinite}
+            {
+                key: value
+                for key, value in asdict(part).items()
+                if value not in (math.inf, -math.inf)
+            }
             for part in spec.actions
         ],
     }
@@ -135,6 +135,10 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
+def _cameras(entries: Mapping[Any, Any]) -> dict[str, StoredCamera]:
+    return {str(name): _camera(str(name), options or {}) for name, options in entries.items()}
+
+
 def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
     choices = {"orientation": get_args(Orientation), "colours": get_args(Colours), "values": None}
     for key, value in options.items():
@@ -149,10 +153,17 @@ def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
     return StoredCamera(options.get("orientation"), options.get("colours", "rgb"), (low, high))
 
 
-def _labels(name: Any, labels: Any) -> tuple[str, ...] | None:
-    if labels is not None and not isinstance(labels, list):
-        raise UserError(f"proprioception {name} is {labels}; give a list of labels")
-    return tuple(map(str, labels)) if labels else None
+def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
+    for name, labels in entries.items():
+        if labels is not None and not isinstance(labels, list):
+            raise UserError(f"proprioception {name} is {labels}; give a list of labels")
+    return {
+        str(name): tuple(map(str, labels)) if labels else None for name, labels in entries.items()
+    }
+
+
+def _parts(entries: Iterable[Any]) -> tuple[ActionPart, ...]:
+    return tuple(_part(dict(entry)) for entry in entries)
 
 
 def _part(entry: dict[str, Any]) -> ActionPart:
@@ -166,8 +177,7 @@ def _part(entry: dict[str, Any]) -> ActionPart:
     return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
 
 
-NONE = "none"
-"""The name that stands for no camera, or no proprioception."""
+NONE = "none"  # the name that stands for no camera, or no proprioception
 
 
 @dataclass(frozen=True)
@@ -191,10 +201,15 @@ class Choices:
         """Whether anything is chosen that changes the spec of the files."""
         return bool(self.cameras or self.proprioception or self.spec)
 
+    @contextmanager
+    def open(self, path: Path) -> Iterator[Any]:
+        """Open a file of episodes as `open_file` does, trusted if that is chosen."""
+        with open_file(path, allow_external=self.allow_external) as file:
+            yield file
+
 
 INFERRED = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
-NOT_IN_ALL = "not in every demo"
-"""Why a vector is not used that the first demo lacks."""
+NOT_IN_ALL = "not in every demo"  # why a vector is not used that the first demo lacks
 
 
 @dataclass(frozen=True)
@@ -261,14 +276,20 @@ def describe_bare(
 def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> Description:
     """Return the description of files that carry `spec`. demo: the first one, whose `obs` is listed."""
     given = _given(choices)
-    known = [
+    members = [
         Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}") for c in spec.cameras
     ]
-    known += [
+    members += [
         Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception
     ]
-    others = [] if demo is None else _others(demo, {member.name for member in known}, choices)
-    members = _chosen([*known, *others], choices, given, ())
+    if demo is not None:
+        known = {member.name for member in members}
+        members += [
+            replace(member, reason=member.reason or "not in the files' ttm_spec")
+            for member in _members(demo, choices)
+            if member.name not in known
+        ]
+    members = _chosen(members, choices, given, ())
     used = [member for member in members if member.is_used]
     vectors = {vector.name: vector for vector in spec.proprioception}
     described = replace(
@@ -289,6 +310,13 @@ def _given(choices: Choices) -> SpecFile:
     return SpecFile() if choices.spec is None else read_spec_file(choices.spec)
 
 
+def _members(demo: Demo, choices: Choices) -> list[Member]:
+    path, name = demo
+    with choices.open(path) as file:
+        observations = find_member(demo_group(file, name), "obs")
+        return members_of(observations) if isinstance(observations, h5py.Group) else []
+
+
 def _completed(given: SpecFile, found: Survey, like: PolicySpec) -> SpecFile:
     """Return what is given, completed by what fits of a checkpoint's spec."""
     names = {member.name for member in found.members if member.kind == "vector"}
@@ -303,22 +331,6 @@ def _completed(given: SpecFile, found: Survey, like: PolicySpec) -> SpecFile:
         proprioception=vectors if given.proprioception is None and fits else given.proprioception,
         actions=like.actions if given.actions is None and same_size else given.actions,
     )
-
-
-def _others(demo: Demo, names: Collection[str], choices: Choices) -> list[Member]:
-    """Return the members of a demo's `obs` that the files' spec does not name."""
-    allowed = choices.allow_external
-    with open_file(demo[0]) as file:
-        group = demo_group(file, demo[1], allow_external=allowed)
-        observations = find_member(group, "obs", allow_external=allowed)
-        if not isinstance(observations, h5py.Group):
-            return []
-        found = members_of(observations, allow_external=allowed)
-    return [
-        replace(member, reason=member.reason or "not in the files' ttm_spec")
-        for member in found
-        if member.name not in names
-    ]
 
 
 def _chosen(
@@ -336,7 +348,7 @@ def _chosen(
     chosen = []
     for kind, names in wanted.items():
         have = ", ".join(member.name for member in members if member.kind == kind) or NONE
-        word = {"camera": "camera", "vector": "proprioception"}[kind]
+        word = "camera" if kind == "camera" else "proprioception"
         for name in names or ():
             if name not in by_name:
                 raise UserError(f"{word} '{name}' is not in this data; it has: {have}")
@@ -348,10 +360,8 @@ def _chosen(
     taken = {member.name for member in chosen}
     for member in members:
         if member.name not in taken:
-            chose = wanted.get(member.kind) is not None
-            chosen.append(
-                replace(member, reason=member.reason or "not chosen") if chose else member
-            )
+            reason = "" if wanted.get(member.kind) is None else "not chosen"
+            chosen.append(replace(member, reason=member.reason or reason))
     missing = sorted(set(other_names) - set(by_name))
     return chosen + [Member(name, "other", reason=NOT_IN_ALL) for name in missing]
 

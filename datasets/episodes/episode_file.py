@@ -17,37 +17,31 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ttm.datasets.hdf5 import find_member, no_file, one_line, why_unreadable
+from ttm.datasets.hdf5 import TrustedFile, find_member, no_file, one_line, why_unreadable
 from ttm.datasets.layout import natural_key
 from ttm.policy.errors import UserError, require_line
 from ttm.policy.spec import PolicySpec
 
 READ_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, SyntaxError)
 """What h5py, NumPy and Pillow raise for damaged files."""
-
 HELD_OUT = ("valid", "val", "validation", "test")
 """Masks of episodes that are not trained on where no `mask/train` says which are."""
 
-MOST_DEMOS = 2**20
-"""Names that a mask may have."""
-
-MOST_OPEN = 64
-"""So many files are kept open for reading; an open file takes up to 1.5 megabytes of memory."""
+MOST_DEMOS = 2**20  # names in a mask
+MOST_OPEN = 64  # files kept open for reading, each of which takes up to 1.5 megabytes of memory
+MOST_MEMBERS = 256  # datasets of each open file that are kept at hand
 METADATA_BYTES = 2**20
-"""HDF5's cache of metadata of each open file. Frames of varying length, as JPEGs are, pass through it, and
-it would grow to 32 MB a file without making the reading faster."""
-MOST_MEMBERS = 256
-"""So many datasets of each open file are kept at hand."""
+"""HDF5's cache of metadata of each open file, which JPEGs would let grow to 32 MB without being faster."""
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[Any]:
-    """Open `path` as an `h5py.File` for reading.
+def open_file(path: Path, *, allow_external: bool = False) -> Iterator[Any]:
+    """Open `path` as an `h5py.File` for reading, as a `TrustedFile` if `allow_external`.
 
     Raises `UserError` if it cannot be opened, or if what is read in the `with` block is damaged.
     Other errors of users that are raised there get the path put in front, if they lack it.
     """
-    with _opened(path) as file, _guarded(path):
+    with _opened(path, allow_external=allow_external) as file, _guarded(path):
         yield file
 
 
@@ -55,7 +49,7 @@ class OpenFiles:
     """Opens files for reading and keeps those open that were read last, for many reads in any order.
 
     Files that are open can be replaced by others, but not be written to. Several threads may share
-    an object. A copy in another process opens its files anew.
+    an object. A copy in another process opens its files again.
     """
 
     def __init__(self, most: int = MOST_OPEN) -> None:
@@ -67,21 +61,18 @@ class OpenFiles:
         self._process = os.getpid()
 
     @contextmanager
-    def open(self, path: Path, member: str | None = None) -> Iterator[Any]:
-        """Give `path` as an open `h5py.File`, as `open_file` does. Other threads wait meanwhile.
-
-        member: gives this group or dataset of it instead, which is looked up once.
-        """
+    def open(self, path: Path, member: str) -> Iterator[Any]:
+        """Give the group or dataset `member` of a file, as `open_file` does. Other threads wait meanwhile."""
         if self._process != os.getpid():  # after a fork, the lock may belong to nobody
             self.__init__(self._most)  # type: ignore[misc]
         with self._lock, _guarded(path):
             file = self._file(path)
             known = self._members[path]
-            if member is not None and member not in known:
+            if member not in known:
                 if len(known) >= MOST_MEMBERS:
                     known.clear()
                 known[member] = file[member]
-            yield file if member is None else known[member]
+            yield known[member]
 
     def close(self) -> None:
         """Close all files; what is read afterwards is opened again."""
@@ -113,11 +104,11 @@ class OpenFiles:
         return OpenFiles, (self._most,)
 
 
-def _opened(path: Path, **options: int) -> Any:
+def _opened(path: Path, *, allow_external: bool = False, **options: int) -> Any:
     if what := no_file(path):
         raise UserError(f"{path} is {what}")
     try:
-        return h5py.File(path, "r", **options)
+        return (TrustedFile if allow_external else h5py.File)(path, "r", **options)
     except READ_ERRORS as error:
         raise damaged(path, *why_unreadable(path, error)) from error
 
@@ -141,15 +132,15 @@ def damaged(path: Path, what: str, remedy: str = "") -> UserError:
     return UserError(f"{path}: {what}; {remedy}")
 
 
-def data_group(file: Any, *, allow_external: bool = False) -> Any | None:
+def data_group(file: Any) -> Any | None:
     """Return the group `data` of an open file, or None if there is none."""
-    group = find_member(file, "data", allow_external=allow_external)
+    group = find_member(file, "data")
     return group if isinstance(group, h5py.Group) else None
 
 
-def read_stored_spec(file: Any, *, allow_external: bool = False) -> PolicySpec | None:
+def read_stored_spec(file: Any) -> PolicySpec | None:
     """Return the spec that an open file carries, or None if another program wrote the file."""
-    group = data_group(file, allow_external=allow_external)
+    group = data_group(file)
     text = "" if group is None else decoded(group.attrs.get("ttm_spec"))
     return spec_of_text(text) if text else None
 
@@ -160,20 +151,26 @@ def spec_of_text(text: str) -> PolicySpec:
     return PolicySpec.from_json(text)
 
 
-def read_masks(file: Any, *, allow_external: bool = False) -> dict[str, list[str]]:
+def read_masks(file: Any) -> dict[str, list[str]]:
     """Return the masks of an open file: filter key -> names of demos.
 
     Raises `UserError` if a mask does not hold texts.
     """
-    group = find_member(file, "mask", allow_external=allow_external)
+    group = find_member(file, "mask")
     if group is None:
         return {}
     if not isinstance(group, h5py.Group):
         raise UserError("mask is not a group of lists of demos; rename it")
     require_printable("the mask", group)
-    return {
-        key: _mask(key, find_member(group, key, allow_external=allow_external)) for key in group
-    }
+    return {key: _mask(key, find_member(group, key)) for key in group}
+
+
+def _mask(key: str, stored: Any) -> list[str]:
+    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "SO":
+        raise UserError(f"mask/{key} does not hold names of demos; write them as texts")
+    if stored.size > MOST_DEMOS:
+        raise UserError(f"mask/{key} has {stored.size} names; name each demo once")
+    return [decoded(name) for name in np.ravel(stored[()])]
 
 
 def mask_problems(
@@ -191,30 +188,21 @@ def mask_problems(
         if members:
             yield (
                 f"mask/{key} names none of the file's demos",
-                ("write the demos' names as they are in data, such as demo_0"),
+                "write the demos' names as they are in data, such as demo_0",
             )
         elif key == "train" and not held_out.issuperset(names):
             yield (
                 "mask/train is empty, and some demos are not held out either",
-                ("name the demos to train on in it, or take it out of the file"),
+                "name the demos to train on in it, or take it out of the file",
             )
 
 
-def _mask(key: str, stored: Any) -> list[str]:
-    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "SO":
-        raise UserError(f"mask/{key} does not hold names of demos; write them as texts")
-    if stored.size > MOST_DEMOS:
-        raise UserError(f"mask/{key} has {stored.size} names; name each demo once")
-    return [decoded(name) for name in stored[()].ravel()] if stored.shape else [decoded(stored[()])]
-
-
-def demo_names(file: Any, *, allow_external: bool = False) -> list[str]:
+def demo_names(file: Any) -> list[str]:
     """Return the names of the demos of an open file, demo_2 before demo_10.
 
     Raises `UserError` for a name that is no text.
     """
-    group = data_group(file, allow_external=allow_external)
-    names = [] if group is None else sorted(group, key=natural_key)
+    names = sorted(data_group(file) or (), key=natural_key)
     require_printable("the demo", names)
     return names
 
@@ -228,10 +216,10 @@ def require_printable(what: str, names: Iterable[str]) -> None:
             )
 
 
-def demo_group(file: Any, name: str, *, allow_external: bool = False) -> Any:
+def demo_group(file: Any, name: str) -> Any:
     """Return the group of a demo. Raises `UserError` if it is no group."""
-    data = data_group(file, allow_external=allow_external)
-    demo = None if data is None else find_member(data, name, allow_external=allow_external)
+    data = data_group(file)
+    demo = None if data is None else find_member(data, name)
     if not isinstance(demo, h5py.Group):
         raise UserError(f"data/{name} is not a group with one demonstration; take it out of data")
     return demo

@@ -6,10 +6,9 @@ import glob
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
@@ -45,11 +44,6 @@ class Layout:
         out = path.name.split(".")[0] or "data"
         step = self.next_step.format(path=path, out=f"{out}_episodes")
         return f"{path} is in the layout of {self.name}, which is not read as it is; {step}"
-
-    def not_written(self, path: Path, out: Path) -> str:
-        """Return in one line how episodes at `path` get into this layout."""
-        step = self.way_there.format(path=path, out=out.with_suffix(""))
-        return f"`ttm data convert` does not write {self.name}; {step}"
 
 
 AS_ROBOMIMIC = (
@@ -119,12 +113,10 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 )
 """Key -> layout. The first six are read as they are."""
 
-
-TRAJECTORY = re.compile(r"traj_\d+")
-"""How ManiSkill names an episode."""
+TRAJECTORY = re.compile(r"traj_\d+")  # how ManiSkill names an episode
 
 
-def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
+def layout_of_file(file: Any) -> Layout | None:
     """Return the layout of an open `h5py.File`, or None if it is none of those that are known.
 
     The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
@@ -133,26 +125,28 @@ def layout_of_file(file: Any, *, allow_external: bool = False) -> Layout | None:
     `record_sim_episodes.py`, DROID's `TrajectoryWriter` and ManiSkill's `RecordEpisode`. Raises
     `OutsideLink` if an external link is in the way and not allowed.
     """
-    key = _key_of_file(partial(find_member, allow_external=allow_external), file)
+    key = _key_of_file(file)
     return LAYOUTS[key] if key else None
 
 
-def _key_of_file(find: Callable[[Any, str], Any], file: Any) -> str | None:
-    action = find(file, "action")
-    if isinstance(action, h5py.Dataset) and isinstance(find(file, "observations"), h5py.Group):
+def _key_of_file(file: Any) -> str | None:
+    action = find_member(file, "action")
+    if isinstance(action, h5py.Dataset) and isinstance(
+        find_member(file, "observations"), h5py.Group
+    ):
         return "aloha"
     state = "observation/robot_state"
-    if isinstance(action, h5py.Group) and isinstance(find(file, state), h5py.Group):
+    if isinstance(action, h5py.Group) and isinstance(find_member(file, state), h5py.Group):
         return "droid"
     if any(TRAJECTORY.fullmatch(name) for name in file):
         return "maniskill"
-    data = find(file, "data")
+    data = find_member(file, "data")
     if not isinstance(data, h5py.Group):
         return None
     if "ttm_spec" in data.attrs:
         return "ours"
     name = next(iter(data), None)
-    demo = None if name is None else find(data, name)
+    demo = None if name is None else find_member(data, name)
     if not isinstance(demo, h5py.Group):
         demo = None
     if "problem_info" in data.attrs or "bddl_file_name" in data.attrs:
@@ -207,10 +201,6 @@ def _key_of_name(path: Path) -> str | None:
     return "lerobot_v2" if path.suffix == ".parquet" else None
 
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-"""What a terminal may take for a command."""
-
-
 def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
     """Return the HDF5 files that a file, folder or glob means, demo_2 before demo_10.
 
@@ -232,8 +222,7 @@ def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
         found = list(_below(place, allow_external))
     elif glob.has_magic(str(place)):
         found = [Path(item) for item in glob.glob(str(place), recursive=True)]
-        fixed = takewhile(lambda part: not glob.has_magic(part), place.parts)
-        root = Path(*fixed)  # the folder in which the glob looks
+        root = Path(*takewhile(lambda part: not glob.has_magic(part), place.parts))
     else:
         what = no_file(place)
         what = "does not exist" if what in (None, "not there") else f"is {what}"
@@ -262,15 +251,21 @@ def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
     A folder that is a symbolic link is entered if it leads to a place within `folder`, or if this
     is allowed; otherwise it is refused, because its episodes would be missing without a word.
     """
+
+    def refuse(error: OSError) -> None:
+        raise UserError(
+            f"{error.filename}: the folder cannot be read ({error.strerror}); change its "
+            "permissions, or name the files that you may read"
+        )
+
     seen = set()
-    for here, folders, names in os.walk(folder, followlinks=True, onerror=_refuse_unreadable):
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=refuse):
         real = os.path.realpath(here)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        hidden = [name for name in folders if name.startswith(".")]
-        folders[:] = sorted(set(folders) - set(hidden))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         if not allow_external:
             links = [Path(here, name) for name in folders if Path(here, name).is_symlink()]
             require_inside(links, folder)
@@ -280,16 +275,10 @@ def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
                 yield Path(here, name)
 
 
-def _refuse_unreadable(error: OSError) -> None:
-    raise UserError(
-        f"{error.filename}: the folder cannot be read ({error.strerror}); change its permissions, "
-        "or name the files that you may read"
-    )
-
-
 def _require_printable(place: Path) -> None:
     name = str(place)
-    if name != name.encode("utf-8", "replace").decode() or CONTROL.search(name):
+    # The control characters are what a terminal may take for a command.
+    if name != name.encode("utf-8", "replace").decode() or re.search(r"[\x00-\x1f\x7f-\x9f]", name):
         raise UserError(
             f"{one_line(place)}: the name is not UTF-8 or has control characters, and cannot be printed; "
             "rename it"

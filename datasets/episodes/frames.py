@@ -158,8 +158,7 @@ Orientation = Literal["upright", "upside-down", "rotated"]
 Colours = Literal["rgb", "bgr"]
 Shape = tuple[int, int]
 
-RANGE_SLACK = 1e-3
-"""By so much, in parts of their range, float frames may leave it."""
+RANGE_SLACK = 1e-3  # by so much, in parts of their range, float frames may leave it
 
 DEFAULT_RANGE = (0.0, 1.0)
 

@@ -1,9 +1,4 @@
-"""HDF5 files, as strangers and full disks leave them.
-
-Reading rows of large chunks, saying why a file does not open, following links within a file alone,
-judging whether values are there and may be read, writing that survives a full disk, and telling
-recordings in progress from those that a killed program has left.
-"""
+"""HDF5 files, as strangers and full disks leave them."""
 
 from __future__ import annotations
 
@@ -32,18 +27,23 @@ KEPT_BYTES = 2**29
 """Unpacked rows of so many bytes are kept by each process; larger chunks are unpacked for each read."""
 
 _kept: Mapping[Any, npt.NDArray[Any]] = {}
-"""Rows that were read last, the newest first. It is replaced and never changed, so that it needs no lock."""
+"""Rows that were read last, the newest first. It is replaced and never changed, so it needs no lock."""
 
 
 def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
     """Return `dataset[start:stop]` of an open dataset.
 
-    Of compressed chunks with more rows than these, all rows are unpacked and kept for the next reads,
-    also after the file was closed.
+    Rows that are unpacked along with these, of the same chunks, are kept for the next reads, also after
+    the file was closed.
     """
     global _kept
     stop = min(stop, len(dataset))
-    first, last = _span(dataset, start, stop)
+    first, last = start, stop
+    packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
+    if packed and dataset.dtype.kind != "O" and start < stop:
+        rows_a_chunk = dataset.chunks[0]
+        first = start // rows_a_chunk * rows_a_chunk
+        last = min(-(-stop // rows_a_chunk) * rows_a_chunk, len(dataset))
     row_bytes = dataset.nbytes // max(len(dataset), 1)
     if last - first <= stop - start or (last - first) * row_bytes > KEPT_BYTES:
         return _values(dataset, start, stop)
@@ -63,15 +63,6 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
     _kept = kept
     asked: npt.NDArray[Any] = rows[start - first : stop - first].copy()
     return asked
-
-
-def _span(dataset: Any, start: int, stop: int) -> tuple[int, int]:
-    """Return which rows are unpacked where the rows `start` to `stop` - 1 are read."""
-    packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
-    if not packed or dataset.dtype.kind == "O" or start >= stop:
-        return start, stop
-    rows = dataset.chunks[0]
-    return start // rows * rows, min(-(-stop // rows) * rows, len(dataset))
 
 
 def _values(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
@@ -94,12 +85,8 @@ KINDS: Mapping[bytes, tuple[str, str]] = MappingProxyType(
         b"MATLAB 5.0": ("a MATLAB file", "write the episodes with EpisodeWriter"),
     }
 )
-"""First bytes -> what such a file is, and what to do about it."""
+"""First bytes -> what such a file is, and its remedy."""
 
-BEING_WRITTEN = (
-    "it is being written by another program, or its writer was killed",
-    "wait until it is complete, or run `h5clear -s` on it if no program writes",
-)
 SPECIAL = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -124,7 +111,7 @@ def no_file(path: Path) -> str | None:
 
 
 def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
-    """Return why HDF5 refused to open the plain file `path`, and what to do."""
+    """Return why HDF5 refused to open the plain file `path`, and the remedy."""
     try:
         with path.open("rb") as file:
             head = file.read(32)
@@ -139,7 +126,10 @@ def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
             return f"it is {what}, not an HDF5 file", remedy
     text = str(error)
     if any(word in text for word in ("unable to lock file", "already open for")):
-        return BEING_WRITTEN
+        return (
+            "it is being written by another program, or its writer was killed",
+            "wait until it is complete, or run `h5clear -s` on it if no program writes",
+        )
     if "truncated file" in text:
         return "it is cut short: HDF5 expects more bytes", "copy it again, or record it again"
     if not head.startswith(HDF5_MAGIC):
@@ -148,30 +138,51 @@ def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
 
 
 def one_line(text: object) -> str:
-    """Return an error's text in one line of printable characters, cut off after 200."""
+    """Return a text in one line of at most 200 printable characters."""
     return printable(text, 200)
 
 
-MOST_LINKS = 16
-"""So many soft links in a row are taken for a loop."""
+MOST_LINKS = 16  # so many soft links in a row are taken for a loop
 
-ALLOW = "--allow-external"
-"""The option that allows data from outside of the named files."""
+TRUSTED = ", or give --allow-external if you trust it"
+"""What else can be done about a link that leads out, where a command has the option."""
 
 
 class OutsideLink(UserError):
     """A link that leads to another file."""
 
 
-def find_member(group: Any, path: str, *, allow_external: bool = False) -> Any | None:
+class Trusted:
+    """Marks a file that was opened with --allow-external, and the members found in it.
+
+    Only of these, `find_member` follows links to other files, and `storage_fault` allows values there.
+    """
+
+
+class TrustedFile(Trusted, h5py.File):  # type: ignore[misc]
+    """A trusted file."""
+
+
+class TrustedGroup(Trusted, h5py.Group):  # type: ignore[misc]
+    """A group in a trusted file."""
+
+
+class TrustedDataset(Trusted, h5py.Dataset):  # type: ignore[misc]
+    """A dataset in a trusted file."""
+
+
+def find_member(group: Any, path: str) -> Any | None:
     """Return the group or dataset at `path` in an open group, or None if it is not there.
 
-    Soft links are followed within the file. Raises `OutsideLink` for external links, which could
-    show any file of this machine, unless they are allowed.
+    Soft links are followed within the file. Raises `OutsideLink` for external links, which could show
+    any file of this machine, unless the group is `Trusted`.
     """
-    if allow_external:
-        return group.get(path)
-    return _find(group, path, MOST_LINKS)
+    if not isinstance(group, Trusted):
+        return _find(group, path, MOST_LINKS)
+    found = h5py.Group.get(group, path)
+    if isinstance(found, h5py.Group):
+        return TrustedGroup(found.id)
+    return TrustedDataset(found.id) if isinstance(found, h5py.Dataset) else found
 
 
 def _find(group: Any, path: str, links_left: int) -> Any | None:
@@ -199,18 +210,14 @@ def _child(group: Any, name: str, links_left: int) -> Any | None:
     other = target[0].decode("utf-8", "replace") if kind == h5py.h5l.TYPE_EXTERNAL else "elsewhere"
     raise OutsideLink(
         f"{name} is an external link to {other}, which is not followed; copy the data into the file "
-        f"(h5repack, h5copy), or give {ALLOW} if you trust it"
+        f"(h5repack, h5copy){TRUSTED}"
     )
-
-
-TRUSTED = f", or give {ALLOW} if you trust it"
-"""What else can be done about a link that leads out, where a command has the option."""
 
 
 def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED) -> None:
     """Raise `UserError` for a path that leads out of the folder `root`, by a symbolic link or by its name.
 
-    or_else: the end of the message, beside copying what lies outside.
+    or_else: the end of the message.
     """
     real = os.path.realpath(root)
     for item in items:
@@ -223,10 +230,7 @@ def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED)
 
 
 def require_no_way_out(root: Path, *, or_else: str = TRUSTED) -> None:
-    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file.
-
-    or_else: as for `require_inside`.
-    """
+    """Raise `UserError` if a folder has a symbolic link that leads out of it, or what is no plain file."""
     for here, folders, names in os.walk(root):
         items = [Path(here, name) for name in (*folders, *names)]
         require_inside([item for item in items if item.is_symlink()], root, or_else=or_else)
@@ -235,44 +239,38 @@ def require_no_way_out(root: Path, *, or_else: str = TRUSTED) -> None:
                 raise UserError(f"{item} is {no_file(item)}; take it out of the data set")
 
 
-MOST_CHUNK_BYTES = 2**30
-"""A larger chunk would be unpacked as a whole to read one value."""
-
+MOST_CHUNK_BYTES = 2**30  # a larger chunk would be unpacked as a whole to read one value
 MOST_VALUES_BYTES = 4 * 2**30
 """Actions, vectors and timestamps of one episode are read as a whole, and never take so much."""
-
 FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd"}
 """Names of filters that HDF5 itself does not have; the package `hdf5plugin` brings them."""
 
 
-def require_readable(file: Any, *, allow_external: bool = False) -> None:
+def require_readable(file: Any) -> None:
     """Raise `UserError` if anything in an open file leads out of it, or has values that must not be read.
 
-    What is not read is judged, too. Nothing outside of the file is opened, and no value is read.
+    Members that are not read are judged, too. No value is read.
     """
-
     links: list[tuple[bytes, int]] = []
     file.id.links.visit(lambda path, link: links.append((path, link.type)), info=True)
     for path, kind in links:
-        name = path.decode("utf-8", "surrogateescape")
         if kind == h5py.h5l.TYPE_SOFT:
             continue  # what it leads to is judged where it lies
-        stored = find_member(file, name, allow_external=allow_external)
-        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
-            whole = stored.dtype != np.uint8  # frames are read one by one
-            fault = storage_fault(stored, whole=whole, allow_external=allow_external)
-            if fault is not None:
-                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
+        name = path.decode("utf-8", "surrogateescape")
+        stored = find_member(file, name)
+        if kind != h5py.h5l.TYPE_HARD or not isinstance(stored, h5py.Dataset):
+            continue
+        # Frames, which are uint8, are read one by one.
+        if fault := storage_fault(stored, whole=stored.dtype != np.uint8):
+            raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
 
 
-def storage_fault(
-    dataset: Any, *, whole: bool, allow_external: bool = False
-) -> tuple[str, str] | None:
+def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
     """Return why the values of a dataset cannot or must not be read, with a remedy; or None.
 
     No value is read. whole: the dataset is small enough to be read as a whole, unlike frames.
     """
-    if not allow_external and (fault := outside_fault(dataset)):
+    if fault := outside_fault(dataset):
         return fault
     if missing := _missing_filter(dataset):
         return f"it is compressed by {missing}, which is not installed", (
@@ -281,19 +279,30 @@ def storage_fault(
     if whole and dataset.nbytes > MOST_VALUES_BYTES:
         return f"it declares {dataset.nbytes / 2**30:.0f} GiB", "write it in its real size"
     if dataset.chunks is None:
-        return _unwritten(dataset, int(dataset.id.get_storage_size() > 0), 1)
-    chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    if chunk_bytes > MOST_CHUNK_BYTES:
-        return f"its chunks unpack to {chunk_bytes / 2**30:.1f} GiB each", (
-            "rewrite it in small chunks, such as one frame each (h5repack -l)"
-        )
-    pairs = zip(dataset.shape, dataset.chunks, strict=True)
-    needed = math.prod(-(-size // chunk) for size, chunk in pairs)
-    return _unwritten(dataset, dataset.id.get_num_chunks() if needed else 0, needed)
+        needed, written = 1, int(dataset.id.get_storage_size() > 0)
+    else:
+        chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        if chunk_bytes > MOST_CHUNK_BYTES:
+            return f"its chunks unpack to {chunk_bytes / 2**30:.1f} GiB each", (
+                "rewrite it in small chunks, such as one frame each (h5repack -l)"
+            )
+        pairs = zip(dataset.shape, dataset.chunks, strict=True)
+        needed = math.prod(-(-size // chunk) for size, chunk in pairs)
+        written = dataset.id.get_num_chunks() if needed else 0
+    if not dataset.size or dataset.external or dataset.is_virtual or written >= needed:
+        return None
+    # The values would be read as zeros that nobody recorded.
+    part = "none of its values were" if not written else f"only {written} of {needed} chunks were"
+    return (
+        f"it declares shape {dataset.shape}, but {part} written",
+        "its writer was stopped; take the rows that were written, or record it again",
+    )
 
 
 def outside_fault(dataset: Any) -> tuple[str, str] | None:
-    """Return in which other file the values of a dataset lie, with a remedy; None if in none."""
+    """Return in which other file the values of a dataset lie, with a remedy; None if it may be read."""
+    if isinstance(dataset, Trusted):
+        return None
     if dataset.external:
         outside = f"its values lie in another file ({dataset.external[0][0]})"
     elif dataset.is_virtual:
@@ -303,36 +312,20 @@ def outside_fault(dataset: Any) -> tuple[str, str] | None:
     return f"{outside}, which is not followed", f"copy the data into the file (h5repack){TRUSTED}"
 
 
-def _unwritten(dataset: Any, written: int, needed: int) -> tuple[str, str] | None:
-    """Return the fault of a dataset whose values would be read as zeros that nobody recorded."""
-    if not dataset.size or dataset.external or dataset.is_virtual or written >= needed:
-        return None
-    part = "none of its values were" if not written else f"only {written} of {needed} chunks were"
-    return (
-        f"it declares shape {dataset.shape}, but {part} written",
-        "its writer was stopped; take the rows that were written, or record it again",
-    )
-
-
 def _missing_filter(dataset: Any) -> str:
-    """Return the filter that is not installed and that the values went through; empty if none.
-
-    Writers may leave out optional filters, which the first chunk tells.
-    """
+    """Return the filter that is not installed and that the values went through; empty if none."""
     properties = dataset.id.get_create_plist()
     for index in range(properties.get_nfilters()):
         code = properties.get_filter(index)[0]
         if h5py.h5z.filter_avail(code) or not dataset.id.get_num_chunks():
             continue
-        if not dataset.id.get_chunk_info(0).filter_mask & (1 << index):
+        if not dataset.id.get_chunk_info(0).filter_mask & (1 << index):  # it was not left out
             return FILTERS.get(code, f"filter {code}")
     return ""
 
 
-HELD_BACK = 2**22
-"""Bytes of an episode that HDF5 has not written yet, at most."""
-ROOM = 2**18
-"""Bytes that HDF5 may take beside the values that are written at a time."""
+HELD_BACK = 2**22  # bytes of an episode that HDF5 has not written yet, at most
+ROOM = 2**18  # bytes that HDF5 may take beside the values that are written at a time
 
 
 @contextmanager
@@ -406,8 +399,7 @@ class WriteGuard:
     def discard(self, file: Any) -> None:
         """Close the open `h5py.File`, which is to be deleted.
 
-        After a failed write, HDF5 writes to nowhere: closing would otherwise fail as the write did, and
-        HDF5 would crash the process at its exit.
+        After a failed write, HDF5 writes to nowhere, because it would otherwise crash the process.
         """
         if not self.broken:
             file.close()
@@ -424,10 +416,8 @@ def available_memory_bytes(
 ) -> int:
     """Return how much memory can be allocated without swapping, and without leaving a container's limit.
 
-    Limits are those of the control groups (versions 1 and 2) of this process, by which containers,
-    systemd and SLURM set them. Pages of files that the kernel can drop count as free.
-
-    proc, groups: where the kernel tells about processes and control groups.
+    Limits are those of the control groups (versions 1 and 2) of this process. Pages of files that the
+    kernel can drop count as free. proc, groups: where the kernel tells about processes and control groups.
     """
     return max(0, min([_machine(proc), *_free_in_groups(proc, groups)]))
 
@@ -476,14 +466,11 @@ def _free(group: Path, limit: str, usage: str, prefix: str) -> int | None:
     return most - used + sum(files)
 
 
-# Recordings in progress, and those that a killed program has left.
-#
-# Whoever writes in a folder holds a shared lock on the folder itself, from before it makes its partial file
-# until this has its final name. The kernel releases the lock with the process, however that ends. Whoever
-# gets the exclusive lock therefore knows that all partial files are left over, and keeps writers waiting
-# while it removes them. On network drives (NFS, SMB), other computers do not see this lock, but that which
-# HDF5 holds on a file while it writes it; so it is tried, too. Where a file system refuses locks, all files
-# stay.
+# Whoever writes in a folder holds a shared lock on the folder, from before the partial file is made until it
+# has its final name. The kernel releases the lock with the process. Whoever gets the exclusive lock knows
+# that all partial files are left over, and keeps writers waiting while removing them. Network drives (NFS,
+# SMB) do not show this lock to other computers, but that which HDF5 holds on a file while it writes it; so
+# it is tried, too. Where a file system refuses locks, all files stay.
 
 
 @contextmanager

@@ -32,13 +32,9 @@ JPEG = "jpeg"
 
 RECORDED = re.compile(r"\.?episode_(\d+)\.(?:hdf5|h5)(?:\.partial)?")
 """The names of `next_episode_path`, and those that its episodes have while they are recorded."""
-
 DEFAULT_INSTRUCTION = "do the task"
 """The instruction of episodes that carry none. Give the policy the same one when it runs."""
-
-
-MOST_JPEG_QUALITY = 95
-"""Beyond it JPEGs grow, and become hardly better."""
+MOST_JPEG_QUALITY = 95  # beyond it JPEGs grow, and become hardly better
 
 
 def require_jpeg_quality(name: str, quality: int | None) -> None:

@@ -2,10 +2,10 @@
 
 What the files of a large data set said when they were last read is kept in one file of the user's cache
 (`~/.cache/ttm`), for a data set and the user's choices: the facts of the episodes, and their actions,
-proprioception, weights and timestamps, which a training reads when it starts. It holds nothing that the
-data do not say, and can be deleted at any time. What it says of a file counts while that file has the
-same size, time of modification and time of change. It lies with the user and not with the data, whose
-author could otherwise vouch for files that are never looked at.
+proprioception, weights and timestamps, which a training reads when it starts. It can be deleted at any
+time. What it says of a file counts while that file has the same size, time of modification and time of
+change. It lies with the user and not with the data, whose author could otherwise vouch for files that are
+never looked at.
 """
 
 from __future__ import annotations
@@ -40,22 +40,17 @@ from ttm.datasets.files import layout_of_file
 from ttm.datasets.frames import StoredCamera
 from ttm.datasets.hdf5 import MOST_VALUES_BYTES
 from ttm.datasets.reader import EpisodeReader, KeptVectors, read_episodes, stamp_of
-from ttm.datasets.spec_inference import Member
+from ttm.datasets.spec_inference import Demo, Member
 from ttm.policy.errors import UserError
 from ttm.policy.files import PARTIAL_SUFFIX
 from ttm.policy.spec import PolicySpec
 
-KEPT_FROM = 200
-"""Data sets of fewer episodes open in a second or so, and are not kept in the cache."""
-UNUSED_S = 90 * 86400
-"""Files of the cache that were not used for so long are deleted."""
-VARIABLE = "TTM_INDEX"
-"""The environment variable that names another folder for the cache; `none` for no cache."""
-VERSION = 4
-"""Of the files in the cache. Those of other versions are not read."""
+KEPT_FROM = 200  # data sets of fewer episodes open in a second or so, and are not kept in the cache
+UNUSED_S = 90 * 86400  # files of the cache that were not used for so long are deleted
+VARIABLE = "TTM_INDEX"  # names another folder for the cache; `none` for no cache
+VERSION = 4  # of the files in the cache; those of other versions are not read
 SUFFIX = ".facts"
-SIZE_BYTES = 8
-"""The last bytes of a file of the cache, which are the size of its facts."""
+SIZE_BYTES = 8  # the last bytes of a file of the cache, which are the size of its facts
 FACTS = ("name", "num_samples", "instruction", "task", "success", "seed")
 """What is kept of an episode, beside its masks and the place of its vectors."""
 
@@ -76,8 +71,8 @@ class Opening:
         source: str | Path,
         files: Sequence[Path],
         choices: Choices,
-        given: PolicySpec | None = None,
-        like: PolicySpec | None = None,
+        given: PolicySpec | None,
+        like: PolicySpec | None,
     ) -> None:
         self._files, self._choices, self._given, self._like = files, choices, given, like
         self._cache = None if choices.allow_external else cache_folder()
@@ -106,8 +101,10 @@ class Opening:
                 episodes += self._known.episodes(file, facts, described.spec)
                 continue
             if file not in self._read:
-                with open_file(file) as handle:
-                    self._read[file] = self._episodes(handle, file, described)
+                with self._choices.open(file) as handle:
+                    self._read[file] = read_episodes(
+                        handle, file, described.spec, described.cameras
+                    )
             episodes += self._read[file]
         if self._cache is not None and len(episodes) >= KEPT_FROM:
             with suppress(OSError):  # a disk that is full, or a home that cannot be written
@@ -118,10 +115,11 @@ class Opening:
         """Return the spec that a file carries. If it is that of the first file, read its episodes too."""
         if str(file) in self._known.files:
             return spec_of_text(self._known.spec) if self._known.spec else None
-        with open_file(file) as handle:
-            spec = spec_of_file(handle, file, self._choices)
+        with self._choices.open(file) as handle:
+            spec = spec_of_file(handle, file)
             if spec is not None and spec == self._specs.get(self._files[0]):
-                self._read[file] = self._episodes(handle, file, self._of_first)
+                described = self._of_first
+                self._read[file] = read_episodes(handle, file, described.spec, described.cameras)
         return spec
 
     @cached_property
@@ -132,8 +130,7 @@ class Opening:
         assert spec is not None, "files with and without a spec are refused"
         if self._known.described is not None and self._known.of == self._state([first]):
             return self._known.described
-        demo = next(iter(_demos(first, self._choices)), None)
-        return describe_stored(spec, demo, self._choices)
+        return describe_stored(spec, next(iter(self._demos(first)), None), self._choices)
 
     def _described(self) -> Description:
         if any(self._specs.values()):
@@ -143,18 +140,16 @@ class Opening:
             return Description(self._given)
         if self._known.described is not None and self._known.of == self._state(self._files):
             return self._known.described
-        demos = [demo for file in self._files for demo in _demos(file, self._choices)]
+        demos = [demo for file in self._files for demo in self._demos(file)]
         return describe_bare(demos, self._choices, self._like)
+
+    def _demos(self, path: Path) -> list[Demo]:
+        with self._choices.open(path) as file:
+            return [(path, name) for name in demo_names(file)]
 
     def _state(self, files: Sequence[Path]) -> str:
         """Return what changes when one of the files does; a description depends on it."""
         return _digest([[str(file), self._stamps.get(str(file))] for file in files])
-
-    def _episodes(self, handle: Any, file: Path, described: Description) -> list[EpisodeReader]:
-        allowed = self._choices.allow_external
-        return read_episodes(
-            handle, file, described.spec, cameras=described.cameras, allow_external=allowed
-        )
 
     def _kept(
         self, folder: Path, described: Description, key: str, episodes: list[EpisodeReader]
@@ -268,12 +263,9 @@ def _store(
         try:
             for path, group in groupby(track(episodes, "keeping"), key=lambda each: each.path):
                 members, demos = list(group), []
+                stamp = stamps.get(str(path), "")
                 for episode, blob in zip(members, _blobs(path, members), strict=True):
-                    start, size, stamp = (
-                        target.tell(),
-                        target.write(blob),
-                        stamps.get(str(path), ""),
-                    )
+                    start, size = target.tell(), target.write(blob)
                     kept = KeptVectors(place, start, size, stamp) if size else None
                     found.append(replace(episode, kept=kept))
                     facts = [getattr(episode, name) for name in FACTS]
@@ -287,13 +279,11 @@ def _store(
         except BaseException:
             Path(target.name).unlink(missing_ok=True)
             raise
-    asked, _, _ = place.name.partition("-")
-    for other in place.parent.glob(
-        f"*{SUFFIX}*"
-    ):  # earlier states of this data set, and what nobody uses
+    earlier = place.name.partition("-")[0] + "-"
+    for other in place.parent.glob(f"*{SUFFIX}*"):
         with suppress(OSError):
             unused = other.stat().st_mtime < time.time() - UNUSED_S
-            if other != place and (unused or other.name.startswith(f"{asked}-")):
+            if other != place and (unused or other.name.startswith(earlier)):
                 other.unlink()
     return found
 
@@ -351,21 +341,21 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def spec_of_file(file: Any, path: Path, choices: Choices) -> PolicySpec | None:
+def spec_of_file(file: Any, path: Path) -> PolicySpec | None:
     """Return the spec that an open file carries, or None.
 
     Raises `UserError` if it is in another layout than robomimic's.
     """
-    layout = layout_of_file(file, allow_external=choices.allow_external)
+    layout = layout_of_file(file)
     if layout is not None and not layout.is_read:
         raise UserError(layout.refusal(path))
-    if data_group(file, allow_external=choices.allow_external) is None:
+    if data_group(file) is None:
         raise damaged(
             path,
             "it has no group 'data', so it is no robomimic file",
             "the layouts that are read or converted are in datasets/README.md",
         )
-    return read_stored_spec(file, allow_external=choices.allow_external)
+    return read_stored_spec(file)
 
 
 def _require_alike(stored: Mapping[Path, PolicySpec | None]) -> None:
@@ -379,8 +369,3 @@ def _require_alike(stored: Mapping[Path, PolicySpec | None]) -> None:
             )
         if other != spec:
             spec.require_compatible(other, ours=str(first), theirs=str(path))
-
-
-def _demos(path: Path, choices: Choices) -> list[tuple[Path, str]]:
-    with open_file(path) as file:
-        return [(path, name) for name in demo_names(file, allow_external=choices.allow_external)]

@@ -40,8 +40,7 @@ Array = npt.NDArray[Any]
 Number = TypeVar("Number", bool, int)
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MOST_EMBEDDING = 2**16
-"""Values of an instruction's embedding."""
+MOST_EMBEDDING = 2**16  # values of an instruction's embedding
 
 
 def stamp_of(path: Path) -> str:
@@ -130,8 +129,7 @@ class EpisodeReader:
             described = describe_bare([(path, each) for each in names], Choices())
             spec, cameras = described.spec, described.cameras
         with open_file(path) as file:
-            (episode,) = read_episodes(file, path, spec, [name or names[0]], cameras=cameras)
-        return episode
+            return read_episodes(file, path, spec, cameras, [name or names[0]])[0]
 
     @property
     def actions(self) -> Floats:
@@ -278,30 +276,28 @@ def read_episodes(
     file: Any,
     path: Path,
     spec: PolicySpec,
+    cameras: Mapping[str, StoredCamera],
     names: list[str] | None = None,
-    *,
-    cameras: Mapping[str, StoredCamera] | None = None,
-    allow_external: bool = False,
 ) -> list[EpisodeReader]:
     """Return the episodes of an open file: those of the given demo names, or all.
 
-    cameras: how the frames of each camera are stored; None for the usual way.
+    cameras: how the frames of each camera are stored, where that is not the usual way.
     Raises `UserError` if the arrays of an episode do not fit the spec or each other.
     """
-    data = data_group(file, allow_external=allow_external)
+    data = data_group(file)
     if data is None:
         return []
-    everything = demo_names(file, allow_external=allow_external)
-    listed = read_masks(file, allow_external=allow_external)
+    everything = demo_names(file)
+    listed = read_masks(file)
     for what, remedy in mask_problems(listed, everything):
         raise UserError(f"{what}; {remedy}")
     masks = {key: frozenset(members) for key, members in listed.items()}
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
-    stored = tuple((name, each.of_file(file)) for name, each in (cameras or {}).items())
+    stored = tuple((name, each.of_file(file)) for name, each in cameras.items())
     episodes = []
     for name in everything if names is None else names:
-        demo = demo_group(file, name, allow_external=allow_external)
-        _require_whole(demo, path, name, spec, allow_external)
+        demo = demo_group(file, name)
+        _require_whole(demo, path, name, spec)
         attributes = demo.attrs
         instruction = (
             instruction_of(demo) or _from_json(attributes.get("ep_meta"), "lang") or default
@@ -329,11 +325,9 @@ def whole_number(value: Any, kind: type[Number]) -> Number | None:
     return kind(number.item()) if number.size == 1 and number.dtype.kind in "biu" else None
 
 
-def _require_whole(
-    demo: Any, path: Path, name: str, spec: PolicySpec, allow_external: bool
-) -> None:
+def _require_whole(demo: Any, path: Path, name: str, spec: PolicySpec) -> None:
     """Check types and shapes alone, which reads no data: hundreds of files must open quickly."""
-    for what, remedy in structure_problems(demo, spec, allow_external=allow_external):
+    for what, remedy in structure_problems(demo, spec):
         raise damaged(path, f"data/{name}/{what}", remedy)
     length = len(demo["actions"])
     if not length:

@@ -22,6 +22,18 @@ from ttm.policy.errors import require_at_least
 
 Integers = npt.NDArray[np.integer[Any]]
 
+BATCHES_IN_A_GROUP = 8
+"""Batches whose episodes are sorted by length together. More leave less padding, and make the
+composition of a batch less random."""
+
+LONGEST_EPISODES_IN_A_LANE = 4
+"""The minimum length of a lane, in lengths of the longest episode. A lane's first window often begins in
+the middle of an episode, without the memory of the ticks before; long lanes have few such windows."""
+
+SECTION = 16
+"""Windows of a section, at most: consecutive ones of an episode, which have most frames in common.
+Longer sections would need more memory for little."""
+
 
 @dataclass(frozen=True)
 class DataShares:
@@ -137,15 +149,9 @@ class BatchSampler(Sampler[Any]):
         than a batch are repeated.
         """
         count = self.batches_per_pass * self.batch_size
-        return (
-            np.resize(order, count) if self.mix is None else self.mix.draw(count, self.seed, number)
-        )
-
-
-BATCHES_IN_A_GROUP = 8
-"""Batches whose episodes are sorted by length together.
-
-More leave less padding, and make the composition of a batch less random."""
+        if self.mix is None:
+            return np.resize(order, count)
+        return self.mix.draw(count, self.seed, number)
 
 
 class EpisodeSampler(BatchSampler):
@@ -155,7 +161,7 @@ class EpisodeSampler(BatchSampler):
     Each group is sorted by length (equal lengths stay shuffled) and cut into batches, and the
     batches of all groups are shuffled. Every episode comes once in a pass, except for the last few
     of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it. With a
-    `mix` each pass has as many episodes, and each data set its share of them (see `Mix`).
+    `mix` each pass has as many episodes, and each data set its share of them.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, **options: Any) -> None:
@@ -175,25 +181,18 @@ class EpisodeSampler(BatchSampler):
         return found
 
 
-LONGEST_EPISODES_IN_A_LANE = 4
-"""The minimum length of a lane, in lengths of the longest episode.
-
-A lane's first window often begins in the middle of an episode, without the memory of the ticks
-before. In long lanes there are few such windows."""
-
-
-class LaneSampler(Sampler[tuple[Tensor, bool]]):
+class LaneSampler(BatchSampler):
     """Yields endless batches of windows in B lanes, for training with a carried memory.
 
     Window b of a batch continues where window b of the batch before ended. In every pass, the
     episodes are shuffled, cut into windows without gap or overlap, and laid end to end. This list
     is cut into B lanes of equal length, and batch k consists of the k-th window of each lane.
     What is left over, less than a window per lane, is left out. A few short episodes are laid end
-    to end several times in a pass. With a `mix` a pass has as many episodes, of which those of a data
-    set have its share (see `Mix`).
+    to end several times in a pass. With a `mix` a pass has as many episodes, and each data set its
+    share of them.
 
     The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and
-    holds 1 to `window` of its ticks, a number that is drawn anew in each pass. Over the passes,
+    holds 1 to `window` of its ticks, a number that is drawn again in each pass. Over the passes,
     every tick is therefore met at every position of a window.
 
     Each item is a pair: the places (B, 3) int64 for `WindowDataset.gather_at`, and a bool that is
@@ -201,29 +200,18 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        window: int,
-        batch_size: int,
-        *,
-        seed: int = 0,
-        first_batch: int = 0,
-        mix: Mix | None = None,
+        self, lengths: Sequence[int], window: int, batch_size: int, **options: Any
     ) -> None:
-        """lengths: the number of ticks of each episode."""
-        require_at_least(1, {"batch_size": batch_size})
+        """lengths: the number of ticks of each episode. options: those of `BatchSampler`."""
+        super().__init__(len(lengths), batch_size, **options)
         self.lengths = np.asarray(lengths)
         self.window = window
-        self.batch_size = batch_size
-        self.seed = seed
-        self.first_batch = first_batch
-        self.mix = mix
         windows = -(-self.lengths // window)  # the fewest that an episode can be cut into
         wanted = LONGEST_EPISODES_IN_A_LANE * batch_size * windows.max()
         self._rounds = max(1, -(-wanted // windows.sum()))
 
     def __iter__(self) -> Iterator[tuple[Tensor, bool]]:
-        skip = self.first_batch
+        skip = self.first_batch  # passes differ in their number of batches
         for number in itertools.count():
             lanes = self._lanes(number)  # (k, B, 3)
             for k in range(skip, len(lanes)):
@@ -258,13 +246,6 @@ class LaneSampler(Sampler[tuple[Tensor, bool]]):
         return np.stack([episode, first, np.minimum(self.window, lengths - first)], axis=1).astype(
             np.int64
         )
-
-
-SECTION = 16
-"""Windows of a section, at most: consecutive ones of an episode, which have most frames in common.
-
-With windows of 8 ticks, a section of 16 has 23 frames, so that a frame is read 1.4 times for a window of
-8. Longer sections would need more memory for little."""
 
 
 class Sections:
@@ -314,21 +295,16 @@ def _lanes(batches: int, size: int, apart: int) -> Integers:
 
 
 class WindowSampler(BatchSampler):
-    """Yields endless batches of window indices, shuffled anew in every pass.
+    """Yields endless batches of window indices, shuffled again in every pass.
 
     Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
     data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
-    windows, and each data set its share of them (see `Mix`). With `sections` the windows of a pass are
-    the same, in an order in which overlapping ones come near each other (see `Sections`).
+    windows, and each data set its share of them. With `sections` the windows of a pass are the same, in an
+    order in which overlapping ones come near each other.
     """
 
     def __init__(
-        self,
-        num_windows: int,
-        batch_size: int,
-        *,
-        sections: Sections | None = None,
-        **options: Any,
+        self, num_windows: int, batch_size: int, *, sections: Sections | None = None, **options: Any
     ) -> None:
         """options: those of `BatchSampler`."""
         super().__init__(num_windows, batch_size, **options)

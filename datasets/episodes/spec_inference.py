@@ -43,14 +43,10 @@ LEAVE_OUT = "leave this episode out by a mask, or record it again"
 TAKE_OUT = "take this episode out of the data set (no mask helps), or record it again"
 """The remedy for one that cannot: a file is opened with all its episodes, whatever the masks say."""
 
-KEEP_APART = "keep episodes of different robots in different folders"
-
 ANY_SHAPE = ("loss_weights", "language_embedding", "rewards", "dones")
 """Optional datasets of a demo that keep it from being read only if they lie in another file."""
 
-Problem = tuple[str, str]
-"""What is wrong, and its remedy."""
-
+Problem = tuple[str, str]  # what is wrong, and its remedy
 
 Numbers = tuple[str, str, str]
 """The kinds of NumPy types that a dataset may have, in words, and one of these types."""
@@ -65,9 +61,7 @@ def expected_shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
     return shapes | {f"obs/{vector.name}": (vector.size,) for vector in spec.proprioception}
 
 
-def structure_problems(
-    demo: Any, spec: PolicySpec, *, allow_external: bool = False
-) -> Iterator[Problem]:
+def structure_problems(demo: Any, spec: PolicySpec) -> Iterator[Problem]:
     """Find what keeps an open demo from being read as one of `spec`, apart from lengths."""
     arrays = [(key, shape, REAL) for key, shape in expected_shapes(spec).items()]
     optional = (
@@ -76,23 +70,20 @@ def structure_problems(
         ("timestamps", (), REAL),
     )
     for key, shape, numbers in (*arrays, *(each for each in optional if each[0] in demo)):
-        problem = _array_problem(demo, key, shape, numbers, allow_external)
-        if problem is not None:
+        if problem := _array_problem(demo, key, shape, numbers):
             yield problem
-    for key in () if allow_external else ANY_SHAPE:
+    for key in ANY_SHAPE:
         stored = find_member(demo, key)
         if isinstance(stored, h5py.Dataset) and (fault := outside_fault(stored)):
             yield f"{key}: {fault[0]}", fault[1]
 
 
-def _array_problem(
-    demo: Any, key: str, shape: tuple[int, ...], numbers: Numbers, allow_external: bool
-) -> Problem | None:
+def _array_problem(demo: Any, key: str, shape: tuple[int, ...], numbers: Numbers) -> Problem | None:
     """Return what keeps one dataset of a demo from being read, or None.
 
     shape: that of one tick. Of frames, (H, W, 3), those that can be converted to it pass.
     """
-    stored = find_member(demo, key, allow_external=allow_external)
+    stored = find_member(demo, key)
     if stored is None:
         remedy = f"{TAKE_OUT}, or keep it apart from those that have it"
         choose = ", or name what all have with --cameras and --proprioception"
@@ -100,46 +91,35 @@ def _array_problem(
     if not isinstance(stored, h5py.Dataset) or not stored.shape:
         remedy = TAKE_OUT if key.startswith(("actions", "obs/")) else f"take {key} out of the file"
         return f"{key} is not a dataset of one row for each tick", remedy
-    fault = storage_fault(stored, whole=len(shape) < 3, allow_external=allow_external)
-    if fault is not None:
+    if fault := storage_fault(stored, whole=len(shape) < 3):
         return f"{key}: {fault[0]}", fault[1]
     if len(shape) == 3:
-        return _camera_problem(key, stored, shape)
-    kinds, words, example = numbers
-    if stored.dtype.kind not in kinds:
-        return f"{key} holds {stored.dtype}, not {words}", f"write it as {example}"
-    if stored.shape[1:] == shape or (stored.ndim == 1 and shape == (1,)):
-        return None
-    return _shape_problem(key, stored, shape)
-
-
-def _camera_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem | None:
-    encoding = stored.attrs.get("encoding")
-    if encoding is not None and not (encoding == JPEG and is_encoded(stored)):
-        return f"{key} has encoding {encoding!r} and {stored.dtype} values", (
-            "write uint8 frames, or JPEGs with the attribute encoding='jpeg'"
-        )
-    if is_encoded(stored) and stored.ndim in (1, 2):
-        return None
-    if stored.ndim == 4 and frame_shape(stored) is None:
-        return f"{key} holds {stored.dtype} frames of shape {stored.shape[1:]}", (
-            "write them as uint8 RGB, (T, H, W, 3)"
-        )
-    return None if frame_shape(stored) == shape[:2] else _shape_problem(key, stored, shape)
-
-
-def _shape_problem(key: str, stored: Any, shape: tuple[int, ...]) -> Problem:
+        encoding = stored.attrs.get("encoding")
+        if encoding is not None and not (encoding == JPEG and is_encoded(stored)):
+            return f"{key} has encoding {encoding!r} and {stored.dtype} values", (
+                "write uint8 frames, or JPEGs with the attribute encoding='jpeg'"
+            )
+        found = frame_shape(stored)
+        if stored.ndim == 4 and found is None:
+            return f"{key} holds {stored.dtype} frames of shape {stored.shape[1:]}", (
+                "write them as uint8 RGB, (T, H, W, 3)"
+            )
+        fits = (is_encoded(stored) and stored.ndim in (1, 2)) or found == shape[:2]
+    else:
+        kinds, words, example = numbers
+        if stored.dtype.kind not in kinds:
+            return f"{key} holds {stored.dtype}, not {words}", f"write it as {example}"
+        fits = stored.shape[1:] == shape or (stored.ndim == 1 and shape == (1,))
     rest = "".join(f", {size}" for size in shape) or ","
-    return f"{key} has shape {stored.shape}, not (T{rest})", KEEP_APART
+    remedy = "keep episodes of different robots in different folders"
+    return None if fits else (f"{key} has shape {stored.shape}, not (T{rest})", remedy)
 
 
 ROBOSUITE_ROBOT = re.compile(r"robot\d+_")
 """How robosuite names what its robots measure; all its other vectors are of objects and the task."""
-
 OBJECTS = re.compile(r"(^|_)(object|obj|cube[A-Z]?)s?(_|-|$)")
 """Names of objects' poses in robomimic (`object`), robosuite (`cubeA_pos`), RoboCasa
 (`obj_to_robot0_eef_pos`) and Isaac Lab (`object`, `cube_positions`, `target_object_position`)."""
-
 ACTIONS = re.compile(r"^(last_|prev_|previous_)?actions?$")
 """Isaac Lab's `actions`: the previous action among the observations."""
 
@@ -166,15 +146,12 @@ def json_object(text: Any) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-Kind = Literal["camera", "vector", "other"]
-
-
 @dataclass(frozen=True)
 class Member:
     """One member of `obs`: what it is, and what is done with it."""
 
     name: str
-    kind: Kind
+    kind: Literal["camera", "vector", "other"]
     shape: Shape | tuple[int] | None = None
     """(height, width) of a camera's frames, (K,) of a vector; None for others."""
     about: str = ""
@@ -189,15 +166,13 @@ class Member:
 
     @property
     def text(self) -> str:
-        """Return in words whether and how it is used."""
+        """Whether and how it is used, in words."""
         if self.is_used:
             return f"{'camera' if self.kind == 'camera' else 'proprioception'} {self.about}"
         return f"not used: {self.reason}"
 
 
-def members_of(
-    observations: Any, wanted: Sequence[str] | None = None, *, allow_external: bool = False
-) -> list[Member]:
+def members_of(observations: Any, wanted: Sequence[str] | None = None) -> list[Member]:
     """Return what each member of an open group `obs` is, or each of the names `wanted`.
 
     `reason` is set for those that cannot be used, or should not without the user's choice. Raises
@@ -207,9 +182,9 @@ def members_of(
     found = []
     for name in names if wanted is None else wanted:
         require_printable("the member of obs", [name])
-        stored = find_member(observations, name, allow_external=allow_external)
-        judged = isinstance(stored, h5py.Dataset) and stored.shape and not allow_external
-        if judged and (fault := outside_fault(stored)):
+        stored = find_member(observations, name)
+        is_array = isinstance(stored, h5py.Dataset) and stored.shape
+        if is_array and (fault := outside_fault(stored)):
             raise UserError(f"obs/{name}: {fault[0]}; {fault[1]}")
         found.append(_member(name, stored, names))
     return found
@@ -225,13 +200,8 @@ def _member(name: str, stored: Any, names: Sequence[str]) -> Member:
             raise UserError(f"obs/{name} at tick 0: {one_line(error)}; {TAKE_OUT}") from error
         return Member(name, "camera", (height, width), f"{width}x{height}, encoded")
     if (frame := frame_shape(stored)) is not None:
-        words = []
-        if stored.shape[3] not in (3, 4):
-            words.append("channels first")
-        elif stored.shape[3] == 4:
-            words.append("alpha left out")
-        if stored.dtype != np.uint8:
-            words.append(f"{stored.dtype} made uint8")
+        words = {3: (), 4: ("alpha left out",)}.get(stored.shape[3], ("channels first",))
+        words += () if stored.dtype == np.uint8 else (f"{stored.dtype} made uint8",)
         conversion = f" ({', '.join(words)})" if words else ""
         return Member(name, "camera", frame, f"{frame[1]}x{frame[0]}{conversion}")
     size = stored.shape[1] if stored.ndim == 2 else 1
@@ -281,26 +251,20 @@ def _why_neither(name: str, stored: Any) -> str:
 
 DEFAULT_RATE_HZ = 5.0
 """The control rate if neither timestamps nor robosuite's `control_freq` give it."""
-
 MAX_PERIOD_S = 3.0
 """Timestamps that are further apart than this are taken for another unit than seconds."""
 
 MIN_BINARY_PORTION = 0.9
 """A gripper's values must be one of two in this portion of the ticks to be inferred as binary.
 
-The rest leaves room for ticks in which it is on its way (5 % of the ticks of BridgeData V2)."""
+In the rest it may be on its way (5 % of the ticks of BridgeData V2)."""
 
 COMMANDS = ((0.0, 1.0), (-1.0, 1.0))
 """The pairs of values by which grippers are commanded; -1 and 1 by robosuite and Isaac Lab."""
-
-FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))
-"""The ranges of float frames that are recognised."""
-
+FLOAT_RANGES = (DEFAULT_RANGE, (0.0, 255.0))  # the ranges of float frames that are recognised
 ROBOSUITE = 1
 """robomimic's type of environments whose `env_name` is a task's scene, and not a robot."""
-
-Demo = tuple[Path, str]
-"""A file, and the name of a demo in it."""
+Demo = tuple[Path, str]  # a file, and the name of a demo in it
 
 
 @dataclass
@@ -340,11 +304,10 @@ def survey(demos: Sequence[Demo], *, allow_external: bool = False) -> Survey:
         )
     found = Survey()
     for path, group in groupby(demos, key=lambda demo: demo[0]):
-        with open_file(path) as file:
-            _survey_file(found, file, path, allow_external)
+        with open_file(path, allow_external=allow_external) as file:
+            _survey_file(found, file, path)
             for _, name in group:
-                demo = demo_group(file, name, allow_external=allow_external)
-                _survey_demo(found, demo, path, name, allow_external)
+                _survey_demo(found, demo_group(file, name), path, name)
     return found
 
 
@@ -354,15 +317,26 @@ def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ..
     A dimension is binary if its values lie between 0 and 1 or between -1 and 1, and are one of
     these two in nearly all ticks. actions: (n, A), of all episodes.
     """
-    kinds = [_commands(values) for values in actions.T]
     parts: list[ActionPart] = []
-    for commands, dimensions in groupby(kinds):
+    for commands, dimensions in groupby(_commands(values) for values in actions.T):
         kind: Literal["continuous", "binary"] = "continuous" if commands is None else "binary"
         count = 1 + sum(part.kind == kind for part in parts)
         name = kind if count == 1 else f"{kind}_{count}"
         low, high = commands or (-math.inf, math.inf)
         parts.append(ActionPart(name, len(list(dimensions)), "unknown", kind, low, high))
     return tuple(parts)
+
+
+def _commands(values: npt.NDArray[np.float32]) -> tuple[float, float] | None:
+    """Return the two commands that the values (n,) of one dimension stand for, or None."""
+    for low, high in COMMANDS:
+        middle = (low + high) / 2
+        inside = ((values >= low) & (values <= high)).all()
+        varies = (values > middle).any() and (values < middle).any()
+        at_ends = (np.abs(values - low) < 1e-3) | (np.abs(values - high) < 1e-3)
+        if inside and varies and at_ends.mean() >= MIN_BINARY_PORTION:
+            return low, high
+    return None
 
 
 def inferred_rate_hz(found: Survey) -> float:
@@ -402,20 +376,8 @@ def float_range(camera: str, found: Survey) -> tuple[float, float]:
     )
 
 
-def _commands(values: npt.NDArray[np.float32]) -> tuple[float, float] | None:
-    """Return the two commands that the values (n,) of one dimension stand for, or None."""
-    for low, high in COMMANDS:
-        middle = (low + high) / 2
-        inside = ((values >= low) & (values <= high)).all()
-        varies = (values > middle).any() and (values < middle).any()
-        at_ends = (np.abs(values - low) < 1e-3) | (np.abs(values - high) < 1e-3)
-        if inside and varies and at_ends.mean() >= MIN_BINARY_PORTION:
-            return low, high
-    return None
-
-
-def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> None:
-    group = data_group(file, allow_external=allow_external)
+def _survey_file(found: Survey, file: Any, path: Path) -> None:
+    group = data_group(file)
     env_args = json_object(None if group is None else group.attrs.get("env_args"))
     env_kwargs = env_args.get("env_kwargs")
     env_kwargs = env_kwargs if isinstance(env_kwargs, dict) else {}
@@ -430,15 +392,24 @@ def _survey_file(found: Survey, file: Any, path: Path, allow_external: bool) -> 
         found.frequencies.setdefault(float(frequency), path)
 
 
-def _survey_demo(found: Survey, demo: Any, path: Path, name: str, allow_external: bool) -> None:
-    actions = _actions(demo, path, name, allow_external)
+def _survey_demo(found: Survey, demo: Any, path: Path, name: str) -> None:
+    stored = find_member(demo, "actions")
+    where = f"data/{name}/actions"
+    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "fiub" or stored.ndim != 2:
+        what = "is missing" if stored is None else "is no array of numbers of shape (T, A)"
+        raise damaged(path, f"{where} {what}")
+    if fault := storage_fault(stored, whole=True):
+        raise damaged(path, f"{where}: {fault[0]}", fault[1])
+    if not stored.shape[1]:
+        raise damaged(path, f"{where} has shape {stored.shape}: no dimension")
+    actions = np.asarray(stored, dtype=np.float32)
     if found.actions and actions.shape[1] != found.actions[0].shape[1]:
         raise UserError(
-            f"{path}: data/{name}/actions has shape {actions.shape}, others "
-            f"(T, {found.actions[0].shape[1]}); keep episodes of different robots in different folders"
+            f"{path}: {where} has shape {actions.shape}, others (T, {found.actions[0].shape[1]}); "
+            "keep episodes of different robots in different folders"
         )
     found.actions.append(actions)
-    observations = find_member(demo, "obs", allow_external=allow_external)
+    observations = find_member(demo, "obs")
     if not isinstance(observations, h5py.Group):
         raise UserError(
             f"{path}: data/{name} has no group obs, so nothing says what the robot saw; leave it out "
@@ -446,62 +417,33 @@ def _survey_demo(found: Survey, demo: Any, path: Path, name: str, allow_external
         )
     found.other_names.update(observations)
     if len(actions):
-        _survey_members(found, observations, allow_external)
-    _survey_brightness(found, observations, allow_external)
-    times = find_member(demo, "timestamps", allow_external=allow_external)
+        _survey_members(found, observations)
+    for member in found.members:
+        frames = find_member(observations, member.name) if member.kind == "camera" else None
+        if isinstance(frames, h5py.Dataset) and frames.dtype.kind == "f" and len(frames):
+            values = np.stack([frames[tick] for tick in {0, len(frames) // 2, len(frames) - 1}])
+            low, high = found.brightest.get(member.name, (0.0, 0.0))
+            least, most = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+            found.brightest[member.name] = (min(low, least), max(high, most))
+    times = find_member(demo, "timestamps")
     if isinstance(times, h5py.Dataset) and times.ndim == 1 and times.dtype.kind in "fiu":
         steps = np.diff(times[()].astype(np.float64))
         found.intervals += [steps[np.isfinite(steps)]] if np.isfinite(steps).any() else []
 
 
-def _actions(demo: Any, path: Path, name: str, allow_external: bool) -> npt.NDArray[np.float32]:
-    stored = find_member(demo, "actions", allow_external=allow_external)
-    where = f"data/{name}/actions"
-    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "fiub" or stored.ndim != 2:
-        what = "is missing" if stored is None else "is no array of numbers of shape (T, A)"
-        raise damaged(path, f"{where} {what}")
-    if fault := storage_fault(stored, whole=True, allow_external=allow_external):
-        raise damaged(path, f"{where}: {fault[0]}", fault[1])
-    if not stored.shape[1]:
-        raise damaged(path, f"{where} has shape {stored.shape}: no dimension")
-    return np.asarray(stored, dtype=np.float32)
-
-
-def _survey_members(found: Survey, observations: Any, allow_external: bool) -> None:
+def _survey_members(found: Survey, observations: Any) -> None:
     """Take in the members of the first demo, and cameras of later ones that it lacks.
 
     So the demo that lacks a camera is refused, whichever it is; otherwise all would lose that camera.
     """
     if not found.members:
-        found.members = members_of(observations, allow_external=allow_external)
+        found.members = members_of(observations)
         return
     usable = {member.name for member in found.members if member.is_used}
-    others = [name for name in observations if name not in usable]
-    for member in members_of(observations, others, allow_external=allow_external):
+    for member in members_of(observations, [name for name in observations if name not in usable]):
         if member.kind == "camera" and member.is_used:
             found.members = [each for each in found.members if each.name != member.name]
             found.members.append(member)
-
-
-def _survey_brightness(found: Survey, observations: Any, allow_external: bool) -> None:
-    for member in found.members:
-        if member.kind != "camera":
-            continue
-        stored = find_member(observations, member.name, allow_external=allow_external)
-        if isinstance(stored, h5py.Dataset) and stored.dtype.kind == "f" and len(stored):
-            values = np.stack([stored[tick] for tick in {0, len(stored) // 2, len(stored) - 1}])
-            low, high = found.brightest.get(member.name, (0.0, 0.0))
-            least, most = float(values.min(initial=0.0)), float(values.max(initial=0.0))
-            found.brightest[member.name] = (min(low, least), max(high, most))
-
-
-TITLE = "Members of obs"
-
-
-def member_rows(members: Sequence[Member]) -> list[tuple[str, str]]:
-    """Return (name, what is done with it), those that are used first."""
-    ordered = sorted(members, key=lambda member: not member.is_used)
-    return [(member.name, member.text) for member in ordered]
 
 
 def member_lines(members: Sequence[Member]) -> Iterable[str]:

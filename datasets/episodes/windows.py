@@ -8,7 +8,7 @@ which `valid` marks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -21,15 +21,11 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from ttm.datasets.console import track
-from ttm.datasets.dataset import (
-    EpisodeDataset,
-    VectorStatistics,
-    dataset_statistics,
-    embed_instructions,
-)
+from ttm.datasets.dataset import EpisodeDataset, dataset_statistics, embed_instructions
 from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.frames import Frames, resize_frame, whole_factors
 from ttm.datasets.hdf5 import available_memory_bytes
+from ttm.datasets.reader import Floats
 from ttm.datasets.samplers import DataShares, Mix, Sections
 from ttm.policy.errors import UserError, require_at_least
 from ttm.policy.inputs import PolicyInputs
@@ -41,12 +37,15 @@ deviations of that dimension. A binary dimension thereby changes whenever its va
 STILL = 0.02
 """A robot stands still while no proprioception moves by more than this in a tick, in standard
 deviations of its dimension."""
-STILL_TICKS = 3
-"""Ticks without motion that make a stand-still."""
-START_TICKS = 3
-"""Ticks after a stand-still that count as its end. The first of them is the first that moves."""
+STILL_TICKS = 3  # ticks without motion that make a stand-still
+START_TICKS = 3  # ticks after a stand-still that count as its end, of which the first moves
 
-Floats = npt.NDArray[np.float32]
+RUN = 32  # ticks that are kept together or not at all, where there is no room for all
+MEMORY_PORTION = 0.5
+"""The portion of the free memory that `cache="auto"` and `FrameStore.recent` may fill with frames."""
+
+Pad = Literal["none", "start", "both"]
+Cache = Literal["auto", "ram", "none"]
 Booleans = npt.NDArray[np.bool_]
 
 
@@ -69,48 +68,33 @@ def tick_weights(
         driven = None if policy == 1 else episode.interventions
         person = 1 if driven is None else np.where(driven, 1, policy).astype(np.float32)
         found.append(person * episode.loss_weights)
-    weights = np.concatenate(found)
-    if not weights.any():
+    if not any(weights.any() for weights in found):
         raise UserError(
             f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove, or "
             "give those of a policy a weight"
         )
-    if changes == 1 and starts == 1:
-        return torch.from_numpy(weights)
     if starts != 1 and not episodes.spec.proprioception:
         raise UserError(
             f"{episodes.source} has no proprioception, which tells when the robot stands still; "
             "record it, or let starts weigh 1"
         )
-    spread = dataset_statistics(episodes)
-    places = np.cumsum([0, *(episode.num_samples for episode in episodes)])
-    for episode, first, stop in zip(episodes, places[:-1], places[1:], strict=True):
-        here = weights[first:stop]
-        here[action_changes(episode.actions, spread.actions)] *= changes
-        if starts != 1:
-            moves = [
-                motion(episode.proprioception(name), of_vector)
-                for name, of_vector in spread.proprioception.items()
-            ]
-            here[starts_after_standing(np.logical_or.reduce(moves))] *= starts
-    return torch.from_numpy(weights)
+    if changes != 1 or starts != 1:
+        spread = dataset_statistics(episodes)
+        for episode, weights in zip(episodes, found, strict=True):
+            changed = np.zeros(len(weights), np.bool_)  # never at the first tick
+            changed[1:] = _differs(episode.actions, CHANGE * spread.actions.std)
+            weights[changed] *= changes
+            if starts != 1:
+                moves = np.zeros(len(weights), np.bool_)  # nothing is recorded after the last tick
+                for name, of_vector in spread.proprioception.items():
+                    moves[:-1] |= _differs(episode.proprioception(name), STILL * of_vector.std)
+                weights[starts_after_standing(moves)] *= starts
+    return torch.from_numpy(np.concatenate(found))
 
 
-def action_changes(actions: Floats, spread: VectorStatistics) -> Booleans:
-    """Return the ticks (T,) whose action (T, A) differs from the tick before; never the first."""
-    changed = np.zeros(len(actions), dtype=np.bool_)
-    changed[1:] = (np.abs(np.diff(actions, axis=0)) > CHANGE * spread.std).any(axis=1)
-    return changed
-
-
-def motion(values: Floats, spread: VectorStatistics) -> Booleans:
-    """Return the ticks (T,) after which a vector (T, K) has another value.
-
-    The last tick, after which nothing is recorded, does not count.
-    """
-    moves = np.zeros(len(values), dtype=np.bool_)
-    moves[:-1] = (np.abs(np.diff(values, axis=0)) > STILL * spread.std).any(axis=1)
-    return moves
+def _differs(values: Floats, least: Floats) -> Booleans:
+    """Return whether a value of (T, K) differs by more than `least` (K,) from the tick before, (T - 1,)."""
+    return np.asarray((np.abs(np.diff(values, axis=0)) > least).any(axis=1))
 
 
 def starts_after_standing(moves: Booleans) -> Booleans:
@@ -122,10 +106,6 @@ def starts_after_standing(moves: Booleans) -> Booleans:
             starts[tick : tick + START_TICKS] = True
         still = 0 if moving else still + 1
     return starts
-
-
-RUN = 32
-"""Ticks that are kept together or not at all, where there is no room for all."""
 
 
 class RecentFrames:
@@ -166,7 +146,9 @@ class RecentFrames:
                 if tick in slots:
                     slots.move_to_end(tick)
                     found[tick - first] = kept[slots[tick]]
-            for begin, end in _runs(missing):
+            gaps = np.flatnonzero(np.diff(missing) > 1) + 1
+            for run in np.split(missing, gaps) if missing else ():
+                begin, end = int(run[0]), int(run[-1]) + 1
                 found[begin - first : end - first] = read(begin, end)
         for tick in filter(self._is_kept, missing):
             slot = len(slots) if len(slots) < self.ticks else slots.popitem(last=False)[1]
@@ -177,15 +159,6 @@ class RecentFrames:
     def _is_kept(self, tick: int) -> bool:
         """Whether the run of a tick is among those that are kept, which are spread like random ones."""
         return self.ticks > 0 and (tick // RUN + 1) * 0x9E3779B1 % 2**32 < self._kept_of_all
-
-
-def _runs(ticks: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first tick of each run of consecutive ones, and the tick after its last."""
-    begin = 0
-    for place in range(1, len(ticks) + 1):
-        if place == len(ticks) or ticks[place] != ticks[place - 1] + 1:
-            yield ticks[begin], ticks[place - 1] + 1
-            begin = place
 
 
 def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
@@ -204,10 +177,6 @@ def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
     return resized.permute(0, 2, 3, 1).contiguous().numpy()
 
 
-MEMORY_PORTION = 0.5
-"""The portion of the free memory that `cache="auto"` and `FrameStore.recent` may fill with frames."""
-
-
 class FrameStore:
     """Gives frames by their dataset tick, which counts the ticks of all episodes one after another.
 
@@ -216,11 +185,7 @@ class FrameStore:
     """
 
     def __init__(
-        self,
-        episodes: EpisodeDataset,
-        spec: PolicySpec,
-        cache: Literal["auto", "ram", "none"],
-        copies: int = 1,
+        self, episodes: EpisodeDataset, spec: PolicySpec, cache: Cache, copies: int
     ) -> None:
         self._episodes = episodes
         self._spec = spec
@@ -309,10 +274,6 @@ class FrameStore:
                 cached[camera.name][start : start + len(frames)] = torch.from_numpy(frames)
         self._files.close()
         return cached
-
-
-Pad = Literal["none", "start", "both"]
-Cache = Literal["auto", "ram", "none"]
 
 
 class WindowBatch(TypedDict):
@@ -417,8 +378,7 @@ class WindowDataset(Dataset[WindowBatch]):
         self.shares = shares
         self.spec = resized_spec(episodes.spec, resize_to or {})
         lengths = [episode.num_samples for episode in episodes]
-        # The dataset tick of each episode's first tick, (E,)
-        self._offsets = torch.tensor(np.cumsum([0, *lengths[:-1]]))
+        self._offsets = torch.tensor(np.cumsum([0, *lengths[:-1]]))  # (E,) the first dataset ticks
         self._lengths = torch.tensor(lengths)
         # The places of all windows, (n, 3): episode, first tick, length
         self._windows = torch.from_numpy(_windows(lengths, window, pad))
@@ -561,12 +521,11 @@ class WindowDataset(Dataset[WindowBatch]):
         rows = batch["dataset_tick"].unsqueeze(-1) + torch.minimum(ahead, left)
         return Chunks(self._actions[rows], ahead <= left, rows)
 
-    def binary_transition_weights(self, weight: float, radius: int = 1) -> Tensor:
+    def binary_transition_weights(self, weight: float) -> Tensor:
         """Return loss weights that emphasise the ticks at which a gripper opens or closes.
 
-        They are (num_ticks, A) float32: `weight` in a binary dimension for the ticks within
-        `radius` of a change, and 1 elsewhere. With radius 1 these are the last tick before the
-        change, the tick of the change and the next. Index the weights with `dataset_tick`.
+        They are (num_ticks, A) float32: `weight` in a binary dimension for the last tick before a
+        change, the tick of the change and the next, and 1 elsewhere. Index them with `dataset_tick`.
         """
         device = self._actions.device
         weights = torch.ones_like(self._actions)
@@ -576,7 +535,7 @@ class WindowDataset(Dataset[WindowBatch]):
             episode, own = commanded[first : first + length], weights[first : first + length]
             changed = (episode[1:] != episode[:-1]) & binary
             for before, dimension in changed.nonzero().tolist():  # the last tick before the change
-                own[max(before + 1 - radius, 0) : before + 2 + radius, dimension] = weight
+                own[before : before + 3, dimension] = weight
         return weights
 
 
@@ -601,9 +560,8 @@ def _windows(lengths: list[int], window: int, pad: Pad) -> npt.NDArray[np.int64]
     """Return the episode, first tick and length of each window, (n, 3)."""
     found = []
     for episode, length in enumerate(lengths):
-        last_whole = max(length - window, 0)
         first = 0 if pad == "none" else 1 - window
-        last = length - 1 if pad == "both" else last_whole
+        last = length - 1 if pad == "both" else max(length - window, 0)
         starts = np.arange(first, last + 1)
         stops = np.minimum(starts + window, length)
         starts = np.maximum(starts, 0)
@@ -613,8 +571,6 @@ def _windows(lengths: list[int], window: int, pad: Pad) -> npt.NDArray[np.int64]
 
 def _first(batch: Any) -> Any:
     """Return the first item of a batch, without the batch dimension."""
-    return (
-        {key: _first(value) for key, value in batch.items()}
-        if isinstance(batch, dict)
-        else batch[0]
-    )
+    if isinstance(batch, dict):
+        return {key: _first(value) for key, value in batch.items()}
+    return batch[0]

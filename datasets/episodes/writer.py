@@ -24,6 +24,13 @@ from ttm.policy.spec import ActionPart, Observation, PolicySpec
 LARGEST = 1e15
 """Actions and weights beyond this, which no robot has, overflow float32 where a training squares them."""
 
+GZIP_PIXELS = 320 * 240
+"""Frames of more pixels are compressed with LZF, which only h5py reads and is three times as fast as gzip."""
+
+GZIP: Mapping[str, Any] = MappingProxyType({"compression": "gzip", "compression_opts": 1})
+
+ROBOMIMIC_GYM_TYPE = 2  # robomimic's EnvType.GYM_TYPE, without which it refuses env_args
+
 
 def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Return the action as (A,) float32.
@@ -74,24 +81,8 @@ def limits_text(part: ActionPart) -> str:
     if part.kind == "binary":
         return f"{part.limits[0]:g} or {part.limits[1]:g}"
     unit = f" {part.unit}" if part.unit else ""
-    return (
-        f"{part.low:g} to {part.high:g}{unit}"
-        if math.isfinite(part.high - part.low)
-        else f"finite values{unit}"
-    )
-
-
-GZIP_PIXELS = 320 * 240
-"""Frames of more pixels are compressed with LZF instead of gzip.
-
-Every HDF5 program reads gzip, and only h5py LZF; but a frame of 640x480 takes 24 ms with gzip and
-9 ms with LZF."""
-
-GZIP: Mapping[str, Any] = MappingProxyType({"compression": "gzip", "compression_opts": 1})
-
-ROBOMIMIC_GYM_TYPE = 2
-"""robomimic's EnvType.GYM_TYPE. robomimic requires a type in env_args, but uses it only when it
-runs a policy in its environment."""
+    bounded = math.isfinite(part.high - part.low)
+    return f"{part.low:g} to {part.high:g}{unit}" if bounded else f"finite values{unit}"
 
 
 def lossless(height: int, width: int) -> Mapping[str, Any]:
@@ -180,7 +171,13 @@ class EpisodeWriter:
         self._require_open()
         self.spec.validate_observation(observation)
         values = validate_action(self.spec, action)
-        executed = self._validate_executed(values if executed_action is None else executed_action)
+        executed = values
+        if executed_action is not None:
+            executed = np.asarray(executed_action, dtype=np.float32)
+            if executed.shape != (self.spec.action_size,) or not np.isfinite(executed).all():
+                raise UserError(
+                    f"executed_action is {executed}; give {self.spec.action_size} finite values"
+                )
         if not math.isfinite(timestamp_s):
             raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
         if not (math.isfinite(loss_weight) and loss_weight >= 0):
@@ -307,14 +304,6 @@ class EpisodeWriter:
     ) -> None:
         self.abandon()
 
-    def _validate_executed(self, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        values = np.asarray(action, dtype=np.float32)
-        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
-            raise UserError(
-                f"executed_action is {values}; give {self.spec.action_size} finite values"
-            )
-        return values
-
     def _require_open(self) -> None:
         if not self._file or self._guard.failed:
             raise UserError(
@@ -341,39 +330,25 @@ class EpisodeWriter:
             ) from error
 
     def _create_datasets(self) -> dict[str, h5py.Dataset]:
-        rows: dict[str, tuple[tuple[int, ...], Any]] = {
-            "actions": ((self.spec.action_size,), np.float32),
-            "timestamps": ((), np.float64),
-            "rewards": ((), np.float32),
-            "dones": ((), np.int64),
-        }
-        rows |= {
-            f"obs/{vector.name}": ((vector.size,), np.float32)
-            for vector in self.spec.proprioception
-        }
-        datasets = {
-            name: self._create(name, shape, 128, dtype) for name, (shape, dtype) in rows.items()
-        }
+        def create(key: str, rows: int, shape: Sequence[int], dtype: Any, **options: Any) -> None:
+            shapes = {"maxshape": (None, *shape), "chunks": (rows, *shape)}
+            datasets[key] = self._demo.create_dataset(key, (0, *shape), dtype, **shapes, **options)
+
+        datasets: dict[str, h5py.Dataset] = {}
+        create("actions", 128, (self.spec.action_size,), np.float32)
+        create("timestamps", 128, (), np.float64)
+        create("rewards", 128, (), np.float32)
+        create("dones", 128, (), np.int64)
+        for vector in self.spec.proprioception:
+            create(f"obs/{vector.name}", 128, (vector.size,), np.float32)
         for camera in self.spec.cameras:
             key, shape = f"obs/{camera.name}", (camera.height, camera.width, 3)
             if self._jpeg_quality is None:
-                datasets[key] = self._create(key, shape, 1, np.uint8, **lossless(*shape[:2]))
+                create(key, 1, shape, np.uint8, **lossless(*shape[:2]))
             else:
-                datasets[key] = self._create(key, (), 128, h5py.vlen_dtype(np.uint8))
+                create(key, 128, (), h5py.vlen_dtype(np.uint8))
                 datasets[key].attrs["encoding"] = JPEG
         return datasets
-
-    def _create(
-        self, name: str, shape: Sequence[int], rows_a_chunk: int, dtype: Any, **options: Any
-    ) -> h5py.Dataset:
-        return self._demo.create_dataset(
-            name,
-            (0, *shape),
-            dtype,
-            maxshape=(None, *shape),
-            chunks=(rows_a_chunk, *shape),
-            **options,
-        )
 
 
 def write_file_attributes(

@@ -8,10 +8,9 @@ import pickle
 import h5py
 import pytest
 
-from ttm.datasets import episode_file
+from ttm.datasets import EpisodeReader, episode_file
 from ttm.datasets.episode_file import OpenFiles
-from ttm.datasets.reader import EpisodeReader
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def opened(monkeypatch):
 def seeds(files, paths):
     found = []
     for path in paths:
-        with files.open(path) as file:
+        with files.open(path, "/") as file:
             found.append(int(file["data/demo_0"].attrs["seed"]))
     return found
 
@@ -51,7 +50,7 @@ def test_no_more_files_are_open_than_allowed(paths):
     files = OpenFiles(most=2)
     handles = []
     for path in paths:
-        with files.open(path) as file:
+        with files.open(path, "/") as file:
             handles.append(file)
     assert [bool(handle) for handle in handles] == [False, False, True, True]
     files.close()
@@ -60,9 +59,9 @@ def test_no_more_files_are_open_than_allowed(paths):
 
 def test_the_metadata_of_an_open_file_stay_few(paths):
     files = OpenFiles()
-    with files.open(paths[0]) as file:
-        assert file.id.get_mdc_config().max_size == episode_file.METADATA_BYTES
-        assert file.id.get_mdc_size()[0] == episode_file.METADATA_BYTES
+    with files.open(paths[0], "/") as root:
+        assert root.file.id.get_mdc_config().max_size == episode_file.METADATA_BYTES
+        assert root.file.id.get_mdc_size()[0] == episode_file.METADATA_BYTES
     assert seeds(files, paths) == [0, 1, 2, 3]
 
 
@@ -78,7 +77,7 @@ def test_a_damaged_file_is_told_with_its_path(paths):
     files = OpenFiles()
     with (
         pytest.raises(UserError, match=r"0\.hdf5: HDF5 cannot read it"),
-        files.open(paths[0]) as file,
+        files.open(paths[0], "/") as file,
     ):
         file["data/demo_7"]
     paths[1].write_bytes(b"no HDF5")

@@ -12,7 +12,7 @@ from lifecycle_msgs.msg import Transition
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.policy.snapshot import snapshot_from_bytes
 
 CAN = "pick up the red can"

@@ -75,7 +75,7 @@ NOTES = f"""\
 """
 READING_NOTES = """\
   Windows per second of processor time, read in turns in one process, neither resized nor augmented.
-  ours: in the order of a training, from files in sections (--shuffle).
+  ours: in the order of a training, from files in sections.
   robomimic: its SequenceDataset in random order, with hdf5_cache_mode "all" for ram and None for files.
 """
 NOT_THERE = "robomimic is not installed here, so that nothing is compared with it."
@@ -279,7 +279,7 @@ class BenchLoaderCommand:
     workers: tuple[int, ...] = (0, 1, 2)
     """Numbers of worker processes, as `ttm train --workers` has them."""
     shuffle: int = 6
-    """Batches from one window of a section to the next, as `ttm train --shuffle` has them for frames from
+    """Batches from one window of a section to the next, as `ttm train` has them for frames from
     files; 0 draws windows from all data. More take longer until the first sections are used up, which is
     not timed, and read as often afterwards."""
     seconds: float = 3.0

@@ -38,11 +38,8 @@ from ttm.datasets.hdf5 import new_file, read_rows, require_readable
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
-RATE_HZ = 50.0
-"""ALOHA's control rate, which its files do not hold."""
-
-ORDER = "ttm_colour_order"
-"""The attribute in which files that we wrote say their order of colours."""
+RATE_HZ = 50.0  # ALOHA's control rate, which its files do not hold
+ORDER = "ttm_colour_order"  # the attribute in which files that we wrote say their order of colours
 
 OURS: dict[str, Any] = {
     "executed_actions": np.float32,
@@ -57,13 +54,11 @@ OURS: dict[str, Any] = {
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open a file, or a folder of files."""
-    allow_external = options.choices.allow_external
-    files = find_files(path, allow_external=allow_external)
+    files = find_files(path, allow_external=options.choices.allow_external)
     for each in files:
-        with open_file(each) as file:
-            require_readable(file, allow_external=allow_external)
-    actions = (_read_actions(file) for file in files)
-    parts, notes = survey_actions(actions, str(path))
+        with options.choices.open(each) as file:
+            require_readable(file)
+    parts, notes = survey_actions((_read_actions(file) for file in files), str(path))
     with open_file(files[0]) as file:
         order = options.colour_order or decoded(file.attrs.get(ORDER))
         stored = decoded(file.attrs.get("ttm_spec"))
@@ -83,19 +78,18 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
             f"{path}: ALOHA's files do not say their order of colours; give --colour-order rgb, or "
             "bgr if red and blue are exchanged in `ttm data show TO --sheet sheet.png`"
         )
-    spec = (
-        PolicySpec.from_json(stored)
-        if stored
-        else inferred_spec(
+    if stored:
+        spec = PolicySpec.from_json(stored)
+    else:
+        spec = inferred_spec(
             robot=options.robot or "aloha",
             cameras=cameras,
             vectors=vectors,
             actions=parts,
             rate_hz=options.rate_hz or RATE_HZ,
         )
-    )
-    if not stored and options.rate_hz is None:
-        notes.append(f"the files hold no rate; {RATE_HZ:g} Hz is ALOHA's (--rate-hz)")
+        if options.rate_hz is None:
+            notes.append(f"the files hold no rate; {RATE_HZ:g} Hz is ALOHA's (--rate-hz)")
     notes += [f"not converted: {', '.join(skipped)}"] if skipped else []
     return Source(
         spec=spec,
@@ -218,9 +212,9 @@ def _write(
     file: h5py.File, recording: Recording, source: Source, quality: int | None, order: str
 ) -> None:
     file["action"] = recording.actions
-    vectors = dict(recording.vectors)
+    count, vectors = len(recording.actions), dict(recording.vectors)
     if "qpos" not in vectors:
-        joined = [np.zeros((len(recording.actions), 0), np.float32), *vectors.values()]
+        joined = [np.zeros((count, 0), np.float32), *vectors.values()]
         vectors = {"qpos": np.concatenate(joined, axis=1)}
     # ACT reads velocities, but takes no notice of them.
     vectors.setdefault("qvel", np.zeros_like(vectors["qpos"]))
@@ -228,11 +222,10 @@ def _write(
         file[f"observations/{name}"] = values
     lengths = []
     for camera in recording.cameras:
-        frames = recording.each_frame(camera)
+        key, frames = f"observations/images/{camera}", recording.each_frame(camera)
         ordered = (frame if order == "rgb" else frame[..., ::-1] for frame in frames)
-        key = f"observations/images/{camera}"
         if quality is None:
-            _write_frames(file, key, ordered, len(recording.actions))
+            _write_frames(file, key, ordered, count)
         else:
             jpegs = [encode_jpeg(np.ascontiguousarray(frame), quality) for frame in ordered]
             lengths.append([len(data) for data in jpegs])
@@ -259,9 +252,8 @@ def _write(
 
 
 def _write_frames(file: h5py.File, key: str, frames: Iterator[Frames], count: int) -> None:
-    stored = None
     for tick, frame in enumerate(frames):
-        if stored is None:
-            shape = (count, *frame.shape)
-            stored = file.create_dataset(key, shape, np.uint8, chunks=(1, *frame.shape))
+        if not tick:
+            shape, chunks = (count, *frame.shape), (1, *frame.shape)
+            stored = file.create_dataset(key, shape, np.uint8, chunks=chunks)
         stored[tick] = frame

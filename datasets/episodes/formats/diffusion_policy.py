@@ -55,11 +55,9 @@ COLUMNS = {
 """Array -> field of `Recording`, and its type."""
 
 FRAMES_A_READ = 16
-
+ROWS_A_CHUNK = 1024
 OVERSHOOT = 2.0
 """Frames whose greatest value lies between 1 and this have neither 1 nor 255 for white."""
-
-ROWS_A_CHUNK = 1024
 
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
@@ -152,12 +150,18 @@ def _open(path: Path) -> tuple[Any, list[int]]:
         store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else str(path)
         root = zarr.open_group(store, mode="r")
         data, meta = root["data"], root["meta"]
-        for stored in (*data.arrays(), *meta.arrays()):
-            _require_small_chunks(*stored)
+        for name, stored in (*data.arrays(), *meta.arrays()):
+            # A chunk is unpacked as a whole to read one value.
+            chunk_bytes = math.prod(stored.chunks) * stored.dtype.itemsize
+            if chunk_bytes > MOST_CHUNK_BYTES:
+                raise UserError(
+                    f"{path}: {name} has chunks of {chunk_bytes / 2**30:.1f} GiB each; write it in "
+                    "small ones, such as one frame each"
+                )
         ends = [int(end) for end in meta["episode_ends"][:]]
         lengths = {name: stored.shape[0] for name, stored in data.arrays() if stored.shape}
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    except UserError:
+        raise
     except Exception as error:  # zarr's stores and codecs raise errors of many types
         raise UserError(
             f"{path} is no whole replay buffer of diffusion_policy ({type(error).__name__}: {error}); "
@@ -172,16 +176,6 @@ def _open(path: Path) -> tuple[Any, list[int]]:
     return data, ends
 
 
-def _require_small_chunks(name: str, stored: Any) -> None:
-    """Raise `UserError` for an array of which one value cannot be read without filling the memory."""
-    chunk_bytes = math.prod(stored.chunks) * stored.dtype.itemsize
-    if chunk_bytes > MOST_CHUNK_BYTES:
-        raise UserError(
-            f"{name} has chunks of {chunk_bytes / 2**30:.1f} GiB each; write it in small ones, such as "
-            "one frame each"
-        )
-
-
 def _members(data: Any) -> tuple[list[str], list[str], list[str]]:
     """Return the names of the cameras and the vectors, and of the rest with the reasons."""
     cameras, vectors, skipped = [], [], []
@@ -194,11 +188,12 @@ def _members(data: Any) -> tuple[list[str], list[str], list[str]]:
             continue
         if len(shape) == 4 and shape[-1] == 3 and (stored.dtype == np.uint8 or kind == "f"):
             cameras.append(name)
-        elif len(shape) == 2 and kind == "f" and not (reason := not_measured(name, names)):
-            vectors.append(name)
+        elif len(shape) != 2 or kind != "f":
+            skipped.append(f"{name} (neither frames nor float vectors)")
+        elif reason := not_measured(name, names):
+            skipped.append(f"{name} ({reason})")
         else:
-            usable = len(shape) == 2 and kind == "f"
-            skipped.append(f"{name} ({reason if usable else 'neither frames nor float vectors'})")
+            vectors.append(name)
     return cameras, vectors, skipped
 
 

@@ -1,4 +1,4 @@
-"""HDF5 files in robomimic's layout (robomimic, robosuite, MimicGen, LIBERO, RoboCasa, ours): read.
+"""HDF5 files in robomimic's layout (robomimic, robosuite, MimicGen, LIBERO, RoboCasa, ours).
 
 What is read is what `open_dataset` gives. Ours are written: a folder with one file for each episode,
 or one file with all of them if its name ends in `.hdf5`.
@@ -32,8 +32,21 @@ from ttm.policy.spec import PolicySpec
 Compression = Literal["by size", "gzip", "none"]
 """How frames are stored without loss: small ones by gzip and others by LZF, all by gzip, or as they are."""
 
-ROOM_A_FRAME = 2**8
-"""Bytes that HDF5 may take beside the values of a frame."""
+ROOM_A_FRAME = 2**8  # bytes that HDF5 may take beside the values of a frame
+FRAMES_A_READ = 16  # frames that are in memory at a time
+
+CONVERTED = {
+    "obs",
+    "actions",
+    "rewards",
+    "dones",
+    "timestamps",
+    "executed_actions",
+    "interventions",
+    "loss_weights",
+    "language_embedding",
+}
+"""The members of a demo that are converted; of `obs` those that the spec names."""
 
 
 def write_demo_file(
@@ -44,94 +57,79 @@ def write_demo_file(
     with_spec: bool = True,
     jpeg_quality: int | None = None,
     compression: Compression = "by size",
+    robomimic: bool = False,
 ) -> None:
     """Write a new file with the demos `demo_<number>`, their masks and the environment's facts.
 
-    recordings: each after its number. with_spec: whether the file carries the spec. For the other
-    arguments see `write_demo`.
+    recordings: each after its number. with_spec: whether the file carries the spec.
+    jpeg_quality: frames that were not recorded as JPEGs become such; None stores them without loss.
+    robomimic: as robomimic reads it; see `write_robomimic`.
     """
     masks: dict[str, list[str]] = defaultdict(list)
+    instructions = set()
     with new_file(path) as file:
         write_file_attributes(file, spec, with_spec=with_spec)
         for number, recording in recordings:
-            name = f"demo_{number}"
-            write_demo(file, name, recording, jpeg_quality=jpeg_quality, compression=compression)
+            demo = write_demo(
+                file,
+                number,
+                recording,
+                jpeg_quality=jpeg_quality,
+                compression=compression,
+                decode=robomimic,
+            )
+            if robomimic:
+                demo.attrs["ep_meta"] = json.dumps({"lang": recording.instruction})
+                _write_next_observations(demo, recording)
+            instructions.add(recording.instruction)
             for key in sorted(recording.masks):
-                masks[key].append(name)
-        write_masks(file, masks)
+                masks[key].append(f"demo_{number}")
+        if robomimic and len(instructions) == 1:
+            problem = {"language_instruction": instructions.pop()}
+            file["data"].attrs["problem_info"] = json.dumps(problem)
+        for key, names in masks.items():
+            file.create_dataset(f"mask/{key}", data=np.array([name.encode() for name in names]))
 
 
 def write_demo(
     file: h5py.File,
-    name: str,
+    number: int,
     recording: Recording,
     *,
-    jpeg_quality: int | None = None,
-    keep_jpegs: bool = True,
-    compression: Compression = "by size",
+    jpeg_quality: int | None,
+    compression: Compression,
+    decode: bool,
 ) -> h5py.Group:
-    """Write a recording as `data/<name>`, frame by frame, and return the group.
+    """Write a recording as `data/demo_<number>`, frame by frame, and return the group.
 
-    keep_jpegs: frames that were recorded as JPEGs stay the same bytes; False decodes them.
-    jpeg_quality: other frames become JPEGs of this quality; None stores them losslessly.
-    compression: how frames without loss are stored; "none" is one after another, as they are.
+    decode: whether frames that were recorded as JPEGs are decoded, rather than kept to the byte.
     """
-    columns = _columns(recording)
+    columns, count = _columns(recording), len(recording.actions)
     reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
-    demo = file.create_group(f"data/{name}")
+    demo = file.create_group(f"data/demo_{number}")
     for key, values in columns.items():
         demo.create_dataset(key, data=values)
     for camera, stream in recording.cameras.items():
-        key = f"obs/{camera}"
-        if stream.jpegs is not None and keep_jpegs:
-            _write_jpegs(demo, key, recording.each_jpeg(camera), len(recording.actions))
+        key, frames = f"obs/{camera}", recording.each_frame(camera)
+        if stream.jpegs is not None and not decode:
+            _write_jpegs(demo, key, recording.each_jpeg(camera), count)
         elif jpeg_quality is not None:
-            jpegs = (encode_jpeg(frame, jpeg_quality) for frame in recording.each_frame(camera))
-            _write_jpegs(demo, key, jpegs, len(recording.actions))
+            _write_jpegs(demo, key, (encode_jpeg(each, jpeg_quality) for each in frames), count)
         else:
-            frames = recording.each_frame(camera)
-            write_frames(demo, key, frames, len(recording.actions), compression)
-    _write_facts(demo, recording)
-    file["data"].attrs["total"] = int(file["data"].attrs["total"]) + len(recording.actions)
+            _write_frames(demo, key, frames, count, compression)
+    facts = {
+        "num_samples": count,
+        "task": recording.task,
+        "language_instruction": recording.instruction or None,
+        "success": recording.success,
+        "seed": recording.seed,
+    }
+    demo.attrs.update({name: value for name, value in facts.items() if value is not None})
+    if recording.language_embedding is not None:
+        stored = demo.create_dataset("language_embedding", data=recording.language_embedding)
+        stored.attrs["language_model"] = recording.language_model or ""
+    file["data"].attrs["total"] = int(file["data"].attrs["total"]) + count
     return demo
-
-
-def write_frames(
-    demo: h5py.Group,
-    key: str,
-    frames: Iterator[Frames],
-    count: int,
-    compression: Compression = "by size",
-) -> None:
-    """Write `count` frames (H, W, 3): one chunk each, with lossless compression, or as they are."""
-    first = next(frames)
-    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
-    options: dict[str, Any] = {}
-    if compression != "none":
-        chosen = GZIP if compression == "gzip" else lossless(*first.shape[:2])
-        options = {**chosen, "chunks": (1, *first.shape)}
-    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
-    for tick, frame in enumerate(chain([first], frames)):
-        stored[tick] = frame
-
-
-def write_masks(file: h5py.File, masks: dict[str, list[str]]) -> None:
-    """Write `mask/<key>` for each key -> names of demos."""
-    for key, names in masks.items():
-        file.create_dataset(f"mask/{key}", data=np.array([name.encode() for name in names]))
-
-
-def fits_spec(source: Source) -> bool:
-    """Return whether a file of the source's recordings can carry its spec.
-
-    It can if the source has a spec of its own, or if all actions lie within the inferred one. A
-    gripper that is binary in nearly all ticks does not; such files are read with an inferred spec.
-    """
-    return source.has_own_spec or all(
-        not outside_limits(part, recording.actions[:, source.spec.action_slices[part.name]]).any()
-        for recording in source.recordings()
-        for part in source.spec.actions
-    )
 
 
 def _columns(recording: Recording) -> dict[str, Any]:
@@ -147,6 +145,24 @@ def _columns(recording: Recording) -> dict[str, Any]:
     return columns
 
 
+def _write_frames(
+    demo: h5py.Group,
+    key: str,
+    frames: Iterator[Frames],
+    count: int,
+    compression: Compression = "by size",
+) -> None:
+    first = next(frames)
+    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
+    options: dict[str, Any] = {}
+    if compression != "none":
+        chosen = GZIP if compression == "gzip" else lossless(*first.shape[:2])
+        options = {**chosen, "chunks": (1, *first.shape)}
+    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
+    for tick, frame in enumerate(chain([first], frames)):
+        stored[tick] = frame
+
+
 def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int) -> None:
     stored = demo.create_dataset(key, (count,), h5py.vlen_dtype(np.uint8))
     stored.attrs["encoding"] = JPEG
@@ -159,22 +175,59 @@ def _write_jpegs(demo: h5py.Group, key: str, jpegs: Iterator[Frames], count: int
         stored[tick] = data
 
 
-def _write_facts(demo: h5py.Group, recording: Recording) -> None:
-    facts = {
-        "num_samples": len(recording.actions),
-        "task": recording.task,
-        "language_instruction": recording.instruction or None,
-        "success": recording.success,
-        "seed": recording.seed,
-    }
-    demo.attrs.update({name: value for name, value in facts.items() if value is not None})
-    if recording.language_embedding is not None:
-        stored = demo.create_dataset("language_embedding", data=recording.language_embedding)
-        stored.attrs["language_model"] = recording.language_model or ""
+def _write_next_observations(demo: h5py.Group, recording: Recording) -> None:
+    """Write the observations one tick later, and the last one twice."""
+    count = len(recording.actions)
+    for name, values in recording.vectors.items():
+        demo[f"next_obs/{name}"] = np.concatenate([values[1:], values[-1:]])
+    for camera in recording.cameras:
+        frames = _one_later(recording.each_frame(camera))
+        _write_frames(demo, f"next_obs/{camera}", frames, count)
 
 
-FRAMES_A_READ = 16
-"""How many frames are in memory at a time."""
+def _one_later(frames: Iterator[Frames]) -> Iterator[Frames]:
+    last = next(frames)
+    for last in frames:
+        yield last
+    yield last
+
+
+def fits_spec(source: Source) -> bool:
+    """Return whether a file of the source's recordings can carry its spec.
+
+    It can if the source has a spec of its own, or if all actions lie within the inferred one. A
+    gripper that is binary in nearly all ticks does not; such files are read with an inferred spec.
+    """
+    return source.has_own_spec or all(
+        not outside_limits(part, recording.actions[:, source.spec.action_slices[part.name]]).any()
+        for recording in source.recordings()
+        for part in source.spec.actions
+    )
+
+
+def write(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write ours to `target`: one file if it is named `*.hdf5` or `*.h5`, or else a folder."""
+    write_file = partial(
+        write_demo_file, with_spec=fits_spec(source), jpeg_quality=options.jpeg_quality
+    )
+    numbered = enumerate(source.recordings())
+    if target.name.removesuffix(".partial").endswith(SUFFIXES):
+        write_file(target, source.spec, numbered)
+    else:
+        target.mkdir()
+        for number, recording in numbered:
+            write_file(target / f"episode_{number:05d}.hdf5", source.spec, [(0, recording)])
+
+
+def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
+    """Write one HDF5 file as robomimic's `SequenceDataset` reads it, `hdf5_load_next_obs` on or off.
+
+    Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
+    twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
+    RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
+    """
+    recordings = enumerate(source.recordings())
+    write_demo_file(target, source.spec, recordings, with_spec=fits_spec(source), robomimic=True)
 
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
@@ -198,36 +251,18 @@ def source_of(episodes: EpisodeDataset, where: str, *, has_spec: bool = False) -
     )
 
 
-def write(source: Source, target: Path, options: ConvertOptions) -> None:
-    """Write ours to `target`: one file if it is named `*.hdf5` or `*.h5`, or else a folder."""
-    write_file = partial(
-        write_demo_file, with_spec=fits_spec(source), jpeg_quality=options.jpeg_quality
-    )
-    numbered = enumerate(source.recordings())
-    if target.name.removesuffix(".partial").endswith(SUFFIXES):
-        write_file(target, source.spec, numbered)
-    else:
-        target.mkdir()
-        for number, recording in numbered:
-            file = target / f"episode_{number:05d}.hdf5"
-            write_file(file, source.spec, [(0, recording)])
-
-
 def recording_of(episode: EpisodeReader) -> Recording:
     """Return an episode that can be written in another format; its frames are read one by one."""
     with open_file(episode.path) as file:
         demo = file["data"][episode.name]
-        columns = {
-            name: _column(demo[name], dtype, episode)
-            for name, dtype in (("rewards", np.float32), ("dones", np.int64))
-            if name in demo
-        }
+        rewards, dones = _column(demo, "rewards", np.float32), _column(demo, "dones", np.int64)
         jpegs = {
             camera.name: demo[f"obs/{camera.name}"].attrs.get("encoding") == JPEG
             and _is_read_as_stored(episode, camera.name, demo[f"obs/{camera.name}"][0])
             for camera in episode.spec.cameras
         }
         has_executed, has_weights = (key in demo for key in ("executed_actions", "loss_weights"))
+    driven = episode.interventions
     return Recording(
         name=f"{episode.path}: {episode.name}",
         actions=episode.actions,
@@ -244,12 +279,10 @@ def recording_of(episode: EpisodeReader) -> Recording:
         seed=episode.seed,
         masks=episode.masks,
         timestamps=episode.timestamps,
-        rewards=columns.get("rewards"),
-        dones=columns.get("dones"),
+        rewards=rewards,
+        dones=dones,
         executed_actions=episode.executed_actions if has_executed else None,
-        interventions=None
-        if (driven := episode.interventions) is None
-        else driven.astype(np.uint8),
+        interventions=None if driven is None else driven.astype(np.uint8),
         loss_weights=episode.loss_weights if has_weights else None,
         language_embedding=episode.language_embedding,
         language_model=episode.language_model,
@@ -261,12 +294,15 @@ def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bo
     return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
 
 
-def _column(stored: Any, dtype: Any, episode: EpisodeReader) -> Any:
-    """Return a dataset of one number a tick; nothing of it is read if its shape is another."""
+def _column(demo: Any, name: str, dtype: Any) -> Any:
+    """Return a dataset of one number a tick, or None; nothing of it is read if its shape is another."""
+    if name not in demo:
+        return None
+    stored, ticks = demo[name], len(demo["actions"])
     shape, kind = getattr(stored, "shape", None), getattr(stored, "dtype", np.dtype(object)).kind
-    if shape != (episode.num_samples,) or kind not in "fiub":
+    if shape != (ticks,) or kind not in "fiub":
         raise UserError(
-            f"{stored.name} has shape {shape}, or no numbers, and the demo has {episode.num_samples} ticks; "
+            f"{stored.name} has shape {shape}, or no numbers, and the demo has {ticks} ticks; "
             "take it out of the file"
         )
     return np.asarray(stored[()], dtype)
@@ -304,61 +340,3 @@ def _left_out(episodes: EpisodeDataset) -> str:
         skipped = [f"obs/{name}" for name in demo["obs"] if name not in used]
         skipped += [name for name in demo if name not in CONVERTED]
     return f"not converted: {', '.join(skipped)}" if skipped else ""
-
-
-CONVERTED = (
-    "obs",
-    "actions",
-    "rewards",
-    "dones",
-    "timestamps",
-    "executed_actions",
-    "interventions",
-    "loss_weights",
-    "language_embedding",
-)
-"""The members of a demo that are converted; of `obs` those that the spec names."""
-
-
-def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
-    """Write one HDF5 file as robomimic's `SequenceDataset` reads it, `hdf5_load_next_obs` on or off.
-
-    Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
-    twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
-    RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
-    """
-    masks: dict[str, list[str]] = defaultdict(list)
-    instructions = set()
-    with_spec = fits_spec(source)
-    with new_file(target) as file:
-        write_file_attributes(file, source.spec, with_spec=with_spec)
-        for number, recording in enumerate(source.recordings()):
-            name = f"demo_{number}"
-            demo = write_demo(file, name, recording, keep_jpegs=False)
-            demo.attrs["ep_meta"] = json.dumps({"lang": recording.instruction})
-            _write_next_observations(demo, recording)
-            instructions.add(recording.instruction)
-            for key in sorted(recording.masks):
-                masks[key].append(name)
-        if len(instructions) == 1:
-            problem = {"language_instruction": instructions.pop()}
-            file["data"].attrs["problem_info"] = json.dumps(problem)
-        write_masks(file, masks)
-
-
-def _write_next_observations(demo: h5py.Group, recording: Recording) -> None:
-    count = len(recording.actions)
-    for name, values in recording.vectors.items():
-        demo[f"next_obs/{name}"] = np.concatenate([values[1:], values[-1:]])
-    for camera in recording.cameras:
-        frames = _one_later(recording.each_frame(camera))
-        write_frames(demo, f"next_obs/{camera}", frames, count)
-
-
-def _one_later(frames: Iterable[Frames]) -> Iterator[Frames]:
-    """Yield all frames but the first, and the last one twice."""
-    iterator = iter(frames)
-    last = next(iterator)
-    for last in iterator:
-        yield last
-    yield last

@@ -39,8 +39,7 @@ INDICES = {
 INFO = "meta/info.json"
 
 
-ENCODERS = {"av1": "libsvtav1", "h264": "libx264"}
-"""Codec -> encoder."""
+ENCODERS = {"av1": "libsvtav1", "h264": "libx264"}  # codec -> encoder
 
 SETTINGS = {
     "av1": {"g": "2", "crf": "30", "svtav1-params": "lp=1"},
@@ -139,8 +138,7 @@ def read_video(path: Path, start_s: float, count: int, rate_hz: float) -> Iterat
         ) from error
 
 
-THREADS = Path("/proc/self/task")
-"""Holds a folder for each thread of this process, on Linux."""
+THREADS = Path("/proc/self/task")  # holds a folder for each thread of this process, on Linux
 
 
 @contextmanager

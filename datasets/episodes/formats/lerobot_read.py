@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -83,161 +83,136 @@ class Observed:
 class Place:
     """One episode: its rows are those of its index in the data file."""
 
-    root: Path
-    """The folder of the data set."""
-    allow_external: bool
-    """Whether files may lie outside of it."""
     index: int
     length: int
     data: Path
     videos: Mapping[str, tuple[Path, float]]
     """Feature -> video file, and the time in it at which the episode starts, in seconds."""
 
-    def file(self, path: str) -> Path:
-        """Return the file at a path that the data set gives. Raises `UserError` if it lies outside of it."""
-        file = self.root / path
-        if not self.allow_external:
-            require_inside([file], self.root)
-        return file
-
-
-Table = Callable[[Place], pa.Table]
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return f"{self.data}: episode {self.index}"
 
 
 def read_source(path: Path, options: ConvertOptions) -> Source:
     """Open the data set in the folder `path`."""
-    allow_external = options.choices.allow_external
-    if not allow_external:
+    if not options.choices.allow_external:
         require_no_way_out(path)
-    info = _read_info(path)
-    places = _read_places(path, info, allow_external=allow_external)
-    tasks = _read_tasks(path, info)
-    found = _observed(info["features"], str(path))
-    table = _table_reader((ACTION, EXECUTED, STATE, *found.vectors.values()))
-    parts, rounding = survey_actions((_matrix(table(place), ACTION) for place in places), str(path))
-    stored = read_spec(path / "meta")
-    spec = stored or inferred_spec(
-        robot=str(info.get("robot_type") or options.robot or "unknown"),
-        cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
-        vectors=found.labels,
-        actions=parts,
-        rate_hz=float(info["fps"]),
-    )
-    facts, stale = read_facts(path / "meta", {place.index: place.length for place in places})
-    masks = _masks(info, len(places))
-
-    def recordings() -> Iterator[Recording]:
-        for position, place in enumerate(places):
-            own = dict(facts.get(place.index, {}))
-            if any(masks):  # also of our own, to which somebody has given splits since
-                own["masks"] = masks[position]
-            yield _recording(place, table, tasks, spec, found, own, stored is not None)
-
-    skipped = f"not converted: {', '.join(found.skipped)}" if found.skipped else ""
-    lossy = any(camera.is_video for camera in found.cameras.values())
-    notes = (
-        skipped,
-        "the frames were stored as lossy video; they are as the video has them" if lossy else "",
-        stale,
-    )
-    return Source(
-        spec=spec,
-        num_episodes=len(places),
-        recordings=recordings,
-        has_own_spec=stored is not None,
-        notes=(*rounding, *filter(None, notes)),
-    )
+    return _LeRobot(path, options).source()
 
 
-def _recording(
-    place: Place,
-    table: Table,
-    tasks: Mapping[int, str],
-    spec: PolicySpec,
-    found: Observed,
-    facts: Mapping[str, Any],
-    own: bool,
-) -> Recording:
-    rows = table(place)
+class _LeRobot:
+    """An opened data set. The last data file is kept in memory."""
 
-    def column(key: str, dtype: Any) -> Any:
-        return _values(rows, key).astype(dtype) if key in rows.column_names else None
+    def __init__(self, root: Path, options: ConvertOptions) -> None:
+        self._root, self._options = root, options
+        self._info = _read_info(root)
+        self._is_v3 = self._info["codebase_version"] == "v3.0"
+        self._places = self._read_places()
+        self._tasks = self._read_tasks()
+        self._found = _observed(self._info["features"], str(root))
+        self._read = lru_cache(maxsize=1)(_read_table)
+        self._stored = read_spec(root / "meta")
 
-    success, executed = column(SUCCESS, bool), column(EXECUTED, np.float32)
-    judged = facts.get("success", None if success is None else bool(success.any()))
-    return Recording(
-        name=f"{place.data}: episode {place.index}",
-        actions=_matrix(rows, ACTION).astype(np.float32),
-        vectors=_vectors(rows, spec, found, own),
-        cameras={
-            name: FrameStream(partial(_frames, table, place, camera, spec.rate_hz))
-            for name, camera in found.cameras.items()
-        },
-        instruction=tasks.get(int(rows["task_index"][0].as_py()), ""),
-        success=judged,
-        timestamps=_capture_times(rows, spec.rate_hz),
-        rewards=column(REWARD, np.float32),
-        dones=column(DONE, np.int64),
-        executed_actions=None if executed is None else executed.reshape(len(rows), -1),
-        loss_weights=column(WEIGHT, np.float32),
-        **fields_of(facts),
-    )
+    def source(self) -> Source:
+        """Return what is converted."""
+        info, found, where = self._info, self._found, str(self._root)
+        actions = (_matrix(self._rows(place), ACTION) for place in self._places)
+        parts, rounding = survey_actions(actions, where)
+        spec = self._stored or inferred_spec(
+            robot=str(info.get("robot_type") or self._options.robot or "unknown"),
+            cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
+            vectors=found.labels,
+            actions=parts,
+            rate_hz=float(info["fps"]),
+        )
+        lengths = {place.index: place.length for place in self._places}
+        facts, stale = read_facts(self._root / "meta", lengths)
+        masks = _masks(info, len(self._places))
 
+        def recordings() -> Iterator[Recording]:
+            for place, listed in zip(self._places, masks, strict=True):
+                own = dict(facts.get(place.index, {}))
+                if any(masks):  # also of our own, to which somebody has given splits since
+                    own["masks"] = listed
+                yield self._recording(place, spec, own)
 
-def _vectors(
-    rows: pa.Table, spec: PolicySpec, found: Observed, own: bool
-) -> dict[str, npt.NDArray[np.float32]]:
-    if not own:
-        return {name: _matrix(rows, key).astype(np.float32) for name, key in found.vectors.items()}
-    vectors, start = {}, 0
-    state = _matrix(rows, STATE) if STATE in rows.column_names else np.zeros((len(rows), 0))
-    for vector in spec.proprioception:
-        vectors[vector.name] = state[:, start : start + vector.size].astype(np.float32)
-        start += vector.size
-    return vectors
+        notes = [
+            f"not converted: {', '.join(found.skipped)}" if found.skipped else "",
+            "the frames were stored as lossy video; they are as the video has them"
+            if any(camera.is_video for camera in found.cameras.values())
+            else "",
+            stale,
+        ]
+        return Source(
+            spec=spec,
+            num_episodes=len(self._places),
+            recordings=recordings,
+            has_own_spec=self._stored is not None,
+            notes=(*rounding, *filter(None, notes)),
+        )
 
+    def _recording(self, place: Place, spec: PolicySpec, facts: Mapping[str, Any]) -> Recording:
+        rows = self._rows(place)
 
-def _capture_times(rows: pa.Table, rate_hz: float) -> npt.NDArray[np.float64] | None:
-    """Return when the observations were captured; None if the stamps were only counted up."""
-    if CAPTURE_TIME in rows.column_names:
-        times = _values(rows, CAPTURE_TIME).astype(np.float64)
-        return None if np.isnan(times).all() else times
-    times = _values(rows, "timestamp").astype(np.float64)
-    counted = np.arange(len(times)) / rate_hz
-    return None if np.allclose(times - times[0], counted, atol=1e-3) else times
+        def column(key: str, dtype: Any) -> Any:
+            return _values(rows, key).astype(dtype) if key in rows.column_names else None
 
+        success, executed = column(SUCCESS, bool), column(EXECUTED, np.float32)
+        return Recording(
+            name=place.name,
+            actions=_matrix(rows, ACTION).astype(np.float32),
+            vectors=self._vectors(rows, spec),
+            cameras={
+                name: FrameStream(partial(self._frames, place, camera, spec.rate_hz))
+                for name, camera in self._found.cameras.items()
+            },
+            instruction=self._tasks.get(int(rows["task_index"][0].as_py()), ""),
+            success=facts.get("success", None if success is None else bool(success.any())),
+            timestamps=_capture_times(rows, spec.rate_hz),
+            rewards=column(REWARD, np.float32),
+            dones=column(DONE, np.int64),
+            executed_actions=None if executed is None else executed.reshape(len(rows), -1),
+            loss_weights=column(WEIGHT, np.float32),
+            **fields_of(facts),
+        )
 
-def _frames(table: Table, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
-    if camera.is_video:
-        file, start_s = place.videos[camera.key]
-        yield from read_video(file, start_s, place.length, rate_hz)
-        return
-    for row in table(place)[camera.key]:
-        stored = row.as_py()
-        try:
-            yield decode_image(stored["bytes"] or place.file(stored["path"]).read_bytes())
-        except (OSError, TypeError) as error:
-            raise UserError(
-                f"{place.data}: episode {place.index} has a damaged image ({error}); "
-                "fetch the data set again"
-            ) from error
+    def _vectors(self, rows: pa.Table, spec: PolicySpec) -> dict[str, npt.NDArray[np.float32]]:
+        if self._stored is None:
+            vectors = self._found.vectors.items()
+            return {name: _matrix(rows, key).astype(np.float32) for name, key in vectors}
+        state = _matrix(rows, STATE) if STATE in rows.column_names else np.zeros((len(rows), 0))
+        stops = np.cumsum([vector.size for vector in spec.proprioception]).tolist()
+        return {
+            vector.name: state[:, stop - vector.size : stop].astype(np.float32)
+            for vector, stop in zip(spec.proprioception, stops, strict=True)
+        }
 
+    def _frames(self, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
+        if camera.is_video:
+            file, start_s = place.videos[camera.key]
+            yield from read_video(file, start_s, place.length, rate_hz)
+            return
+        for row in self._rows(place)[camera.key]:
+            stored = row.as_py()
+            try:
+                yield decode_image(stored["bytes"] or self._file(stored["path"]).read_bytes())
+            except (OSError, TypeError) as error:
+                raise UserError(
+                    f"{place.name} has a damaged image ({error}); fetch the data set again"
+                ) from error
 
-def _table_reader(vectors: Iterable[str]) -> Table:
-    """Return a function that gives the rows of an episode. The last data file is kept in memory.
+    def _file(self, path: str) -> Path:
+        """Return the file at a path that the data set gives. Raises `UserError` if it lies outside of it."""
+        file = self._root / path
+        if not self._options.choices.allow_external:
+            require_inside([file], self._root)
+        return file
 
-    vectors: columns that must have one number of values in all rows.
-    """
-
-    @lru_cache(maxsize=1)
-    def read(path: Path) -> pa.Table:
-        try:
-            return pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{path} is damaged ({error}); fetch the data set again") from error
-
-    def rows(place: Place) -> pa.Table:
-        whole = read(place.data)
+    def _rows(self, place: Place) -> pa.Table:
+        """Return the rows of an episode."""
+        whole = self._read(place.data)
         mine = np.flatnonzero(whole["episode_index"].to_numpy() == place.index)
         if len(mine) != place.length:
             raise UserError(
@@ -249,24 +224,125 @@ def _table_reader(vectors: Iterable[str]) -> Table:
                 f"{place.data}: the rows of episode {place.index} do not follow one another; "
                 "sort them by their index"
             )
-        found = whole.slice(mine[0] if len(mine) else 0, len(mine))
-        for key in vectors:
-            _require_even(found, key, place)
-        return found
+        rows = whole.slice(mine[0] if len(mine) else 0, len(mine))
+        for key in (ACTION, EXECUTED, STATE, *self._found.vectors.values()):
+            if key not in rows.column_names or not _is_list(rows[key].type):
+                continue
+            lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
+            if len(lengths) > 1:
+                raise UserError(
+                    f"{place.name} has rows of {lengths[0]} and of {lengths[-1]} values in {key}; "
+                    "leave this episode out, or fetch the data set again"
+                )
+        return rows
 
-    return rows
+    def _read_places(self) -> list[Place]:
+        """Return the place of every episode, in their order. Raises `UserError` if one lies outside."""
+        try:
+            rows = self._rows_v3() if self._is_v3 else self._rows_v2()
+            places = [self._place(row) for row in sorted(rows, key=lambda r: r["episode_index"])]
+        except (
+            OSError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            pa.ArrowException,
+        ) as error:
+            raise self._damaged("episodes", error) from error
+        if not self._options.choices.allow_external:
+            videos = (file for place in places for file, _ in place.videos.values())
+            require_inside({*(place.data for place in places), *videos}, self._root)
+        return places
 
-
-def _require_even(rows: pa.Table, key: str, place: Place) -> None:
-    """Raise `UserError` if the vectors of a column differ in length, or some are missing."""
-    if key not in rows.column_names or not _is_list(rows[key].type):
-        return
-    lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
-    if len(lengths) > 1:
-        raise UserError(
-            f"{place.data}: episode {place.index} has rows of {lengths[0]} and of {lengths[-1]} values "
-            f"in {key}; leave this episode out, or fetch the data set again"
+    def _damaged(self, what: str, error: Exception) -> UserError:
+        return UserError(
+            f"{self._root}: the list of its {what} is damaged ({error}); fetch the data set again"
         )
+
+    def _rows_v3(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for file in sorted((self._root / "meta/episodes").glob("*/*.parquet")):
+            names = [n for n in pq.read_schema(file).names if not n.startswith(("stats/", "tasks"))]
+            rows += pq.read_table(file, columns=names).to_pylist()
+        return rows
+
+    def _rows_v2(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "episode_index": line["episode_index"],
+                "length": line["length"],
+                "chunk": line["episode_index"] // self._info["chunks_size"],
+            }
+            for line in read_lines(self._root / "meta/episodes.jsonl")
+        ]
+
+    def _place(self, row: Mapping[str, Any]) -> Place:
+        features, index = self._info["features"], row["episode_index"]
+
+        def file(pattern: str, kind: str, **names: str) -> Path:
+            if self._is_v3:
+                parts = ("chunk_index", "file_index")
+                numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
+            else:
+                numbers = {"episode_chunk": row["chunk"], "episode_index": index}
+            return self._root / _filled(self._info[pattern], {**numbers, **names})
+
+        videos = {}
+        for key in (key for key, feature in features.items() if feature["dtype"] == "video"):
+            start_s = float(row[f"videos/{key}/from_timestamp"]) if self._is_v3 else 0.0
+            videos[key] = file("video_path", f"videos/{key}", video_key=key), start_s
+        return Place(index, row["length"], file("data_path", "data"), videos)
+
+    def _read_tasks(self) -> dict[int, str]:
+        """Return task index -> instruction."""
+        try:
+            if self._is_v3:
+                table = pq.read_table(self._root / "meta/tasks.parquet")
+                text = next(name for name in table.column_names if name != "task_index")
+                columns = (table["task_index"].to_pylist(), table[text].to_pylist())
+                tasks = dict(zip(*columns, strict=True))
+            else:
+                lines = read_lines(self._root / "meta/tasks.jsonl")
+                tasks = {row["task_index"]: row["task"] for row in lines}
+            for task in tasks.values():
+                if not isinstance(task, str):
+                    raise ValueError(f"the task {task!r} is no text")
+            return {index: plain_text(task, "a task") for index, task in tasks.items()}
+        except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
+            raise self._damaged("tasks", error) from error
+
+
+def _read_info(root: Path) -> dict[str, Any]:
+    """Return `meta/info.json`. Raises `UserError` if it is damaged or of a version that is not read."""
+    try:
+        info = json.loads((root / INFO).read_text())
+        version, _ = info["codebase_version"], info["features"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{root / INFO} is damaged ({error}); fetch the data set again") from error
+    if version not in VERSIONS:
+        raise UserError(
+            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
+            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
+        )
+    return dict(info)
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path} is damaged ({error}); fetch the data set again") from error
+
+
+def _capture_times(rows: pa.Table, rate_hz: float) -> npt.NDArray[np.float64] | None:
+    """Return when the observations were captured; None if the stamps were only counted up."""
+    if CAPTURE_TIME in rows.column_names:
+        times = _values(rows, CAPTURE_TIME).astype(np.float64)
+        return None if np.isnan(times).all() else times
+    times = _values(rows, "timestamp").astype(np.float64)
+    counted = np.arange(len(times)) / rate_hz
+    return None if np.allclose(times - times[0], counted, atol=1e-3) else times
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -335,8 +411,7 @@ def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
 
 
 def _camera(key: str, feature: Mapping[str, Any]) -> Camera:
-    shape = feature["shape"]
-    names = feature.get("names") or []
+    shape, names = feature["shape"], feature.get("names") or []
     first = bool(names) and str(names[0]).startswith("channel")
     height, width = shape[1:] if first or shape[2] != 3 else shape[:2]
     return Camera(key, int(height), int(width), feature["dtype"] == "video")
@@ -344,106 +419,11 @@ def _camera(key: str, feature: Mapping[str, Any]) -> Camera:
 
 def _labels(name: str, feature: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of a vector's values, which LeRobot has as a list or as {"motors": list}."""
-    size, names = int(feature["shape"][0]), feature.get("names")
+    size, names = int(feature["shape"][0]), feature.get("names") or []
     if isinstance(names, dict) and len(names) == 1:
         names = next(iter(names.values()))
-    whole = (
-        isinstance(names, list) and len(names) == size and all(isinstance(n, str) for n in names)
-    )
-    return tuple(names) if whole and names else index_labels(name, size)
-
-
-def _read_info(root: Path) -> dict[str, Any]:
-    """Return `meta/info.json`. Raises `UserError` if it is damaged or of a version that is not read."""
-    try:
-        info = json.loads((root / INFO).read_text())
-        version, _ = info["codebase_version"], info["features"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{root / INFO} is damaged ({error}); fetch the data set again") from error
-    if version not in VERSIONS:
-        raise UserError(
-            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
-            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
-        )
-    return dict(info)
-
-
-def _read_places(
-    root: Path, info: Mapping[str, Any], *, allow_external: bool = False
-) -> list[Place]:
-    """Return the place of every episode, in their order. Raises `UserError` if one lies outside of `root`."""
-    try:
-        rows = _rows_v3(root) if info["codebase_version"] == "v3.0" else _rows_v2(root, info)
-        rows.sort(key=lambda row: row["episode_index"])
-        places = [_place(root, info, row, allow_external) for row in rows]
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise UserError(
-            f"{root}: the list of its episodes is damaged ({error}); fetch the data set again"
-        ) from error
-    if not allow_external:
-        videos = (file for place in places for file, _ in place.videos.values())
-        require_inside({*(place.data for place in places), *videos}, root)
-    return places
-
-
-def _read_tasks(root: Path, info: Mapping[str, Any]) -> dict[int, str]:
-    """Return task index -> instruction."""
-    try:
-        if info["codebase_version"] != "v3.0":
-            lines = read_lines(root / "meta/tasks.jsonl")
-            tasks = {row["task_index"]: row["task"] for row in lines}
-        else:
-            table = pq.read_table(root / "meta/tasks.parquet")
-            text = next(name for name in table.column_names if name != "task_index")
-            columns = (table["task_index"].to_pylist(), table[text].to_pylist())
-            tasks = dict(zip(*columns, strict=True))
-        for task in tasks.values():
-            if not isinstance(task, str):
-                raise ValueError(f"the task {task!r} is no text")
-        return {index: plain_text(task, "a task") for index, task in tasks.items()}
-    except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
-        raise UserError(
-            f"{root}: the list of its tasks is damaged ({error}); fetch the data set again"
-        ) from error
-
-
-def _rows_v3(root: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for file in sorted((root / "meta/episodes").glob("*/*.parquet")):
-        names = [n for n in pq.read_schema(file).names if not n.startswith(("stats/", "tasks"))]
-        rows += pq.read_table(file, columns=names).to_pylist()
-    return rows
-
-
-def _rows_v2(root: Path, info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for line in read_lines(root / "meta/episodes.jsonl"):
-        index = line["episode_index"]
-        row = {"episode_index": index, "length": line["length"]}
-        rows.append({**row, "chunk": index // info["chunks_size"]})
-    return rows
-
-
-def _place(
-    root: Path, info: Mapping[str, Any], row: Mapping[str, Any], allow_external: bool
-) -> Place:
-    keys = [key for key, feature in info["features"].items() if feature["dtype"] == "video"]
-    index, length = row["episode_index"], row["length"]
-
-    def file(pattern: str, kind: str, **names: str) -> Path:
-        if info["codebase_version"] != "v3.0":
-            numbers = {"episode_chunk": row["chunk"], "episode_index": index}
-        else:
-            parts = ("chunk_index", "file_index")
-            numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
-        return root / _filled(info[pattern], {**numbers, **names})
-
-    def start_s(key: str) -> float:
-        is_shared = info["codebase_version"] == "v3.0"
-        return float(row[f"videos/{key}/from_timestamp"]) if is_shared else 0.0
-
-    videos = {k: (file("video_path", f"videos/{k}", video_key=k), start_s(k)) for k in keys}
-    return Place(root, allow_external, index, length, file("data_path", "data"), videos)
+    whole = isinstance(names, list) and {type(each) for each in names} == {str}
+    return tuple(names) if whole and len(names) == size else index_labels(name, size)
 
 
 def _filled(pattern: str, values: Mapping[str, int | str]) -> str:

@@ -36,28 +36,24 @@ from ttm.datasets.formats.recording import EPISODES as FACTS
 from ttm.datasets.formats.recording import Recording, Source, facts_line, write_spec
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec
 
-Statistics = dict[str, npt.NDArray[Any]]
+Array = npt.NDArray[Any]
+Statistics = dict[str, Array]
 
 TYPES = {CAPTURE_TIME: "float64", DONE: "bool", SUCCESS: "bool"}
 """The types of extra features; float32 for all others."""
-CHUNK = 1000
-"""Episodes, or files, in a folder."""
+CHUNK = 1000  # episodes, or files, in a folder
 
 
 def write_v21(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write all episodes to the folder `target`: one data file and one video a camera for each."""
-    _write(source, target, FilesV21(target, _codec(options), source.spec.rate_hz))
+    _write(source, target, FilesV21(target, options.video_codec, source.spec.rate_hz))
 
 
 def write_v30(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write all episodes to the folder `target`: files that hold many of them, up to a size."""
-    _write(source, target, FilesV30(target, _codec(options), source.spec.rate_hz))
-
-
-def _codec(options: ConvertOptions) -> str | None:
-    return None if options.video_codec == "none" else options.video_codec or "av1"
+    _write(source, target, FilesV30(target, options.video_codec, source.spec.rate_hz))
 
 
 def _write(source: Source, target: Path, files: Files) -> None:
@@ -68,11 +64,13 @@ def _write(source: Source, target: Path, files: Files) -> None:
     num_frames = num_episodes = 0
     with (target / "meta" / FACTS).open("w", encoding="utf-8") as facts:
         for index, recording in enumerate(source.recordings()):
-            task = tasks.setdefault(recording.instruction, len(tasks))
             columns = _columns(recording, source.spec.rate_hz)
-            columns["episode_index"] = np.full(len(recording.actions), index)
+            length = len(recording.actions)
+            columns["episode_index"] = np.full(length, index)
             columns["index"] = columns["frame_index"] + num_frames
-            columns["task_index"] = np.full(len(recording.actions), task)
+            columns["task_index"] = np.full(
+                length, tasks.setdefault(recording.instruction, len(tasks))
+            )
             columns = {
                 key: np.asarray(columns[key]).astype(feature["dtype"])
                 for key, feature in features.items()
@@ -81,20 +79,20 @@ def _write(source: Source, target: Path, files: Files) -> None:
             statistics = {key: of_numbers(values) for key, values in columns.items()}
             images: dict[str, list[bytes]] = {}
             for camera in recording.cameras:
-                key, watcher = IMAGES + camera, FrameStatistics()
-                frames = watcher.watch(recording.each_frame(camera))
+                key, histograms = IMAGES + camera, np.zeros((3, 256), np.int64)
+                frames = _counted(recording.each_frame(camera), histograms)
                 if files.codec is None:
                     images[key] = [_png(frame) for frame in frames]
                 else:
                     for frame in frames:
                         files.write_frame(key, frame)
-                statistics[key] = watcher.result()
+                statistics[key] = of_histograms(histograms, length)
             rows = _table(columns, images, features)
             files.append(index, recording.instruction, rows, statistics)
             for key, found in statistics.items():
                 totals[key] = combined(totals[key], found) if key in totals else found
             facts.write(facts_line(index, recording))
-            num_frames, num_episodes = num_frames + len(rows), index + 1
+            num_frames, num_episodes = num_frames + length, index + 1
     info = {
         "robot_type": source.spec.robot,
         "total_episodes": num_episodes,
@@ -116,7 +114,7 @@ def _write(source: Source, target: Path, files: Files) -> None:
 def _features(source: Source, codec: str | None) -> dict[str, Any]:
     """Return the features of a data set. codec: that of the videos; None for images in the data files."""
     spec = source.spec
-    features = {IMAGES + camera.name: _camera(camera, codec, spec) for camera in spec.cameras}
+    features = {IMAGES + each.name: _camera(each, codec, spec.rate_hz) for each in spec.cameras}
     if spec.proprioception:
         names = [label for vector in spec.proprioception for label in vector.labels]
         features[STATE] = _numbers("float32", len(names), names)
@@ -139,7 +137,7 @@ def _features(source: Source, codec: str | None) -> dict[str, Any]:
     return features | {key: _numbers(dtype, 1) for key, dtype in INDICES.items()}
 
 
-def _camera(camera: CameraSpec, codec: str | None, spec: PolicySpec) -> dict[str, Any]:
+def _camera(camera: CameraSpec, codec: str | None, rate_hz: float) -> dict[str, Any]:
     feature = {
         "dtype": "image" if codec is None else "video",
         "shape": [camera.height, camera.width, 3],
@@ -153,7 +151,7 @@ def _camera(camera: CameraSpec, codec: str | None, spec: PolicySpec) -> dict[str
         "video.codec": codec,
         "video.pix_fmt": "yuv420p",
         "video.is_depth_map": False,
-        "video.fps": _rate(spec.rate_hz),
+        "video.fps": _rate(rate_hz),
         "video.channels": 3,
         "has_audio": False,
     }
@@ -189,9 +187,7 @@ def _columns(recording: Recording, rate_hz: float) -> dict[str, Any]:
 
 
 def _table(
-    columns: Mapping[str, npt.NDArray[Any]],
-    images: Mapping[str, list[bytes]],
-    features: Mapping[str, Any],
+    columns: Mapping[str, Array], images: Mapping[str, list[bytes]], features: Mapping[str, Any]
 ) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     kinds: dict[str, Any] = {}
@@ -222,12 +218,13 @@ def _png(frame: Frames) -> bytes:
 class Files:
     """The files of one version of the format."""
 
+    data_path: str
     video_path: str
-    """The pattern of a video's path."""
+    """The patterns of paths."""
 
     def __init__(self, root: Path, codec: str | None, rate_hz: float) -> None:
-        """codec: that of the videos; None for no videos."""
-        self.codec = codec
+        """codec: that of the videos, AV1 by default; "none" for no videos."""
+        self.codec = None if codec == "none" else codec or "av1"
         self._root, self._rate_hz = root, rate_hz
         self._videos: dict[str, VideoWriter] = {}
         """Those that are being written, by camera."""
@@ -253,6 +250,9 @@ class Files:
     def _next_video(self, key: str) -> dict[str, int]:
         """Return the numbers of the next video of a camera, as `video_path` names them."""
         raise NotImplementedError
+
+    def _patterns(self) -> dict[str, Any]:
+        return {"data_path": self.data_path, "video_path": self.video_path if self.codec else None}
 
 
 class FilesV21(Files):
@@ -285,8 +285,7 @@ class FilesV21(Files):
             "codebase_version": "v2.1",
             "total_chunks": -(-self._index // CHUNK),
             "total_videos": self._num_videos,
-            "data_path": self.data_path,
-            "video_path": self.video_path if self.codec else None,
+            **self._patterns(),
         }
 
     def _next_video(self, key: str = "") -> dict[str, int]:
@@ -297,12 +296,9 @@ class FilesV21(Files):
             lines.write(json.dumps(data, ensure_ascii=False) + "\n")
 
 
-DATA_MB, VIDEO_MB = 100, 200
-"""A file of version 3.0 of this size gets no further episode."""
+DATA_MB, VIDEO_MB = 100, 200  # a file of version 3.0 of this size gets no further episode
 NUMBERED = "chunk-{chunk_index:03d}/file-{file_index:03d}"
-EPISODES = f"meta/episodes/{NUMBERED}.parquet"
-ROWS = 100
-"""How many episodes' descriptions are in memory at a time."""
+ROWS = 100  # episodes' descriptions that are in memory at a time
 
 
 class FilesV30(Files):
@@ -313,7 +309,8 @@ class FilesV30(Files):
 
     def __init__(self, root: Path, codec: str | None, rate_hz: float) -> None:
         super().__init__(root, codec, rate_hz)
-        self._data, self._episodes = TableFiles(root, self.data_path), TableFiles(root, EPISODES)
+        self._data = TableFiles(root, self.data_path)
+        self._episodes = TableFiles(root, f"meta/episodes/{NUMBERED}.parquet")
         self._rows: list[dict[str, Any]] = []
         self._video_numbers: dict[str, int] = {}
         self._num_frames = 0
@@ -355,8 +352,7 @@ class FilesV30(Files):
             "codebase_version": "v3.0",
             "data_files_size_in_mb": DATA_MB,
             "video_files_size_in_mb": VIDEO_MB,
-            "data_path": self.data_path,
-            "video_path": self.video_path if self.codec else None,
+            **self._patterns(),
         }
 
     def _next_video(self, key: str) -> dict[str, int]:
@@ -406,27 +402,19 @@ def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _task_table(tasks: list[str]) -> pa.Table:
     """Return the table of tasks, whose text pandas takes as its index, as LeRobot expects."""
     text = "__index_level_0__"
-    columns = [
-        {
-            "name": name,
-            "field_name": field,
-            "pandas_type": kind,
-            "numpy_type": numpy,
-            "metadata": None,
-        }
-        for name, field, kind, numpy in (
-            ("task_index", "task_index", "int64", "int64"),
-            (None, text, "unicode", "object"),
-        )
+    keys = ("name", "field_name", "pandas_type", "numpy_type", "metadata")
+    rows: list[tuple[str | None, ...]] = [
+        ("task_index", "task_index", "int64", "int64", None),
+        (None, text, "unicode", "object", None),
     ]
+    columns = [dict(zip(keys, row, strict=True)) for row in rows]
     described = {"index_columns": [text], "column_indexes": [], "columns": columns}
     table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), text: tasks})
     return table.replace_schema_metadata({"pandas": json.dumps(described)})
 
 
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
-MOST_SIDE = 64
-"""Statistics of images are taken from at most this many rows and columns of pixels."""
+MOST_SIDE = 64  # statistics of images are taken from at most this many rows and columns of pixels
 
 
 def of_numbers(values: npt.NDArray[Any]) -> Statistics:
@@ -446,42 +434,35 @@ def of_numbers(values: npt.NDArray[Any]) -> Statistics:
     return found | dict(zip(QUANTILES, quantiles, strict=True))
 
 
-class FrameStatistics:
-    """Takes the statistics of a camera's frames as they pass by."""
+def _counted(frames: Iterable[Frames], histograms: Array) -> Iterator[Frames]:
+    """Yield the frames on, and count the values of a grid of their pixels in `histograms`, (3, 256)."""
+    for frame in frames:
+        steps = [max(side // MOST_SIDE, 1) for side in frame.shape[:2]]
+        pixels = frame[:: steps[0], :: steps[1]].reshape(-1, 3)
+        for channel in range(3):
+            histograms[channel] += np.bincount(pixels[:, channel], minlength=256)
+        yield frame
 
-    def __init__(self) -> None:
-        self._histograms = np.zeros((3, 256), np.int64)
-        self._count = 0
 
-    def watch(self, frames: Iterable[Frames]) -> Iterator[Frames]:
-        """Yield the frames on, and count the values of a grid of their pixels."""
-        for frame in frames:
-            steps = [max(side // MOST_SIDE, 1) for side in frame.shape[:2]]
-            pixels = frame[:: steps[0], :: steps[1]].reshape(-1, 3)
-            for channel in range(3):
-                self._histograms[channel] += np.bincount(pixels[:, channel], minlength=256)
-            self._count += 1
-            yield frame
-
-    def result(self) -> Statistics:
-        """Return the statistics of each channel, (3, 1, 1), of values in [0, 1]."""
-        levels = np.arange(256) / 255
-        weights = self._histograms / self._histograms.sum(axis=1, keepdims=True)  # (3, 256)
-        cumulative = weights.cumsum(axis=1)
-        mean = weights @ levels
-        present = self._histograms > 0
-        found = {
-            "min": levels[present.argmax(axis=1)],
-            "max": levels[255 - present[:, ::-1].argmax(axis=1)],
-            "mean": mean,
-            "std": np.sqrt(np.maximum(weights @ levels**2 - mean**2, 0)),
-        }
-        found |= {
-            name: levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
-            for name, portion in QUANTILES.items()
-        }
-        shaped = {name: values.reshape(3, 1, 1) for name, values in found.items()}
-        return shaped | {"count": np.array([self._count])}
+def of_histograms(histograms: Array, num_frames: int) -> Statistics:
+    """Return the statistics of each channel, (3, 1, 1), of values in [0, 1]."""
+    levels = np.arange(256) / 255
+    weights = histograms / histograms.sum(axis=1, keepdims=True)  # (3, 256)
+    cumulative = weights.cumsum(axis=1)
+    mean = weights @ levels
+    present = histograms > 0
+    found = {
+        "min": levels[present.argmax(axis=1)],
+        "max": levels[255 - present[:, ::-1].argmax(axis=1)],
+        "mean": mean,
+        "std": np.sqrt(np.maximum(weights @ levels**2 - mean**2, 0)),
+    }
+    found |= {
+        name: levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
+        for name, portion in QUANTILES.items()
+    }
+    shaped = {name: values.reshape(3, 1, 1) for name, values in found.items()}
+    return shaped | {"count": np.array([num_frames])}
 
 
 def as_lists(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
@@ -499,16 +480,13 @@ def combined(old: Statistics, new: Statistics) -> Statistics:
     """
     count = old["count"] + new["count"]
     ours, theirs = old["count"] / count, new["count"] / count
-    mean = ours * old["mean"] + theirs * new["mean"]
-    spread = (
-        old["std"] ** 2 + (old["mean"] - mean) ** 2,
-        new["std"] ** 2 + (new["mean"] - mean) ** 2,
-    )
-    found = {
+    found = {name: ours * old[name] + theirs * new[name] for name in ("mean", *QUANTILES)}
+    spread = [part["std"] ** 2 + (part["mean"] - found["mean"]) ** 2 for part in (old, new)]
+    return {
         "min": np.minimum(old["min"], new["min"]),
         "max": np.maximum(old["max"], new["max"]),
-        "mean": mean,
+        "mean": found.pop("mean"),
         "std": np.sqrt(ours * spread[0] + theirs * spread[1]),
         "count": count,
+        **found,
     }
-    return found | {name: ours * old[name] + theirs * new[name] for name in QUANTILES}

@@ -19,8 +19,6 @@ from ttm.datasets.spec_inference import infer_action_parts
 from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
-Seconds = npt.NDArray[np.float64]
-
 PER_TICK = ("timestamps", "rewards", "dones", "interventions", "loss_weights")
 """The fields of `Recording` that have one value for each tick."""
 
@@ -53,7 +51,7 @@ class Recording:
     success: bool | None = None
     seed: int | None = None
     masks: frozenset[str] = frozenset()
-    timestamps: Seconds | None = None
+    timestamps: npt.NDArray[np.float64] | None = None
     """(T,), capture times in seconds."""
     rewards: Floats | None = None
     dones: npt.NDArray[np.int64] | None = None
@@ -152,41 +150,35 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
         found = ", ".join(sorted(recording.cameras)) or "none"
         wanted = ", ".join(camera.name for camera in spec.cameras) or "none"
         raise UserError(f"{recording.name} has the cameras {found}, but its spec says {wanted}")
-    return replace(
-        recording,
-        cameras={
-            camera.name: _sized(recording.cameras[camera.name], camera, recording.name)
-            for camera in spec.cameras
-        },
-    )
+    cameras = {}
+    for camera in spec.cameras:
+        stream, checked = recording.cameras[camera.name], partial(_sized, recording.name, camera)
+        jpegs = None if stream.jpegs is None else partial(checked, stream.jpegs)
+        cameras[camera.name] = FrameStream(partial(checked, stream.frames), jpegs)
+    return replace(recording, cameras=cameras)
 
 
-def _sized(stream: FrameStream, camera: CameraSpec, name: str) -> FrameStream:
-    def checked(read: Callable[[], Iterator[Frames]]) -> Iterator[Frames]:
-        for frame in read():
-            try:
-                size = frame.shape[:2] if frame.ndim == 3 else image_size(frame)
-            except OSError as error:
-                raise UserError(
-                    f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
-                ) from error
-            if size != (camera.height, camera.width):
-                raise UserError(
-                    f"{name}: camera '{camera.name}' has a frame of {size[1]}x{size[0]} pixels, "
-                    f"but the spec says {camera.width}x{camera.height}; bring all to one size first"
-                )
-            yield frame
-
-    jpegs = None if stream.jpegs is None else partial(checked, stream.jpegs)
-    return FrameStream(partial(checked, stream.frames), jpegs)
+def _sized(name: str, camera: CameraSpec, read: Callable[[], Iterator[Frames]]) -> Iterator[Frames]:
+    """Yield the frames or JPEGs of a camera, which must have the size of the spec."""
+    for frame in read():
+        try:
+            size = frame.shape[:2] if frame.ndim == 3 else image_size(frame)
+        except OSError as error:
+            raise UserError(
+                f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
+            ) from error
+        if size != (camera.height, camera.width):
+            raise UserError(
+                f"{name}: camera '{camera.name}' has a frame of {size[1]}x{size[0]} pixels, "
+                f"but the spec says {camera.width}x{camera.height}; bring all to one size first"
+            )
+        yield frame
 
 
 SPEC, EPISODES = "ttm_spec.json", "ttm_episodes.jsonl"
 """Files beside the data of other formats, of which other programs take no notice, for what these have no
 place for: the PolicySpec, and facts about the episodes, one JSON object a line."""
-
-Facts = dict[int, dict[str, Any]]
-"""Number of the episode -> its facts."""
+Facts = dict[int, dict[str, Any]]  # number of the episode -> its facts
 
 
 def facts_line(number: int, recording: Recording) -> str:
@@ -216,8 +208,9 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
     try:
         facts = {line["episode_index"]: line for line in read_lines(path)}
         for line in facts.values():
-            texts = {key: plain_text(line.get(key, ""), key) for key in ("instruction", "task")}
-            line.update(texts)
+            line.update(
+                {key: plain_text(line.get(key, ""), key) for key in ("instruction", "task")}
+            )
         known = {number: line["length"] for number, line in facts.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away to do without it") from error

@@ -6,7 +6,7 @@ Nothing here imports a format's file, so that optional packages are needed only 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,7 +19,6 @@ from tyro.conf import OmitArgPrefixes
 from ttm.datasets.description import Choices
 from ttm.datasets.episode_file import open_file
 from ttm.datasets.files import LAYOUTS, find_files, layout_of_file, layout_of_path
-from ttm.datasets.formats.recording import Source
 from ttm.policy.errors import UserError, require_choice
 
 ColourOrder = Literal["rgb", "bgr"]
@@ -50,17 +49,17 @@ class ConvertOptions:
 
 @dataclass(frozen=True)
 class Format:
-    """One entry of the table."""
+    """One entry of the table. Its module has `read_source(path, options) -> Source`."""
 
     description: str
-    layouts: tuple[str, ...] = ()
+    layouts: tuple[str, ...]
     """The layouts that are read as this format, by their keys in `LAYOUTS`."""
-    reader: str | None = None
-    """"module:function" of `read_source(path, options) -> Source`; None if the format is only written."""
+    reader: str
+    """The module with `read_source`, in this package."""
+    writer: str
+    """"module:function" of `write(source, target, options)`, in this package."""
     read_choices: tuple[str, ...] = ()
     """The fields of `ConvertOptions` that reading heeds."""
-    writer: str | None = None
-    """"module:function" of `write(source, target, options)`; None if the format is only read."""
     write_choices: tuple[str, ...] = ()
     """The fields of `ConvertOptions` that writing heeds."""
     packages: tuple[str, ...] = ()
@@ -72,22 +71,17 @@ class Format:
     folder that holds anything else."""
 
 
-_FORMATS = "ttm.datasets.formats"
-_OUR_FILES = ("ttm_spec.json", "ttm_episodes.jsonl")
-_LEROBOT = ("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache")
-
-
 def _lerobot(description: str, layout: str, writer: str) -> Format:
     """Return one version of LeRobot's format; one reader serves all."""
     return Format(
         description,
-        layouts=(layout,),
-        reader=f"{_FORMATS}.lerobot_read:read_source",
+        (layout,),
+        "lerobot_read",
+        f"lerobot_write:{writer}",
         read_choices=("robot",),
-        writer=f"{_FORMATS}.lerobot_write:{writer}",
         write_choices=("video_codec",),
         packages=("pyarrow", "av"),
-        contents=_LEROBOT,
+        contents=("data", "meta", "videos", "images", "README.md", ".gitattributes", ".cache"),
     )
 
 
@@ -95,19 +89,19 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "ttm": Format(
             "ours: a folder with one HDF5 file for each episode, or one file *.hdf5 with all",
-            layouts=("ours",),
-            reader=f"{_FORMATS}.hdf5:read_source",
+            ("ours",),
+            "hdf5",
+            "hdf5:write",
             read_choices=("choices",),
-            writer=f"{_FORMATS}.hdf5:write",
             write_choices=("jpeg_quality",),
             contents=("episode_*.hdf5",),
         ),
         "robomimic": Format(
             "one HDF5 file as robomimic, robosuite, MimicGen, LIBERO and RoboCasa have it",
-            layouts=("robomimic", "mimicgen", "libero", "robocasa", "isaaclab"),
-            reader=f"{_FORMATS}.hdf5:read_source",
+            ("robomimic", "mimicgen", "libero", "robocasa", "isaaclab"),
+            "hdf5",
+            "hdf5:write_robomimic",
             read_choices=("choices",),
-            writer=f"{_FORMATS}.hdf5:write_robomimic",
             is_file=True,
         ),
         "lerobot": _lerobot("LeRobot's data set, version 3.0", "lerobot_v3", "write_v30"),
@@ -116,50 +110,46 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         ),
         "aloha": Format(
             "a folder of ALOHA's and ACT's HDF5 files, one for each episode",
-            layouts=("aloha",),
-            reader=f"{_FORMATS}.aloha:read_source",
+            ("aloha",),
+            "aloha",
+            "aloha:write",
             read_choices=("colour_order", "rate_hz", "robot"),
-            writer=f"{_FORMATS}.aloha:write",
             write_choices=("colour_order", "jpeg_quality"),
             contents=("episode_*.hdf5",),
         ),
         "diffusion-policy": Format(
             "a replay buffer of diffusion_policy in zarr",
-            layouts=("diffusion_policy",),
-            reader=f"{_FORMATS}.diffusion_policy:read_source",
+            ("diffusion_policy",),
+            "diffusion_policy",
+            "diffusion_policy:write",
             read_choices=("rate_hz", "robot"),
-            writer=f"{_FORMATS}.diffusion_policy:write",
             packages=("zarr",),
-            contents=("data", "meta", ".z*", "zarr.json", *_OUR_FILES),
+            contents=("data", "meta", ".z*", "zarr.json", "ttm_spec.json", "ttm_episodes.jsonl"),
         ),
     }
 )
 """Name -> format. `recognise` says which one a path is."""
 
 
-def reader_of(name: str) -> Callable[[Path, ConvertOptions], Source]:
-    """Return the function that reads a format. Raises `UserError` if a package is missing."""
-    return _load(name, FORMATS[name].reader)
-
-
-def writer_of(name: str) -> Callable[[Source, Path, ConvertOptions], None]:
-    """Return the function that writes a format. Raises `UserError` if there is none, or no package."""
-    if FORMATS[name].writer is None:
-        raise UserError(f"{name} is read but not written; take one of {', '.join(writable())}")
-    return _load(name, FORMATS[name].writer)
+def load(name: str, function: str) -> Any:
+    """Return a function of a format, "module:function". Raises `UserError` if a package is missing."""
+    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
+    if missing:
+        raise UserError(
+            f"{name} needs {' and '.join(missing)}, which is not installed; "
+            'run: pip install "ttm-policy-stack[convert]"'
+        )
+    module, _, attribute = function.partition(":")
+    return getattr(import_module(f"ttm.datasets.formats.{module}"), attribute)
 
 
 def require_format(name: str, source: Path, target: Path) -> None:
     """Raise `UserError` if no format has this name; for a layout that is not written, with the way there."""
     layout = LAYOUTS.get(name)
     if name not in FORMATS and layout is not None and layout.way_there:
-        raise UserError(layout.not_written(source, target))
+        step = layout.way_there.format(path=source, out=target.with_suffix(""))
+        raise UserError(f"`ttm data convert` does not write {layout.name}; {step}")
     require_choice("--to", name, FORMATS)
-
-
-def writable() -> list[str]:
-    """Return the names of the formats that can be written."""
-    return [name for name, entry in FORMATS.items() if entry.writer]
 
 
 def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
@@ -176,19 +166,6 @@ def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
             raise UserError(f"{flag} has no effect from {source} to {target}; leave it out")
 
 
-def _load(name: str, where: str | None) -> Callable[..., Any]:
-    assert where is not None
-    missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
-    if missing:
-        raise UserError(
-            f"{name} needs {' and '.join(missing)}, which is not installed; "
-            'run: pip install "ttm-policy-stack[convert]"'
-        )
-    module, _, function = where.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
-
-
 def recognise(path: Path, *, allow_external: bool = False) -> str:
     """Return the name of the format in `FORMATS` that a file or folder has.
 
@@ -198,8 +175,8 @@ def recognise(path: Path, *, allow_external: bool = False) -> str:
     layout = layout_of_path(path) if os.path.exists(path) else None
     if layout is None:
         first = find_files(path, allow_external=allow_external)[0]
-        with open_file(first) as file:
-            layout = layout_of_file(file, allow_external=allow_external)
+        with open_file(first, allow_external=allow_external) as file:
+            layout = layout_of_file(file)
             members = ", ".join(sorted(file)) or "nothing"
         if layout is None:
             raise UserError(

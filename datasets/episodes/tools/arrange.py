@@ -18,19 +18,28 @@ from tyro.conf import Positional, arg
 
 from ttm.datasets.console import track
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_file import open_file, read_stored_spec
+from ttm.datasets.episode_file import open_file
+from ttm.datasets.formats.hdf5 import has_own_spec
 from ttm.datasets.hdf5 import new_file, reserve
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.spec_inference import json_object
 from ttm.datasets.tools.convert import require_apart, write_whole
 from ttm.policy.errors import UserError, options, require_at_least
-from ttm.policy.spec import PolicySpec
 
 SplitBy = Literal["valid", "task", "instruction", "episode"]
 
-VALID = 0.1
-"""The portion that is held out by default."""
+VALID = 0.1  # the portion that is held out by default
+
+MEANING = ("macros_image_convention", "ttm_spec")
+"""Attributes of `data` without which a file's arrays mean something else."""
+
+OWN = ("total", "problem_info")
+"""Attributes of `data` that are not taken over: the new file counts its own ticks, and LIBERO's
+instruction, which stands once a file, becomes that of each demo."""
+
+ROOM_A_MEMBER, ROOM_A_ROW = 2**14, 2**8
+"""Bytes that HDF5 may take beside the values of a member, and of a row of varying length."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +54,10 @@ class DataMergeCommand:
     """
 
     writes_file: ClassVar[bool] = True
-
     sources: Annotated[Positional[tuple[str, ...]], arg(metavar="EPISODES …")]
     """HDF5 files, folders of them, or globs in quotes."""
-
     out: Path
     """The HDF5 file to write."""
-
     overwrite: bool = False
     """Replace the file if it is there."""
 
@@ -76,39 +82,20 @@ class DataSplitCommand:
 
     source: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     out: Path
     """The folder to write."""
-
     by: SplitBy = "valid"
     """What has a file of its own: training and validation, or each task, instruction or episode."""
-
     valid: float | None = None
     """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
-
     seed: int | None = None
     """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
-
     overwrite: bool = False
     """Replace the folder if it is there and holds HDF5 files only."""
 
     def run(self) -> int:
         """Split and print the files; return the exit code."""
-        for option, value in (("--valid", self.valid), ("--seed", self.seed)):
-            if value is not None and self.by != "valid":
-                raise UserError(
-                    f"{option} is {value:g}, but --by {self.by} holds nothing out; leave {option} out, "
-                    "or split with --by valid"
-                )
-        files = split_episodes(
-            self.source,
-            self.out,
-            by=self.by,
-            valid=VALID if self.valid is None else self.valid,
-            seed=self.seed or 0,
-            overwrite=self.overwrite,
-        )
-        for name, count in files.items():
+        for name, count in split_episodes(self).items():
             print(f"{self.out / name}: {count} episodes")
         return 0
 
@@ -153,15 +140,11 @@ class DataFilterCommand:
     """
 
     writes_file: ClassVar[bool] = True
-
     source: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     out: Path
     """The HDF5 file to write."""
-
     wanted: Annotated[Wanted, arg(name="")] = field(default_factory=Wanted)
-
     overwrite: bool = False
     """Replace the file if it is there."""
 
@@ -209,25 +192,25 @@ def filter_episodes(
     return len(kept), len(episodes)
 
 
-def split_episodes(
-    source: str | Path,
-    out: Path,
-    *,
-    by: SplitBy = "valid",
-    valid: float = 0.1,
-    seed: int = 0,
-    overwrite: bool = False,
-) -> dict[str, int]:
-    """Write the episodes to several files in the folder `out`; return file name -> episodes.
+def split_episodes(options: DataSplitCommand) -> dict[str, int]:
+    """Write the episodes to several files in a folder; return file name -> episodes.
 
-    by="valid" holds out the portion `valid`, chosen at random by `seed`, in valid.hdf5, and the
-    others are in train.hdf5, each with the mask of its name. Copies of an episode go together.
-    by="task", "instruction" or "episode" writes one file for each of these and keeps the masks.
+    Episodes that are held out are chosen at random by the seed. Files of tasks, instructions or
+    episodes keep the masks.
     """
+    out, by = options.out, options.by
+    for option, value in (("--valid", options.valid), ("--seed", options.seed)):
+        if value is not None and by != "valid":
+            raise UserError(
+                f"{option} is {value:g}, but --by {by} holds nothing out; leave {option} out, "
+                "or split with --by valid"
+            )
+    valid = VALID if options.valid is None else options.valid
     if not 0 < valid < 1:
         raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
-    require_apart(source, out)
-    episodes = open_dataset(source)
+    require_apart(options.source, out)
+    episodes = open_dataset(options.source)
+    seed = options.seed or 0
     parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
 
     def write(folder: Path) -> None:
@@ -236,7 +219,9 @@ def split_episodes(
             masks = {each: (each.masks - {"train", "valid"}) | {name} for each in members}
             write_demos(folder / f"{name}.hdf5", members, masks if by == "valid" else None)
 
-    write_whole(out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=overwrite)
+    write_whole(
+        out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=options.overwrite
+    )
     return {f"{name}.hdf5": len(members) for name, members in parts.items()}
 
 
@@ -245,7 +230,10 @@ def _held_out(
 ) -> dict[str, list[EpisodeReader]]:
     copies: dict[bytes, list[EpisodeReader]] = defaultdict(list)
     for episode in episodes:
-        copies[_content(episode)].append(episode)
+        digest = hashlib.sha256(episode.actions.tobytes())
+        for vector in episode.spec.proprioception:
+            digest.update(episode.proprioception(vector.name).tobytes())
+        copies[digest.digest()].append(episode)
     groups = list(copies.values())
     if len(groups) < 2:
         raise UserError("the episodes are all copies of one; nothing can be held out of them")
@@ -256,14 +244,6 @@ def _held_out(
         "train": [episode for episode in episodes if id(episode) not in held_out],
         "valid": [episode for episode in episodes if id(episode) in held_out],
     }
-
-
-def _content(episode: EpisodeReader) -> bytes:
-    """Return a digest of an episode's actions and proprioception, which copies share."""
-    digest = hashlib.sha256(episode.actions.tobytes())
-    for vector in episode.spec.proprioception:
-        digest.update(episode.proprioception(vector.name).tobytes())
-    return digest.digest()
 
 
 def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[EpisodeReader]]:
@@ -289,39 +269,25 @@ def _require_file(out: Path) -> None:
 
 
 def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
-    mine, other = (_stored_spec(dataset) for dataset in (ours, theirs))
-    if (mine is None) != (other is None):
-        bare = ours if mine is None else theirs
+    carries, others_carry = has_own_spec(ours), has_own_spec(theirs)
+    if carries != others_carry:
+        bare = theirs if carries else ours
         raise UserError(
             f"{bare.source} carries no spec, but the other data do; write it with one first: "
             f"ttm data convert {bare.source} TO"
         )
     other_spec = theirs.spec
-    if mine is None and other_spec.action_size == ours.spec.action_size:
+    if not carries and other_spec.action_size == ours.spec.action_size:
         # What is binary is inferred from the values, and may differ between parts of one data set.
         other_spec = replace(other_spec, actions=ours.spec.actions)
     ours.spec.require_compatible(other_spec, ours=ours.source, theirs=theirs.source)
 
 
-def _stored_spec(dataset: EpisodeDataset) -> PolicySpec | None:
-    with open_file(dataset[0].path) as file:
-        return read_stored_spec(file)
-
-
-MEANING = ("macros_image_convention", "ttm_spec")
-"""Attributes of `data` without which a file's arrays mean something else."""
-
-OWN = ("total", "problem_info")
-"""Attributes of `data` that are not taken over: the new file counts its own ticks, and LIBERO's
-instruction, which stands once a file, becomes that of each demo."""
-
-ROOM_A_MEMBER, ROOM_A_ROW = 2**14, 2**8
-"""Bytes that HDF5 may take beside the values of a member, and of a row of varying length."""
-
-Masks = Mapping[EpisodeReader, Iterable[str]]
-
-
-def write_demos(path: Path, episodes: Sequence[EpisodeReader], masks: Masks | None = None) -> None:
+def write_demos(
+    path: Path,
+    episodes: Sequence[EpisodeReader],
+    masks: Mapping[EpisodeReader, Iterable[str]] | None = None,
+) -> None:
     """Copy the demos of `episodes` to the new file `path`, as demo_0, demo_1, … in their order.
 
     Every member and attribute of a demo is copied as it is stored, including those that this
@@ -336,8 +302,7 @@ def write_demos(path: Path, episodes: Sequence[EpisodeReader], masks: Masks | No
         for number, episode in enumerate(track(episodes, "copying")):
             name = f"demo_{number}"
             with open_file(episode.path) as source:
-                demo = source["data"][episode.name]
-                size = most_bytes(demo)
+                size = most_bytes(source["data"][episode.name])
             reserve(target, size)  # while no source is open, which would be blamed for a full disk
             with open_file(episode.path) as source:
                 source.copy(source["data"][episode.name], data, name)
@@ -386,7 +351,11 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
                     "both: convert one of them with ttm data convert, or keep them apart"
                 )
         known = _alike(json_object(shared.get("env_args")), json_object(attributes.get("env_args")))
-        shared = {k: v for k, v in shared.items() if k in attributes and _same(v, attributes[k])}
+        shared = {
+            key: value
+            for key, value in shared.items()
+            if key in attributes and _same(value, attributes[key])
+        }
         if "env_args" not in shared and known:
             shared["env_args"] = json.dumps(known)
     return {name: value for name, value in shared.items() if name not in OWN}

@@ -39,7 +39,6 @@ from ttm.datasets.episode_file import (
     demo_names,
     instruction_of,
     mask_problems,
-    open_file,
     read_masks,
 )
 from ttm.datasets.files import find_files
@@ -50,6 +49,7 @@ from ttm.datasets.reader import whole_number
 from ttm.datasets.spec_inference import (
     LEAVE_OUT,
     TAKE_OUT,
+    Demo,
     Member,
     expected_shapes,
     member_lines,
@@ -78,7 +78,6 @@ class DataCheckCommand:
 
     path: Annotated[str, tyro.conf.Positional]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 
     def run(self) -> int:
@@ -109,43 +108,6 @@ class Fault:
         text = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
         what, _, remedy = text.removeprefix(f"data/{demo}").lstrip("/ ").partition("; ")
         return cls(path, demo, None, what, remedy or TAKE_OUT)
-
-
-@dataclass(frozen=True)
-class Demo:
-    """An open demo with the spec that it should have.
-
-    `group` is its open HDF5 group. `inferred` is True if the spec was inferred from the data.
-    `cameras` says how the frames of each camera are stored.
-    """
-
-    path: Path
-    name: str
-    group: Any
-    spec: PolicySpec
-    inferred: bool
-    cameras: Mapping[str, StoredCamera] = field(default_factory=dict)
-
-    def fault(
-        self, what: str, remedy: str, tick: int | None = None, *, is_warning: bool = False
-    ) -> Fault:
-        """Return a fault of this demo."""
-        return Fault(self.path, self.name, tick, what, remedy, is_warning)
-
-
-def runs(flags: npt.ArrayLike) -> list[tuple[int, int]]:
-    """Return (first, last) of every run of True in `flags`, (T,) bool."""
-    edges = np.flatnonzero(
-        np.diff(np.concatenate([[False], np.asarray(flags), [False]]).astype(np.int8))
-    )
-    return [
-        (int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)
-    ]
-
-
-def ticks_text(first: int, last: int) -> str:
-    """Return a run of ticks in words."""
-    return f"at tick {first}" if first == last else f"at ticks {first} to {last}"
 
 
 @dataclass(frozen=True)
@@ -184,16 +146,15 @@ class _Check:
     """One check: what the files hold, found in a first pass, and then their faults."""
 
     def __init__(self, path: Path, choices: Choices) -> None:
-        self._path, self._choices, self._allowed = path, choices, choices.allow_external
-        self._files = find_files(path, allow_external=self._allowed)
+        self._path, self._choices = path, choices
+        self._files = find_files(path, allow_external=choices.allow_external)
         self._specs: dict[Path, PolicySpec] = {}
-        self._demos: list[tuple[Path, str]] = []
+        self._demos: list[Demo] = []
         for each in self._files:
-            with suppress(UserError), open_file(each) as file:  # `_file_faults` says what is wrong
-                if (spec := spec_of_file(file, each, choices)) is not None:
+            with suppress(UserError), choices.open(each) as file:  # `_of_file` names the fault
+                if (spec := spec_of_file(file, each)) is not None:
                     self._specs[each] = spec
-                names = demo_names(file, allow_external=self._allowed)
-                self._demos += [(each, name) for name in names]
+                self._demos += [(each, name) for name in demo_names(file)]
         self._described = self._description()
         self._lengths: list[int] = []
 
@@ -231,20 +192,19 @@ class _Check:
             demos = [demo for demo, size in sizes.items() if size in usual]
             return describe_bare(demos, self._choices) if demos else None
 
-    def _action_size(self, demo: tuple[Path, str]) -> int | None:
+    def _action_size(self, demo: Demo) -> int | None:
         """Return the number of action dimensions of a demo; None if it cannot be described by itself."""
         try:
-            return int(survey([demo], allow_external=self._allowed).actions[0].shape[1])
+            found = survey([demo], allow_external=self._choices.allow_external)
+            return int(found.actions[0].shape[1])
         except UserError:
             return None
 
     def _of_file(self, path: Path) -> Iterator[Fault]:
         try:
-            with open_file(path) as file:
-                spec_of_file(
-                    file, path, self._choices
-                )  # says what is wrong with the file as a whole
-                names = demo_names(file, allow_external=self._allowed)
+            with self._choices.open(path) as file:
+                spec_of_file(file, path)  # raises what is wrong with the file as a whole
+                names = demo_names(file)
                 yield from self._file_faults(file, path, names)
                 for name in names:
                     yield from self._of_demo(file, path, name)
@@ -253,26 +213,26 @@ class _Check:
 
     def _file_faults(self, file: Any, path: Path, names: Sequence[str]) -> Iterator[Fault]:
         """Find the faults of an open file with demos of these names, apart from those of the demos."""
+        found: list[tuple[str, str]] = []
         if not names:
-            what = "it has no demo (data/demo_0, …)"
-            yield Fault(path, None, None, what, "move it elsewhere, or give a robomimic file")
+            remedy = "move it elsewhere, or give a robomimic file"
+            found.append(("it has no demo (data/demo_0, …)", remedy))
         if self._described is None:
-            what = "no spec can be inferred from any file"
-            yield Fault(path, None, None, what, "repair the files named here, or give --spec")
+            remedy = "repair the files named here, or give --spec"
+            found.append(("no spec can be inferred from any file", remedy))
         elif path in self._specs:
             try:
                 self._described.spec.require_compatible(
                     self._specs[path], theirs="this one", ours="the first file"
                 )
             except UserError as error:
-                what = f"another spec: {error}"
-                yield Fault(path, None, None, what, "keep the two kinds in different folders")
+                remedy = "keep the two kinds in different folders"
+                found.append((f"another spec: {error}", remedy))
         if self._specs and path not in self._specs:
-            what = "it carries no ttm_spec, others do"
             remedy = "keep it in another folder, or write the others' into it"
-            yield Fault(path, None, None, what, remedy)
-        masks = read_masks(file, allow_external=self._allowed)
-        for what, remedy in mask_problems(masks, names):
+            found.append(("it carries no ttm_spec, others do", remedy))
+        masks = read_masks(file)
+        for what, remedy in (*found, *mask_problems(masks, names)):
             yield Fault(path, None, None, what, remedy)
         for key, members in masks.items():
             for name in sorted(set(members) - set(names)):
@@ -290,18 +250,18 @@ class _Check:
         """
         length, faults = 0, []
         try:
-            group = demo_group(file, name, allow_external=self._allowed)
+            group = demo_group(file, name)
             if self._described is None:
-                survey([(path, name)], allow_external=self._allowed)  # says what is wrong
+                # This raises what is wrong with the demo.
+                survey([(path, name)], allow_external=self._choices.allow_external)
             else:
-                cameras = {key: each.of_file(file) for key, each in self._described.cameras.items()}
                 spec = self._described.spec
                 if path in self._specs and not self._choices.changes_spec:
                     spec = self._specs[path]
-                demo = Demo(path, name, group, spec, path not in self._specs, cameras)
-                faults = list(structure_faults(demo, allow_external=self._allowed))
-                faults = faults or _content_faults(demo)
-                actions: Any = find_member(group, "actions", allow_external=self._allowed)
+                cameras = {key: each.of_file(file) for key, each in self._described.cameras.items()}
+                demo = _DemoCheck(path, name, group, spec, path not in self._specs, cameras)
+                faults = list(demo.structure_faults()) or demo.content_faults()
+                actions: Any = find_member(group, "actions")
                 length = len(actions) if getattr(actions, "shape", None) else 0
         except UserError as error:
             faults = [Fault.of_error(path, name, error)]
@@ -312,26 +272,11 @@ class _Check:
         return faults
 
 
-def _content_faults(demo: Demo) -> list[Fault]:
-    checks = [length_faults(demo), value_faults(demo), weight_faults(demo)]
-    checks += [clock_faults(demo), fact_faults(demo)]
-    checks += [frame_faults(demo, camera) for camera in demo.spec.cameras]
-    faults: list[Fault] = []
-    for check in checks:
-        try:
-            faults += check
-        except READ_ERRORS as error:
-            faults.append(demo.fault(f"its data cannot be read ({one_line(error)})", LEAVE_OUT))
-    return faults
-
-
 def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
     """Find recordings that were never finished, in the folders of the files."""
     for folder in sorted({file.parent for file in files}):
         partials = sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
-        if not partials:
-            continue
-        if is_written_in(folder):
+        if partials and is_written_in(folder):
             what = "it is being written, or was left by a program that was killed"
             remedy = "check again when nobody writes in this folder; on a drive without locks, delete it then"
         else:
@@ -341,9 +286,8 @@ def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
             yield Fault(partial, None, None, what, remedy, is_warning=True)
 
 
-def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
+def _opening_faults(path: Path, choices: Choices) -> Iterator[Fault]:
     """Find what training would refuse although no file by itself is at fault."""
-    place = Path(path)
     try:
         episodes = open_dataset(path, choices=choices)
         copies = same_episodes(episodes)
@@ -353,7 +297,7 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
         if len(training):
             require_motion(dataset_statistics(training).actions, training.source)
     except UserError as error:
-        yield Fault.of_error(place, None, error)
+        yield Fault.of_error(path, None, error)
         return
     for first, *others in copies:
         for copy in others:
@@ -363,20 +307,18 @@ def _opening_faults(path: str | Path, choices: Choices) -> Iterator[Fault]:
             yield Fault(at.path, at.name, None, what, remedy, is_warning=True)
     if not len(training):
         what = "every episode is held out, so there is nothing to train on"
-        yield Fault(place, None, None, what, "name some in mask/train, or record more")
+        yield Fault(path, None, None, what, "name some in mask/train, or record more")
     elif not any(episode.loss_weights.any() for episode in training):
         what = "no tick to train on has a weight above 0 in loss_weights"
-        yield Fault(place, None, None, what, "give some a weight, or record more")
+        yield Fault(path, None, None, what, "give some a weight, or record more")
     if not episodes.spec.cameras and not episodes.spec.proprioception:
         what = "nothing in obs can be used, so a policy would see nothing"
         remedy = "see `ttm data show` for the reasons; --proprioception takes what is left out"
-        yield Fault(place, None, None, what, remedy)
+        yield Fault(path, None, None, what, remedy)
 
 
 MAX_GAP_PERIODS = 2.5
-"""Gaps between ticks that are longer than this many control periods are faults.
-
-Two ticks or more were lost in them."""
+"""Longer gaps between ticks, in control periods, are faults: two ticks or more were lost in them."""
 
 RATE_TOLERANCE = 0.25
 """The largest relative deviation of the measured rate from the spec's that passes."""
@@ -384,216 +326,244 @@ RATE_TOLERANCE = 0.25
 OPTIONAL = ("executed_actions", "interventions", "loss_weights", "timestamps", "rewards", "dones")
 """Datasets of one row for each tick that a demo may lack."""
 
-
-def structure_faults(demo: Demo, *, allow_external: bool = False) -> Iterator[Fault]:
-    """Find what is missing, no dataset of ticks, or of another type or shape."""
-    for what, remedy in structure_problems(demo.group, demo.spec, allow_external=allow_external):
-        yield demo.fault(what, remedy)
-    for key in ("rewards", "dones", "loss_weights"):
-        if key in demo.group and not getattr(demo.group[key], "shape", None):
-            what = f"{key} is not a dataset of one row for each tick"
-            yield demo.fault(what, f"take {key} out of the file; training can do without")
-
-
-def length_faults(demo: Demo) -> Iterator[Fault]:
-    """Find datasets (and num_samples) of another length than the actions."""
-    length = len(demo.group["actions"])
-    if length == 0:
-        yield demo.fault("it has no tick", TAKE_OUT)
-    for key in (*expected_shapes(demo.spec), *OPTIONAL):
-        stored = demo.group.get(key)
-        if isinstance(stored, h5py.Dataset) and len(stored) != length:
-            remedy = f"take {key} out of the file" if key in OPTIONAL else TAKE_OUT
-            what = f"{key} has {len(stored)} ticks, actions {length}"
-            yield demo.fault(what, remedy, min(len(stored), length))
-    declared = demo.group.attrs.get("num_samples")
-    if whole_number(declared, int) != length:
-        said = "is missing" if declared is None else f"says {declared}"
-        yield demo.fault(
-            f"attribute num_samples {said}, there are {length} actions",
-            f"set it to {length}",
-            is_warning=declared is None,
-        )
-
-
-def fact_faults(demo: Demo) -> Iterator[Fault]:
-    """Find attributes that are not what their names say; readers take them for missing."""
-    for key, kind in (("success", bool), ("seed", int)):
-        value = demo.group.attrs.get(key)
-        if value is not None and whole_number(value, kind) is None:
-            what = f"attribute {key} is {one_line(decoded(value))}, and no single number"
-            yield demo.fault(what, f"set it to a number, or remove {key}", is_warning=True)
-    try:
-        instruction = instruction_of(demo.group)
-    except UserError as error:
-        yield Fault.of_error(demo.path, demo.name, error)
-        return
-    if "\ufffd" in instruction:
-        what = "its instruction is not UTF-8 text, and some characters are replaced"
-        yield demo.fault(what, "set the attribute language_instruction again", is_warning=True)
-    if not instruction and not demo.inferred:
-        what, remedy = "it has no instruction", "set the attribute language_instruction"
-        yield demo.fault(what, remedy, is_warning=True)
-
-
-def value_faults(demo: Demo) -> Iterator[Fault]:
-    """Find values that are not finite, and actions that the spec does not allow."""
-    vectors = (f"obs/{vector.name}" for vector in demo.spec.proprioception)
-    for key in ("actions", "executed_actions", *vectors):
-        if key not in demo.group:
-            continue
-        with np.errstate(
-            over="ignore"
-        ):  # what float32 cannot hold becomes infinite, as in a training
-            values = np.atleast_2d(demo.group[key][()].T).T.astype(np.float32)  # (T, K)
-        found = {"NaN or infinite": ~np.isfinite(values)}
-        if not key.startswith("obs/"):
-            found[f"beyond {LARGEST:g}"] = np.isfinite(values) & (np.abs(values) > LARGEST)
-        for words, bad in found.items():
-            for first, last in runs(bad.any(axis=1)):
-                where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
-                what = f"{key}{where} is {words} {ticks_text(first, last)}"
-                yield demo.fault(what, LEAVE_OUT, first)
-    actions = np.asarray(demo.group["actions"], dtype=np.float32)
-    for part in demo.spec.actions:
-        values = actions[:, demo.spec.action_slices[part.name]]
-        bad = outside_limits(part, values) & np.isfinite(values)  # (T, size)
-        if demo.inferred and part.kind == "binary":
-            # Inference allows some values on their way between the two commands.
-            bad &= (values < part.limits[0]) | (values > part.limits[1])
-        remedy = f"clip it when recording, give other limits in a --spec file, or {LEAVE_OUT}"
-        for first, last in runs(bad.any(axis=1)):
-            worst = values[first : last + 1][bad[first : last + 1]]
-            extreme = float(worst[np.abs(worst).argmax()])
-            what = f"action '{part.name}' reaches {extreme:g} {ticks_text(first, last)}"
-            yield demo.fault(f"{what}, outside {limits_text(part)}", remedy, first)
-
-
-def weight_faults(demo: Demo) -> Iterator[Fault]:
-    """Find loss weights that are not one number from 0 to `LARGEST` for each tick."""
-    remedy = "write one weight of 0 or more for each tick, or take loss_weights out of the file"
-    if "loss_weights" not in demo.group:
-        return
-    stored = demo.group["loss_weights"]
-    if stored.ndim != 1 or stored.dtype.kind not in "fiub":
-        has = f"has shape {stored.shape}, not (T,)"
-        has = has if stored.ndim != 1 else f"holds {stored.dtype}, not numbers"
-        yield demo.fault(f"loss_weights {has}", remedy)
-        return
-    with np.errstate(over="ignore"):
-        weights = np.asarray(stored, dtype=np.float32)
-    large = np.isfinite(weights) & (weights > LARGEST)
-    found = {
-        "NaN, infinite or below 0": ~usable_weights(weights) & ~large,
-        f"beyond {LARGEST:g}": large,
-    }
-    for words, bad in found.items():
-        for first, last in runs(bad):
-            what = f"loss_weights is {words} {ticks_text(first, last)}"
-            yield demo.fault(what, remedy, first)
-
-
-def clock_faults(demo: Demo) -> Iterator[Fault]:
-    """Find timestamps that run backwards, repeat, leave gaps, or contradict the spec's rate."""
-    if "timestamps" not in demo.group:
-        return
-    times = np.asarray(demo.group["timestamps"], dtype=np.float64)
-    for first, last in runs(~np.isfinite(times)):
-        what = f"timestamps are NaN or infinite {ticks_text(first, last)}"
-        yield demo.fault(what, LEAVE_OUT, first)
-    if len(times) < 2 or not np.isfinite(times).all():
-        return
-    steps, period = np.diff(times), demo.spec.control_dt_s
-    for first, last in runs(steps < 0):
-        ticks = ticks_text(first + 1, last + 1)
-        what = f"timestamps run backwards by {-steps[first]:.3f} s {ticks}"
-        remedy = f"{LEAVE_OUT}; was the clock set, or another sensor's stamp taken?"
-        yield demo.fault(what, remedy, first + 1)
-    for first, last in runs(steps == 0):
-        what = f"timestamps repeat {ticks_text(first + 1, last + 1)}"
-        remedy = f"{LEAVE_OUT}; the recorder read the sensors faster than they answered"
-        yield demo.fault(what, remedy, first + 1)
-    for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
-        what = f"gap of {steps[tick]:.3f} s before tick {tick + 1}; the control period is {period:.3f} s"
-        remedy = f"{LEAVE_OUT}, or split it there; was the recorder's machine overloaded?"
-        yield demo.fault(what, remedy, tick + 1)
-    median_s, rate_hz = float(np.median(steps)), demo.spec.rate_hz
-    if median_s > 0 and abs(1 / median_s - rate_hz) > RATE_TOLERANCE * rate_hz:
-        what = f"recorded at {1 / median_s:.2f} Hz, the spec says {rate_hz:g} Hz"
-        remedy = "give the rate at which the policy will run in a --spec file"
-        yield demo.fault(what, remedy, is_warning=True)
-
-
 STUCK_REPEATS = 3
 """This many repeats of a frame in a row, while the robot moves, mean that the camera is stuck."""
-
 STILL_RANGE = 0.01
 """The robot stands still while its proprioception varies by at most this (10 mm, 0.6 degrees)."""
-
-BLOCK_TICKS = 64
-"""The number of frames that are read at once, which bounds the memory needed."""
+BLOCK_TICKS = 64  # the number of frames that are read at once, which bounds the memory needed
 
 
-def frame_faults(demo: Demo, camera: CameraSpec) -> Iterator[Fault]:
-    """Find faults of the frames of one camera.
-
-    A frame that is byte-identical to the one before was not renewed by the camera. `STUCK_REPEATS`
-    of them in a row are a fault if the robot moved meanwhile, or if there is no proprioception that
-    would show it. Fewer repeats, or repeats while the robot stands still, are a warning, because
-    simulated cameras have no noise.
-    """
-    stored = demo.group[f"obs/{camera.name}"]
-    repeats = np.zeros(len(stored), dtype=np.bool_)
-    previous: Frames | None = None
-    for start in range(0, len(stored), BLOCK_TICKS):
-        block = read_rows(stored, start, start + BLOCK_TICKS)
-        for tick, frame in enumerate(block, start):
-            repeats[tick] = previous is not None and np.array_equal(frame, previous)
-            previous = frame
-    if stored.dtype != np.uint8 or is_encoded(stored):  # others have the shape of the dataset
-        yield from _conversion_faults(demo, camera, stored)
-    for first, last in runs(repeats):
-        what = f"obs/{camera.name} repeats the frame before it {ticks_text(first, last)}"
-        if last - first + 1 >= STUCK_REPEATS and not _stands_still(demo, first - 1, last):
-            remedy = f"{LEAVE_OUT}; did the camera's driver stall?"
-            yield demo.fault(f"{what} while the robot moves", remedy, first)
-        else:
-            remedy = "nothing to do if the scene stood still; otherwise the camera is slow"
-            yield demo.fault(what, remedy, first, is_warning=True)
+def runs(flags: npt.ArrayLike) -> list[tuple[int, int]]:
+    """Return (first, last) of every run of True in `flags`, (T,) bool."""
+    padded = np.concatenate([[False], np.asarray(flags), [False]]).astype(np.int8)
+    edges = np.flatnonzero(np.diff(padded)).tolist()
+    return [(first, stop - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _conversion_faults(demo: Demo, camera: CameraSpec, stored: Any) -> Iterator[Fault]:
-    """Find frames that do not decode, have another size, or values out of their range."""
-    how = demo.cameras.get(camera.name, StoredCamera())
-    shape = (camera.height, camera.width, 3)
-    for tick in range(len(stored)):
-        where = f"obs/{camera.name} at tick {tick}"
+def ticks_text(first: int, last: int) -> str:
+    """Return a run of ticks in words."""
+    return f"at tick {first}" if first == last else f"at ticks {first} to {last}"
+
+
+@dataclass(frozen=True)
+class _DemoCheck:
+    """An open demo with the spec that it should have."""
+
+    path: Path
+    name: str
+    group: Any
+    spec: PolicySpec
+    inferred: bool
+    """Whether the spec was inferred from the data."""
+    cameras: Mapping[str, StoredCamera]
+    """How the frames of each camera are stored."""
+
+    def fault(
+        self, what: str, remedy: str, tick: int | None = None, *, is_warning: bool = False
+    ) -> Fault:
+        """Return a fault of this demo."""
+        return Fault(self.path, self.name, tick, what, remedy, is_warning)
+
+    def run_faults(
+        self, bad: npt.ArrayLike, what: str, remedy: str, offset: int = 0
+    ) -> Iterator[Fault]:
+        """Yield a fault for each run of bad ticks (T,), the first of which is tick `offset`."""
+        for first, last in runs(bad):
+            ticks = ticks_text(first + offset, last + offset)
+            yield self.fault(f"{what} {ticks}", remedy, first + offset)
+
+    def structure_faults(self) -> Iterator[Fault]:
+        """Find what is missing, no dataset of ticks, or of another type or shape."""
+        for what, remedy in structure_problems(self.group, self.spec):
+            yield self.fault(what, remedy)
+        for key in ("rewards", "dones", "loss_weights"):
+            if key in self.group and not getattr(self.group[key], "shape", None):
+                what = f"{key} is not a dataset of one row for each tick"
+                yield self.fault(what, f"take {key} out of the file; training can do without")
+
+    def content_faults(self) -> list[Fault]:
+        """Return the faults of the values; what cannot be read is one of them."""
+        checks = [self._length_faults(), self._value_faults(), self._weight_faults()]
+        checks += [self._clock_faults(), self._fact_faults()]
+        checks += [self._frame_faults(camera) for camera in self.spec.cameras]
+        faults: list[Fault] = []
+        for check in checks:
+            try:
+                faults += check
+            except READ_ERRORS as error:
+                faults.append(self.fault(f"its data cannot be read ({one_line(error)})", LEAVE_OUT))
+        return faults
+
+    def _length_faults(self) -> Iterator[Fault]:
+        """Find datasets (and num_samples) of another length than the actions."""
+        length = len(self.group["actions"])
+        if length == 0:
+            yield self.fault("it has no tick", TAKE_OUT)
+        for key in (*expected_shapes(self.spec), *OPTIONAL):
+            stored = self.group.get(key)
+            if isinstance(stored, h5py.Dataset) and len(stored) != length:
+                remedy = f"take {key} out of the file" if key in OPTIONAL else TAKE_OUT
+                what = f"{key} has {len(stored)} ticks, actions {length}"
+                yield self.fault(what, remedy, min(len(stored), length))
+        declared = self.group.attrs.get("num_samples")
+        if whole_number(declared, int) != length:
+            said = "is missing" if declared is None else f"says {declared}"
+            what = f"attribute num_samples {said}, there are {length} actions"
+            yield self.fault(what, f"set it to {length}", is_warning=declared is None)
+
+    def _fact_faults(self) -> Iterator[Fault]:
+        """Find attributes that are not what their names say; readers take them for missing."""
+        for key, kind in (("success", bool), ("seed", int)):
+            value = self.group.attrs.get(key)
+            if value is not None and whole_number(value, kind) is None:
+                what = f"attribute {key} is {one_line(decoded(value))}, and no single number"
+                yield self.fault(what, f"set it to a number, or remove {key}", is_warning=True)
         try:
-            found = read_frames(stored, tick, tick + 1, how)[0].shape
-        except (OSError, ValueError) as error:
-            yield demo.fault(f"{where}: {one_line(error)}", LEAVE_OUT, tick)
-            continue
-        if found != shape:
-            yield demo.fault(f"{where} has shape {found}, others {shape}", LEAVE_OUT, tick)
+            instruction = instruction_of(self.group)
+        except UserError as error:
+            yield Fault.of_error(self.path, self.name, error)
+            return
+        if "\ufffd" in instruction:
+            what = "its instruction is not UTF-8 text, and some characters are replaced"
+            yield self.fault(what, "set the attribute language_instruction again", is_warning=True)
+        if not instruction and not self.inferred:
+            what, remedy = "it has no instruction", "set the attribute language_instruction"
+            yield self.fault(what, remedy, is_warning=True)
 
+    def _value_faults(self) -> Iterator[Fault]:
+        """Find values that are not finite, and actions that the spec does not allow."""
+        vectors = (f"obs/{vector.name}" for vector in self.spec.proprioception)
+        for key in ("actions", "executed_actions", *vectors):
+            if key not in self.group:
+                continue
+            with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
+                values = np.atleast_2d(self.group[key][()].T).T.astype(np.float32)  # (T, K)
+            found = {"NaN or infinite": ~np.isfinite(values)}
+            if not key.startswith("obs/"):
+                found[f"beyond {LARGEST:g}"] = np.isfinite(values) & (np.abs(values) > LARGEST)
+            for words, bad in found.items():
+                for first, last in runs(bad.any(axis=1)):
+                    where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
+                    what = f"{key}{where} is {words} {ticks_text(first, last)}"
+                    yield self.fault(what, LEAVE_OUT, first)
+        actions = np.asarray(self.group["actions"], dtype=np.float32)
+        for part in self.spec.actions:
+            values = actions[:, self.spec.action_slices[part.name]]
+            bad = outside_limits(part, values) & np.isfinite(values)  # (T, size)
+            if self.inferred and part.kind == "binary":
+                # Inference allows some values on their way between the two commands.
+                bad &= (values < part.limits[0]) | (values > part.limits[1])
+            remedy = f"clip it when recording, give other limits in a --spec file, or {LEAVE_OUT}"
+            for first, last in runs(bad.any(axis=1)):
+                worst = values[first : last + 1][bad[first : last + 1]]
+                extreme = float(worst[np.abs(worst).argmax()])
+                what = f"action '{part.name}' reaches {extreme:g} {ticks_text(first, last)}"
+                yield self.fault(f"{what}, outside {limits_text(part)}", remedy, first)
 
-def _stands_still(demo: Demo, first: int, last: int) -> bool:
-    vectors = [
-        np.asarray(demo.group[f"obs/{vector.name}"][first : last + 1], np.float64)
-        for vector in demo.spec.proprioception
-    ]
-    # A vector that is shorter than the frames has no values here.
-    recorded = [values for values in vectors if len(values)]
-    return bool(recorded) and all(
-        np.ptp(values, axis=0).max(initial=0.0) <= STILL_RANGE for values in recorded
-    )
+    def _weight_faults(self) -> Iterator[Fault]:
+        """Find loss weights that are not one number from 0 to `LARGEST` for each tick."""
+        remedy = "write one weight of 0 or more for each tick, or take loss_weights out of the file"
+        if "loss_weights" not in self.group:
+            return
+        stored = self.group["loss_weights"]
+        if stored.ndim != 1:
+            yield self.fault(f"loss_weights has shape {stored.shape}, not (T,)", remedy)
+        elif stored.dtype.kind not in "fiub":
+            yield self.fault(f"loss_weights holds {stored.dtype}, not numbers", remedy)
+        else:
+            with np.errstate(over="ignore"):
+                weights = np.asarray(stored, dtype=np.float32)
+            large = np.isfinite(weights) & (weights > LARGEST)
+            wrong = ~usable_weights(weights) & ~large
+            yield from self.run_faults(wrong, "loss_weights is NaN, infinite or below 0", remedy)
+            yield from self.run_faults(large, f"loss_weights is beyond {LARGEST:g}", remedy)
+
+    def _clock_faults(self) -> Iterator[Fault]:
+        """Find timestamps that run backwards, repeat, leave gaps, or contradict the spec's rate."""
+        if "timestamps" not in self.group:
+            return
+        times = np.asarray(self.group["timestamps"], dtype=np.float64)
+        infinite = ~np.isfinite(times)
+        yield from self.run_faults(infinite, "timestamps are NaN or infinite", LEAVE_OUT)
+        if len(times) < 2 or infinite.any():
+            return
+        steps, period = np.diff(times), self.spec.control_dt_s
+        for first, last in runs(steps < 0):
+            ticks = ticks_text(first + 1, last + 1)
+            what = f"timestamps run backwards by {-steps[first]:.3f} s {ticks}"
+            remedy = f"{LEAVE_OUT}; was the clock set, or another sensor's stamp taken?"
+            yield self.fault(what, remedy, first + 1)
+        remedy = f"{LEAVE_OUT}; the recorder read the sensors faster than they answered"
+        yield from self.run_faults(steps == 0, "timestamps repeat", remedy, offset=1)
+        for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
+            what = f"gap of {steps[tick]:.3f} s before tick {tick + 1}; the control period is {period:.3f} s"
+            remedy = f"{LEAVE_OUT}, or split it there; was the recorder's machine overloaded?"
+            yield self.fault(what, remedy, tick + 1)
+        median_s, rate_hz = float(np.median(steps)), self.spec.rate_hz
+        if median_s > 0 and abs(1 / median_s - rate_hz) > RATE_TOLERANCE * rate_hz:
+            what = f"recorded at {1 / median_s:.2f} Hz, the spec says {rate_hz:g} Hz"
+            remedy = "give the rate at which the policy will run in a --spec file"
+            yield self.fault(what, remedy, is_warning=True)
+
+    def _frame_faults(self, camera: CameraSpec) -> Iterator[Fault]:
+        """Find faults of the frames of one camera.
+
+        A frame that is byte-identical to the one before was not renewed by the camera. `STUCK_REPEATS`
+        of them in a row are a fault if the robot moved meanwhile, or if there is no proprioception that
+        would show it. Fewer repeats, or repeats while the robot stands still, are a warning, because
+        simulated cameras have no noise.
+        """
+        key = f"obs/{camera.name}"
+        stored = self.group[key]
+        repeats = np.zeros(len(stored), dtype=np.bool_)
+        previous: Frames | None = None
+        for start in range(0, len(stored), BLOCK_TICKS):
+            block = read_rows(stored, start, start + BLOCK_TICKS)
+            for tick, frame in enumerate(block, start):
+                repeats[tick] = previous is not None and np.array_equal(frame, previous)
+                previous = frame
+        if stored.dtype != np.uint8 or is_encoded(stored):  # others have the shape of the dataset
+            yield from self._conversion_faults(camera, stored)
+        for first, last in runs(repeats):
+            what = f"{key} repeats the frame before it {ticks_text(first, last)}"
+            if last - first + 1 >= STUCK_REPEATS and not self._stands_still(first - 1, last):
+                remedy = f"{LEAVE_OUT}; did the camera's driver stall?"
+                yield self.fault(f"{what} while the robot moves", remedy, first)
+            else:
+                remedy = "nothing to do if the scene stood still; otherwise the camera is slow"
+                yield self.fault(what, remedy, first, is_warning=True)
+
+    def _conversion_faults(self, camera: CameraSpec, stored: Any) -> Iterator[Fault]:
+        """Find frames that do not decode, have another size, or values out of their range."""
+        how = self.cameras.get(camera.name, StoredCamera())
+        shape = (camera.height, camera.width, 3)
+        for tick in range(len(stored)):
+            where = f"obs/{camera.name} at tick {tick}"
+            try:
+                found = read_frames(stored, tick, tick + 1, how)[0].shape
+            except (OSError, ValueError) as error:
+                yield self.fault(f"{where}: {one_line(error)}", LEAVE_OUT, tick)
+                continue
+            if found != shape:
+                yield self.fault(f"{where} has shape {found}, others {shape}", LEAVE_OUT, tick)
+
+    def _stands_still(self, first: int, last: int) -> bool:
+        vectors = [
+            np.asarray(self.group[f"obs/{vector.name}"][first : last + 1], np.float64)
+            for vector in self.spec.proprioception
+        ]
+        # A vector that is shorter than the frames has no values here.
+        recorded = [values for values in vectors if len(values)]
+        return bool(recorded) and all(
+            np.ptp(values, axis=0).max(initial=0.0) <= STILL_RANGE for values in recorded
+        )
 
 
 def print_report(report: CheckReport, console: Console) -> None:
     """Print what is used of `obs`, the faults by file, and then a line that sums up."""
-    for line in member_lines(report.members):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
     plain: dict[str, Any] = {"soft_wrap": True, "markup": False, "highlight": False}
+    for line in member_lines(report.members):
+        console.print(line, **plain)
     current: Path | None = None
     for fault in report.faults:
         if fault.path != current:

@@ -19,12 +19,10 @@ from ttm.datasets.formats.recording import Recording, require_fit
 from ttm.datasets.formats.table import (
     FORMATS,
     ConvertOptions,
-    reader_of,
+    load,
     recognise,
     refuse_unheeded,
     require_format,
-    writable,
-    writer_of,
 )
 from ttm.datasets.hdf5 import one_line, writing_in
 from ttm.datasets.layout import SUFFIXES, require_jpeg_quality
@@ -50,15 +48,11 @@ class DataConvertCommand:
 
     source: Annotated[Positional[str], arg(metavar="FROM")]
     """The data set to read: a file, a folder, or (of HDF5 files) a glob in quotes."""
-
     target: Annotated[Positional[Path], arg(metavar="TO")]
     """The file or folder to write."""
-
-    to: Annotated[str, arg(metavar=f"{{{','.join(writable())}}}")] = "ttm"
+    to: Annotated[str, arg(metavar=f"{{{','.join(FORMATS)}}}")] = "ttm"
     """The format to write."""
-
     options: Annotated[ConvertOptions, arg(name="")] = field(default_factory=ConvertOptions)
-
     overwrite: bool = False
     """Replace TO if it is there and is a data set of the format that is written."""
 
@@ -69,7 +63,7 @@ class DataConvertCommand:
         )
         print(
             f"{self.target}: {done.num_episodes} episodes ({done.num_ticks} ticks), "
-            f"{done.source_format} to {done.target_format}"
+            f"{done.source_format} to {self.to}"
         )
         for note in done.notes:
             print(f"note: {printable(note)}")
@@ -85,7 +79,6 @@ class Conversion:
     """What was converted."""
 
     source_format: str
-    target_format: str
     num_episodes: int
     num_ticks: int
     notes: tuple[str, ...]
@@ -114,8 +107,9 @@ def convert_dataset(
     require_apart(source, target)
     if FORMATS[to].is_file and target.suffix not in SUFFIXES:
         raise UserError(f"{target}: {to} is one file; give a name that ends in .hdf5")
-    refuse_overwriting(target, FORMATS[to].contents, overwrite)
-    writer = writer_of(to)
+    contents = FORMATS[to].contents
+    refuse_overwriting(target, contents, overwrite)
+    writer = load(to, FORMATS[to].writer)
     num_ticks = 0
 
     def checked() -> Iterator[Recording]:
@@ -128,17 +122,15 @@ def convert_dataset(
                 recording = replace(recording, instruction=options.instruction)
             yield require_fit(recording, opened.spec)
 
+    def write(partial: Path) -> None:
+        writer(replace(opened, recordings=checked), partial, options)
+
     try:
         # What float32 cannot hold becomes infinite, which `require_fit` refuses.
         with np.errstate(over="ignore", invalid="ignore"):
-            opened = reader_of(name)(source, options)
+            opened = load(name, f"{FORMATS[name].reader}:read_source")(source, options)
             require_plain(opened.spec)
-            write_whole(
-                target,
-                lambda partial: writer(replace(opened, recordings=checked), partial, options),
-                contents=FORMATS[to].contents,
-                overwrite=overwrite,
-            )
+            write_whole(target, write, contents=contents, overwrite=overwrite)
     except DAMAGE as error:
         if isinstance(error, UserError):
             raise
@@ -146,7 +138,7 @@ def convert_dataset(
             f"{source} cannot be converted; as {name} it is damaged, or of another kind than is known "
             f"({type(error).__name__}: {error})"
         ) from error
-    return Conversion(name, to, opened.num_episodes, num_ticks, opened.notes)
+    return Conversion(name, opened.num_episodes, num_ticks, opened.notes)
 
 
 def write_whole(
@@ -184,14 +176,14 @@ def refuse_overwriting(target: Path, contents: Iterable[str], overwrite: bool) -
         return
     if not overwrite:
         raise UserError(f"{target} exists already; give another name, or --overwrite")
-    if target.is_dir():
-        patterns, names = tuple(contents), [item.name for item in target.iterdir()]
-        other = [name for name in names if not any(fnmatch(name, each) for each in patterns)]
-        if other:
-            raise UserError(
-                f"{target} holds {min(other)}, which is no part of a data set of this format; "
-                "--overwrite does not replace it: give another name"
-            )
+    patterns = tuple(contents)
+    names = [item.name for item in target.iterdir()] if target.is_dir() else []
+    other = [name for name in names if not any(fnmatch(name, each) for each in patterns)]
+    if other:
+        raise UserError(
+            f"{target} holds {min(other)}, which is no part of a data set of this format; "
+            "--overwrite does not replace it: give another name"
+        )
 
 
 def require_apart(source: str | Path, target: Path) -> None:

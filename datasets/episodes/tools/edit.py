@@ -31,6 +31,10 @@ from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import flush_to_disk, partial_path, publish_partial, write_json
 
+EMBEDDING = "language_embedding"  # the one dataset of a demo whose first dimension is never time
+BLOCK_BYTES = 2**25  # about as much of a dataset is in memory at a time
+MARGIN_BYTES = 2**22  # so much more space than a file takes must be free to write it again
+
 
 @dataclass(frozen=True)
 class DataTrimCommand:
@@ -46,13 +50,10 @@ class DataTrimCommand:
 
     episode: Annotated[Positional[Path], arg(metavar="EPISODE")]
     """An HDF5 file."""
-
     start: int = 0
     """The first tick that is kept, counted from 0."""
-
     stop: int | None = None
     """The first tick after those that are kept. None keeps all to the end."""
-
     demo: str | None = None
     """Which episode of the file, such as demo_3, if it has several."""
 
@@ -60,8 +61,7 @@ class DataTrimCommand:
         """Trim and print how many ticks are left; return the exit code."""
         require_at_least(0, options(self, "start", "stop"))
         left = trim_episode(self.episode, self.start, self.stop, self.demo)
-        print(f"{self.episode}: {left} ticks are left")
-        _print_undo(self.episode)
+        _print_done(f"{self.episode}: {left} ticks are left", self.episode)
         return 0
 
 
@@ -96,9 +96,7 @@ class DataLabelCommand:
 
     path: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     labels: Annotated[Labels, arg(name="")] = field(default_factory=Labels)
-
     demo: str | None = None
     """Only this episode, such as demo_3, of one file that has several."""
 
@@ -107,8 +105,7 @@ class DataLabelCommand:
         if self.demo is not None and not Path(self.path).expanduser().is_file():
             raise UserError(f"--demo {self.demo} is of one file, and {self.path} is none; name it")
         edited = label_episodes(self.path, self.labels, self.demo)
-        print(f"{self.path}: labelled {edited.count} episodes")
-        _print_undo(edited.folder)
+        _print_done(f"{self.path}: labelled {edited.count} episodes", edited.folder)
         return 0
 
 
@@ -126,7 +123,6 @@ class DataDeleteCommand:
 
     episodes: Annotated[Positional[tuple[Path, ...]], arg(metavar="EPISODE …")]
     """HDF5 files."""
-
     demo: str | None = None
     """Delete only this episode, such as demo_3, of one file that has several."""
 
@@ -135,8 +131,7 @@ class DataDeleteCommand:
         if not self.episodes:
             raise UserError("no file is named; give the HDF5 files to delete")
         edited = delete_episodes(self.episodes, self.demo)
-        print(f"deleted {edited.count} episodes")
-        _print_undo(edited.folder)
+        _print_done(f"deleted {edited.count} episodes", edited.folder)
         return 0
 
 
@@ -154,7 +149,6 @@ class DataUndoCommand:
 
     place: Annotated[Positional[Path], arg(metavar="FOLDER")]
     """The folder that was edited, or the file."""
-
     forget: bool = False
     """Do not undo, but delete all earlier versions, which frees their space."""
 
@@ -171,8 +165,8 @@ class DataUndoCommand:
         return 0
 
 
-def _print_undo(place: Path) -> None:
-    print(f'to undo: ttm data undo "{place}"')
+def _print_done(what: str, place: Path) -> None:
+    print(f'{what}\nto undo: ttm data undo "{place}"')
 
 
 @dataclass(frozen=True)
@@ -217,15 +211,15 @@ def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) ->
         raise UserError("nothing to write; give --instruction, --success or --task")
     if labels.instruction is not None and not labels.instruction.strip():
         raise UserError("--instruction is empty; give the words that the robot followed")
+    place = Path(path).expanduser()
     if demo is not None:
-        files, count = [Path(path).expanduser()], 1
-        _require_demo(files[0], demo)
+        files, count = [place], 1
+        _require_demo(place, demo)
     else:
         files = find_files(path)
         count = sum(len(_names(file)) for file in files)
         if not count:
             raise UserError(f"{path} has no episode (data/demo_0, …); check the path")
-    place = Path(path).expanduser()
     folder = place if place.is_dir() else _common_folder(files)
 
     def label(file: Path) -> None:
@@ -304,16 +298,6 @@ def _count(path: Path) -> int:
     with suppress(UserError):
         return max(len(_names(path)), 1)
     return 1
-
-
-EMBEDDING = "language_embedding"
-"""The one dataset of a demo whose first dimension is never time."""
-
-BLOCK_BYTES = 2**25
-"""About as much of a dataset is in memory at a time."""
-
-MARGIN_BYTES = 2**22
-"""So much more space than a file takes must be free to write it anew."""
 
 
 def write_again(path: Path, name: str, ticks: slice | None) -> None:
@@ -397,12 +381,12 @@ def _cut_dataset(source: Any, target: Any, name: str, ticks: slice) -> None:
     if fault := outside_fault(source):
         raise UserError(f"{source.name}: {fault[0]}; {fault[1]}")
     shape = (ticks.stop - ticks.start, *source.shape[1:])
-    most = (None, *shape[1:]) if source.chunks else shape
+    most = (h5py.h5s.UNLIMITED if source.chunks else shape[0], *shape[1:])
     created = h5py.h5d.create(
         target.id,
         name.encode("utf-8", "surrogateescape"),
         source.id.get_type(),
-        h5py.h5s.create_simple(shape, tuple(h5py.h5s.UNLIMITED if n is None else n for n in most)),
+        h5py.h5s.create_simple(shape, most),
         source.id.get_create_plist(),
     )
     cut = h5py.Dataset(created)
@@ -414,8 +398,6 @@ def _cut_dataset(source: Any, target: Any, name: str, ticks: slice) -> None:
 
 
 FOLDER = ".ttm_undo"
-LOCK = "lock"
-EDIT = "edit.json"
 
 State = list[int] | None
 """Size and time of change (ns) of a file, by which a later change is noticed; None without the file."""
@@ -498,7 +480,7 @@ class History:
         """Make changes of other processes wait. Raises `UserError` if the folder cannot be written."""
         try:
             self._store.mkdir(exist_ok=True)
-            with FileLock(self._store / LOCK):
+            with FileLock(self._store / "lock"):
                 yield
         except OSError as error:
             raise UserError(
@@ -534,12 +516,12 @@ class History:
     ) -> None:
         folder = self.folder.resolve()
         names = [os.path.relpath(file.parent.resolve() / file.name, folder) for file in files]
-        write_json(entry / EDIT, {"what": what, "files": names, "after": after})
+        write_json(entry / "edit.json", {"what": what, "files": names, "after": after})
 
     def _read(self, entry: Path) -> tuple[str, list[Path], list[Any]]:
         """Return what was done, to which files, and their states since: "unknown" after a kill."""
         try:
-            data = json.loads((entry / EDIT).read_text(encoding="utf-8"))
+            data = json.loads((entry / "edit.json").read_text(encoding="utf-8"))
             files = [self.folder / str(name) for name in data["files"]]
             after = data["after"] or ["unknown"] * len(files)
             folder = self.folder.resolve()

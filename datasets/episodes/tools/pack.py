@@ -46,22 +46,16 @@ class DataPackCommand:
 
     source: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     out: Path
     """The folder to write."""
-
     image_size: int
     """The side to which all frames are resized, in pixels, as by `ttm train --image-size`."""
-
     jpeg_quality: int | None = None
     """1 to 95 writes JPEGs, which take a tenth of the space, and change the frames a little. Default:
     frames as they are, uncompressed."""
-
     file_gib: float = 4.0
     """A new file is begun when one holds so many GiB of frames, counted without JPEG's compression."""
-
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
-
     overwrite: bool = False
     """Replace the folder if it is there and holds packed files only."""
 

@@ -28,6 +28,18 @@ from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 
+HOLD_S = 1.5  # how long the last frame stays, so that one sees how the episode ended
+BLOCK = 32  # frames of each camera that are read at a time
+LATEST_S = 2**32  # no capture time is later; it is in the year 2106
+RERUN = ".rrd"
+
+DPI = 100
+WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
+"""The width of a picture, and the heights of its title, the row of cameras, each chart, and the axis."""
+FEW_LABELS, MOST_LABELS = 4, 10
+"""Legends of more values have two columns; vectors of still more get none."""
+LABEL = 28  # the longest label, in characters, of a legend with one column
+
 
 @dataclass(frozen=True)
 class DataPlayCommand:
@@ -45,10 +57,8 @@ class DataPlayCommand:
 
     episode: Annotated[Positional[Path], arg(metavar="EPISODE")]
     """An HDF5 file."""
-
     demo: str | None = None
     """Which episode of the file, such as demo_3, if it has several."""
-
     out: Path | None = None
     """The film: .mp4 (H.264, which every browser plays), or .webp (a moving picture for pages); or .rrd
     for rerun. None takes the name of the episode with .mp4, in this folder."""
@@ -58,11 +68,11 @@ class DataPlayCommand:
         episode = EpisodeReader.open(self.episode, self.demo)
         suffix = "" if self.demo is None else f"_{self.demo}"
         target = self.out or Path(f"{self.episode.stem}{suffix}.mp4")
-        if target.suffix not in {*WRITERS, *EXPORTS}:
-            known = ", ".join([*WRITERS, *EXPORTS])
+        if target.suffix not in {*WRITERS, RERUN}:
+            known = ", ".join([*WRITERS, RERUN])
             raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
         try:
-            (_film if target.suffix in WRITERS else _export)(episode, target)
+            (_export if target.suffix == RERUN else _film)(episode, target)
         except OSError as error:
             raise UserError(
                 f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
@@ -72,12 +82,28 @@ class DataPlayCommand:
         return 0
 
 
-Frame = npt.NDArray[np.uint8]
+def _film(episode: EpisodeReader, target: Path) -> None:
+    with Film(target, episode.spec.rate_hz) as film:
+        for frame in track(film_frames(episode), "drawing", total=episode.num_samples):
+            film.show(frame)
+
+
+def _export(episode: EpisodeReader, target: Path) -> None:
+    if find_spec("rerun") is None:
+        raise UserError(
+            f'rerun is missing, which writes {RERUN}; run: pip install "ttm-policy-stack[look]"'
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(target)
+    partial.touch()  # rerun raises no OSError where it cannot write
+    try:
+        import_module("ttm.datasets.tools.rerun_file").write(episode, partial)
+        publish_partial(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
 
 SomeFilm = TypeVar("SomeFilm", bound="Film")
-
-HOLD_S = 1.5
-"""How long the last frame stays, so that one sees how the episode ended."""
 
 
 class Film:
@@ -95,7 +121,7 @@ class Film:
         self._path = path
         self._partial = path.with_name(f".{path.stem}.partial{path.suffix}")
         self._rate_hz = rate_hz
-        self._last: Frame | None = None
+        self._last: Frames | None = None
 
     def __enter__(self: SomeFilm) -> SomeFilm:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +129,7 @@ class Film:
         self._writer = WRITERS[self._path.suffix](self._partial, self._rate_hz)
         return self
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: Frames) -> None:
         """Add one tick. frame: (H, W, 3) uint8, H and W even."""
         self._last = frame
         self._writer.append(frame)
@@ -136,27 +162,22 @@ class Mp4Writer:
             path, fps=self.REPEATS * rate_hz, codec="libx264", pixelformat="yuv420p", quality=None,
             output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
         )  # fmt: skip
+        self.close = self._writer.close
 
-    def append(self, frame: Frame) -> None:
+    def append(self, frame: Frames) -> None:
         """Add one tick."""
         for _ in range(self.REPEATS):
             self._writer.append_data(frame)
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._writer.close()
 
 
 class WebpWriter:
     """Writes frames as a moving picture in WebP."""
 
-    QUALITY = 75
-
     def __init__(self, path: Path, rate_hz: float):
         self._path, self._duration_ms = path, round(1000 / rate_hz)
         self._frames: list[Image.Image] = []
 
-    def append(self, frame: Frame) -> None:
+    def append(self, frame: Frames) -> None:
         """Add one tick."""
         self._frames.append(Image.fromarray(frame))
 
@@ -165,30 +186,14 @@ class WebpWriter:
         if self._frames:
             first, *others = self._frames
             first.save(
-                self._path,
-                save_all=True,
-                append_images=others,
-                duration=self._duration_ms,
-                loop=0,
-                quality=self.QUALITY,
-                method=6,
-            )
+                self._path, save_all=True, append_images=others, duration=self._duration_ms, loop=0,
+                quality=75, method=6,
+            )  # fmt: skip
 
 
 WRITERS: Mapping[str, type[Mp4Writer | WebpWriter]] = MappingProxyType(
     {".mp4": Mp4Writer, ".webp": WebpWriter}
 )
-EXPORTS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {".rrd": ("ttm.datasets.tools.rerun_file", "rerun")}
-)
-"""Suffix -> the module whose `write` makes such files, and the package of the extra `[look]` it needs."""
-
-
-BLOCK = 32
-"""So many frames of each camera are read at a time."""
-
-LATEST_S = 2**32
-"""No capture time is later; it is in the year 2106."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,8 @@ class Series:
     values: (T, K); executed: (T, K), what was carried out in place of an action, or None.
     """
 
+    kind: str
+    """action, executed_action or proprioception."""
     name: str
     unit: str
     labels: Sequence[str]
@@ -205,8 +212,8 @@ class Series:
     executed: Floats | None = None
 
 
-def action_series(episode: EpisodeReader) -> list[Series]:
-    """Return each part of the action."""
+def episode_series(episode: EpisodeReader) -> list[Series]:
+    """Return each part of the action, and then each vector of proprioception."""
     actions, executed = episode.actions, episode.executed_actions
     found = []
     for part in episode.spec.actions:
@@ -214,16 +221,11 @@ def action_series(episode: EpisodeReader) -> list[Series]:
         labels = [str(place) for place in range(part.size)] if part.size > 1 else [part.name]
         different = (executed[:, where] != actions[:, where]).any()
         done = executed[:, where] if different else None
-        found.append(Series(part.name, part.unit, labels, actions[:, where], done))
+        found.append(Series("action", part.name, part.unit, labels, actions[:, where], done))
+    for vector in episode.spec.proprioception:
+        values = episode.proprioception(vector.name)
+        found.append(Series("proprioception", vector.name, "", vector.labels, values))
     return found
-
-
-def vector_series(episode: EpisodeReader) -> list[Series]:
-    """Return each vector of proprioception."""
-    return [
-        Series(vector.name, "", vector.labels, episode.proprioception(vector.name))
-        for vector in episode.spec.proprioception
-    ]
 
 
 def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
@@ -259,23 +261,12 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
     return stored
 
 
-DPI = 100
-WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
-"""The width of a picture, and the heights of its title, the row of cameras, each chart, and the axis."""
-
-FEW_LABELS, MOST_LABELS = 4, 10
-"""Legends of more values have two columns; vectors of still more get none."""
-
-LABEL = 28
-"""The longest label, in characters, of a legend with one column."""
-
-
 def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
 
     The page is drawn once; then only what changes is drawn again for each tick.
     """
-    charts = _charts(episode)
+    charts = episode_series(episode)
     cameras = CAMERAS if episode.spec.cameras else 0.0
     height = HEADER + cameras + CHART * len(charts) + FOOTER
     figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
@@ -300,44 +291,13 @@ def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
 
 def _write_header(figure: Figure, episode: EpisodeReader) -> Any:
     """Write the instruction and the success; return the text that shows the tick."""
-    judged, colour = {
-        True: ("success", "tab:green"),
-        False: ("failure", "tab:red"),
-        None: ("", "black"),
-    }[episode.success]
+    outcomes = {True: ("success", "tab:green"), False: ("failure", "tab:red"), None: ("", "black")}
+    judged, colour = outcomes[episode.success]
     title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
     top = 1 - HEADER / 2 / figure.get_figheight()
     figure.text(0.01, top, title, size=13, weight="bold", va="center")
     figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
     return figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
-
-
-def _charts(episode: EpisodeReader) -> list[tuple[str, Series]]:
-    """Return the title and the series of a chart for each part of the action and each vector."""
-    actions = [(f"action: {each.name}", each) for each in action_series(episode)]
-    found = [*actions, *((each.name, each) for each in vector_series(episode))]
-    return [(f"{title} ({each.unit})" if each.unit else title, each) for title, each in found]
-
-
-def _draw_chart(axes: Axes, title: str, series: Series) -> None:
-    """Draw a series over the ticks, and the labels of its lines at the right."""
-    few = len(series.labels) <= FEW_LABELS
-    for place, label in enumerate(series.labels):
-        short = label[: LABEL if few else LABEL // 2]
-        (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
-        if series.executed is not None:
-            axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
-    axes.set_xlim(-0.5, len(series.values) - 0.5)
-    axes.set_title(title, loc="left", size=8, weight="bold", pad=2)
-    axes.tick_params(labelsize=7)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    if len(series.labels) <= MOST_LABELS:
-        axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
-            ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
-            labelspacing=0.2,
-        )  # fmt: skip
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
@@ -359,13 +319,13 @@ def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
     return images
 
 
-def _place_charts(figure: Figure, charts: Sequence[tuple[str, Series]]) -> list[Any]:
+def _place_charts(figure: Figure, charts: Sequence[Series]) -> list[Any]:
     """Place the charts below each other; return the lines that mark the tick."""
     height, cursors = figure.get_figheight(), []
-    for place, (title, series) in enumerate(charts):
+    for place, series in enumerate(charts):
         bottom = (FOOTER + CHART * (len(charts) - 1 - place)) / height
         axes = figure.add_axes((0.06, bottom, 0.74, (CHART - 0.28) / height))
-        _draw_chart(axes, title, series)
+        _draw_chart(axes, series)
         last = place == len(charts) - 1
         axes.tick_params(labelbottom=last)
         axes.set_xlabel("tick" if last else "", size=8)
@@ -373,24 +333,24 @@ def _place_charts(figure: Figure, charts: Sequence[tuple[str, Series]]) -> list[
     return cursors
 
 
-def _film(episode: EpisodeReader, target: Path) -> None:
-    with Film(target, episode.spec.rate_hz) as film:
-        for frame in track(film_frames(episode), "drawing", total=episode.num_samples):
-            film.show(frame)
-
-
-def _export(episode: EpisodeReader, target: Path) -> None:
-    module, package = EXPORTS[target.suffix]
-    if find_spec(package) is None:
-        raise UserError(
-            f"{package} is missing, which writes {target.suffix}; "
-            'run: pip install "ttm-policy-stack[look]"'
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(target)
-    partial.touch()  # rerun raises no OSError where it cannot write
-    try:
-        import_module(module).write(episode, partial)
-        publish_partial(target)
-    finally:
-        partial.unlink(missing_ok=True)
+def _draw_chart(axes: Axes, series: Series) -> None:
+    """Draw a series over the ticks, and the labels of its lines at the right."""
+    few = len(series.labels) <= FEW_LABELS
+    for place, label in enumerate(series.labels):
+        short = label[: LABEL if few else LABEL // 2]
+        (line,) = axes.plot(series.values[:, place], lw=1.2, label=short)
+        if series.executed is not None:
+            axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
+    axes.set_xlim(-0.5, len(series.values) - 0.5)
+    title = f"action: {series.name}" if series.kind == "action" else series.name
+    title += f" ({series.unit})" if series.unit else ""
+    axes.set_title(title, loc="left", size=8, weight="bold", pad=2)
+    axes.tick_params(labelsize=7)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    if len(series.labels) <= MOST_LABELS:
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
+            ncols=1 if few else 2, handlelength=1, columnspacing=0.8,
+            labelspacing=0.2,
+        )  # fmt: skip

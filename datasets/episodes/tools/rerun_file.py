@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import rerun
 
 from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.tools.play import (
-    Series,
-    action_series,
-    camera_frames,
-    capture_times_s,
-    vector_series,
-)
+from ttm.datasets.tools.play import camera_frames, capture_times_s, episode_series
 
 
 def write(episode: EpisodeReader, path: Path) -> None:
@@ -28,30 +22,22 @@ def write(episode: EpisodeReader, path: Path) -> None:
     try:
         stream.send_recording_name(name)
         stream.log("instruction", rerun.TextDocument(episode.instruction), static=True)
-        series = list(_series(episode))
-        for entity, each in series:
-            stream.log(entity, rerun.SeriesLines(names=list(each.labels)), static=True)
+        series = []
+        for each in episode_series(episode):
+            series.append(each)
+            if each.executed is not None:
+                series.append(replace(each, kind="executed_action", values=each.executed))
+        for each in series:
+            lines = rerun.SeriesLines(names=list(each.labels))
+            stream.log(f"{each.kind}/{each.name}", lines, static=True)
         times_s = capture_times_s(episode)
         for tick, frames in enumerate(camera_frames(episode)):
             stream.set_time("tick", sequence=tick)
             stream.set_time("capture_time", timestamp=float(times_s[tick]))
             for camera, frame in frames.items():
                 stream.log(f"cameras/{camera}", rerun.Image(frame))
-            for entity, each in series:
-                stream.log(entity, rerun.Scalars(each.values[tick]))
+            for each in series:
+                stream.log(f"{each.kind}/{each.name}", rerun.Scalars(each.values[tick]))
     finally:
         stream.flush()
         stream.disconnect()
-
-
-def _series(episode: EpisodeReader) -> Iterator[tuple[str, Series]]:
-    """Yield (entity, series)."""
-    for each in action_series(episode):
-        yield f"action/{each.name}", each
-        if each.executed is not None:
-            yield (
-                f"executed_action/{each.name}",
-                Series(each.name, each.unit, each.labels, each.executed),
-            )
-    for each in vector_series(episode):
-        yield f"proprioception/{each.name}", each

@@ -24,10 +24,9 @@ from torch import Tensor
 from tyro.conf import OmitArgPrefixes
 
 from ttm.datasets.console import TitledTable
-from ttm.datasets.dataset import EpisodeDataset, VectorStatistics, dataset_statistics, open_dataset
+from ttm.datasets.dataset import EpisodeDataset, dataset_statistics, open_dataset
 from ttm.datasets.description import Choices, write_spec_file
-from ttm.datasets.reader import EpisodeReader, Floats
-from ttm.datasets.spec_inference import TITLE, member_rows
+from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.writer import limits_text
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import write_atomically
@@ -42,21 +41,16 @@ from ttm.policy.references import (
 from ttm.policy.relative import deviation, matrices, product
 from ttm.policy.spec import RATES_HZ, ActionPart, CameraSpec, PolicySpec
 
-TILE_HEIGHT = 120
-CAPTION_HEIGHT = 26
-GAP = 4
-FONT_SIZE = 15
-LABEL_SIZE = 11
+TILE_HEIGHT, CAPTION_HEIGHT, GAP = 120, 26, 4
+FONT_SIZE, LABEL_SIZE = 15, 11
 PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
 
-CLOSE = 0.5
-"""A part is close to a vector if the differences spread so much less than the part itself."""
-ALIKE = 1.5
-"""Forms whose turns spread up to so many times as much as the least are named, too."""
-LARGEST_DEVIATION = 0.05
-"""Values that deviate more from a rotation in a form are not written in it."""
-MOST_TICKS = 2000
-"""Ticks that are looked at for rotations, evenly spread."""
+CLOSE = (
+    0.5  # a part is close to a vector if the differences spread so much less than the part itself
+)
+ALIKE = 1.5  # forms whose turns spread up to so many times as much as the least are named, too
+LARGEST_DEVIATION = 0.05  # values that deviate more from a rotation in a form are not written in it
+MOST_TICKS = 2000  # ticks that are looked at for rotations, evenly spread
 
 
 @dataclass(frozen=True)
@@ -75,26 +69,30 @@ class DataShowCommand:
 
     path: Annotated[str, tyro.conf.Positional]
     """An HDF5 file, a folder of them, or a glob in quotes."""
-
     mask: str | None = None
     """Show only the episodes of this mask, such as train or valid."""
-
     sheet: Path | None = None
     """Where to write the contact sheet, as .png or .jpg. With several cameras there is one file for
     each, with the camera's name added. None writes no contact sheet."""
-
     rows: int = 12
     """The number of episodes on the contact sheet, evenly spread over the data set."""
-
     columns: int = 8
     """The number of ticks of each episode on the contact sheet, from its first to its last."""
-
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
 
     def run(self) -> int:
         """Print the summary and write the contact sheets; return the exit code."""
         require_at_least(1, options(self, "rows", "columns"))
-        episodes, new_spec = _opened(self)
+        choices, given = self.choices, self.choices.spec
+        new_spec = given if given is not None and not given.exists() else None
+        episodes = open_dataset(
+            self.path, choices=replace(choices, spec=None) if new_spec else choices
+        )
+        episodes = episodes.filter(self.mask) if self.mask else episodes
+        if not len(episodes):
+            raise UserError(
+                f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out to see all"
+            )
         console = Console()
         console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
         for table in (overview_table, member_table, vector_table, instruction_table):
@@ -110,32 +108,22 @@ class DataShowCommand:
         return 0
 
 
-def _opened(options: DataShowCommand) -> tuple[EpisodeDataset, Path | None]:
-    """Return the episodes to show, and the spec file to write; None if there is none to write."""
-    path, choices = options.path, options.choices
-    new_spec = choices.spec if choices.spec is not None and not choices.spec.exists() else None
-    episodes = open_dataset(path, choices=replace(choices, spec=None) if new_spec else choices)
-    episodes = episodes.filter(options.mask) if options.mask else episodes
-    if not len(episodes):
-        raise UserError(
-            f"{path}: no episode is in mask '{options.mask}'; leave --mask out to see all"
-        )
-    return episodes, new_spec
-
-
 def overview_table(episodes: EpisodeDataset) -> Table:
     """Return the robot, files, episodes, steps, rate, cameras, success and note."""
     spec = episodes.spec
     lengths = [episode.num_samples for episode in episodes]
+    masks = ", ".join(
+        f"{key} {sum(key in episode.masks for episode in episodes)}" for key in episodes.mask_keys
+    )
     table = Table(show_header=False, box=box.SIMPLE)
     rows = {
         "robot": spec.robot,
         "files": str(len({episode.path for episode in episodes})),
-        "episodes": f"{len(episodes)}{_mask_counts(episodes)}",
+        "episodes": f"{len(episodes)} ({masks})" if masks else f"{len(episodes)}",
         "steps": f"{sum(lengths)} ({min(lengths)} to {max(lengths)} an episode, "
         f"median {np.median(lengths):g})",
         "rate": rate_text(episodes),
-        "cameras": _lines(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
+        "cameras": "\n".join(f"{c.name} {c.width}x{c.height}" for c in spec.cameras) or "none",
         "success": _success_text(episodes),
         "note": episodes.note,
     }
@@ -146,29 +134,46 @@ def overview_table(episodes: EpisodeDataset) -> Table:
 
 
 def member_table(episodes: EpisodeDataset) -> Table:
-    """Return every member of `obs` with what is done with it, and why."""
-    table = TitledTable(TITLE, box=box.SIMPLE_HEAD, show_header=False)
+    """Return every member of `obs` with what is done with it, and why; those that are used first."""
+    table = TitledTable("Members of obs", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, text in member_rows(episodes.members):
-        table.add_row(escape(name), escape(text))
+    for member in sorted(episodes.members, key=lambda member: not member.is_used):
+        table.add_row(escape(member.name), escape(member.text))
     return table
 
 
 def vector_table(episodes: EpisodeDataset) -> Table:
     """Return the range and mean of each dimension, with its unit and limits."""
-    statistics = dataset_statistics(episodes)
+    statistics, spec = dataset_statistics(episodes), episodes.spec
     table = TitledTable("Actions and proprioception, by dimension", box=box.SIMPLE_HEAD)
     table.add_column("dimension", no_wrap=True)
     for name in ("min", "mean", "max"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limits", no_wrap=True)
-    labels, limits = _action_labels(episodes.spec)
-    _add_rows(table, labels, limits, statistics.actions)
-    for vector in episodes.spec.proprioception:
+    groups = [(_action_labels(spec), statistics.actions)]
+    for vector in spec.proprioception:
+        labels = [(label, "") for label in vector.labels]
+        groups.append((labels, statistics.proprioception[vector.name]))
+    for labels, found in groups:
+        columns = (found.min, found.mean, found.max)
+        for (label, limit), *values in zip(labels, *columns, strict=True):
+            table.add_row(escape(label), *(f"{value:.3g}" for value in values), limit)
         table.add_section()
-        _add_rows(table, vector.labels, [""] * vector.size, statistics.proprioception[vector.name])
     return table
+
+
+def _action_labels(spec: PolicySpec) -> list[tuple[str, str]]:
+    """Return the label and the limits of each dimension."""
+    found = []
+    for part in spec.actions:
+        unit = f" ({part.unit})" if part.unit not in ("", "unknown") else ""
+        bounded = np.isfinite([part.low, part.high]).all()
+        limit = f"{part.low:g} to {part.high:g}" if bounded else ""
+        limit = limits_text(part) if part.kind == "binary" else limit
+        indices = [""] if part.size == 1 else [f"[{i}]" for i in range(part.size)]
+        found += [(f"{part.name}{index}{unit}", limit) for index in indices]
+    return found
 
 
 def instruction_table(episodes: EpisodeDataset) -> Table:
@@ -203,44 +208,12 @@ def rate_text(episodes: EpisodeDataset) -> str:
     return f"{1 / middle:.2f} Hz measured ({spread}); the spec says {rate:g} Hz"
 
 
-def _add_rows(
-    table: Table, labels: Iterable[str], limits: Iterable[str], found: VectorStatistics
-) -> None:
-    columns = (found.min, found.mean, found.max)
-    for label, limit, *values in zip(labels, limits, *columns, strict=True):
-        table.add_row(escape(label), *(f"{value:.3g}" for value in values), limit)
-
-
-def _action_labels(spec: PolicySpec) -> tuple[list[str], list[str]]:
-    labels, limits = [], []
-    for part in spec.actions:
-        unit = f" ({part.unit})" if part.unit not in ("", "unknown") else ""
-        bounded = np.isfinite([part.low, part.high]).all()
-        limit = f"{part.low:g} to {part.high:g}" if bounded else ""
-        limit = limits_text(part) if part.kind == "binary" else limit
-        for i in range(part.size):
-            labels.append(f"{part.name}{unit}" if part.size == 1 else f"{part.name}[{i}]{unit}")
-            limits.append(limit)
-    return labels, limits
-
-
-def _mask_counts(episodes: EpisodeDataset) -> str:
-    counts = [
-        f"{key} {sum(key in episode.masks for episode in episodes)}" for key in episodes.mask_keys
-    ]
-    return f" ({', '.join(counts)})" if counts else ""
-
-
 def _success_text(episodes: EpisodeDataset) -> str:
     outcomes = [episode.success for episode in episodes if episode.success is not None]
     if not outcomes:
         return "not recorded"
     unknown = len(episodes) - len(outcomes)
     return f"{sum(outcomes)} of {len(outcomes)}" + (f" ({unknown} not recorded)" if unknown else "")
-
-
-def _lines(items: Iterable[str]) -> str:
-    return "\n".join(items) or "none"
 
 
 def contact_sheet(
@@ -256,18 +229,18 @@ def contact_sheet(
         top = GAP + row * row_height
         _caption(draw, episode, top, size[0])
         for column, tick in enumerate(spaced_ticks(episode.num_samples, columns)):
-            corner = (GAP + column * (tile[0] + GAP), top + CAPTION_HEIGHT)
+            left, upper = GAP + column * (tile[0] + GAP), top + CAPTION_HEIGHT
             frame = Image.fromarray(episode.frames(camera.name, tick, tick + 1)[0])
-            sheet.paste(frame.resize(tile, Image.Resampling.LANCZOS), corner)
-            _label(draw, corner, f"{tick}")
+            sheet.paste(frame.resize(tile, Image.Resampling.LANCZOS), (left, upper))
+            # The tick stands on black, so that it can be read on any scene.
+            width = round(draw.textlength(f"{tick}", font=_font(LABEL_SIZE))) + 6
+            draw.rectangle((left, upper, left + width, upper + LABEL_SIZE + 4), fill="#000000")
+            draw.text((left + 3, upper + 1), f"{tick}", fill="#ffffff", font=_font(LABEL_SIZE))
     return sheet
 
 
 def spaced_ticks(num_samples: int, columns: int) -> list[int]:
-    """Return up to `columns` evenly spaced ticks, from the first to the last.
-
-    They are all ticks of an episode that is shorter.
-    """
+    """Return up to `columns` evenly spaced ticks, from the first to the last."""
     count = min(num_samples, columns)
     return [int(tick) for tick in np.linspace(0, num_samples - 1, count).round()]
 
@@ -279,36 +252,22 @@ def evenly_chosen(episodes: Sequence[EpisodeReader], count: int) -> list[Episode
 
 def _caption(draw: ImageDraw.ImageDraw, episode: EpisodeReader, top: int, width: int) -> None:
     """Write the instruction on the left, and on the right success, file and length if they fit."""
-    y = top + CAPTION_HEIGHT // 2
-    outcome, colour = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}[
-        episode.success
-    ]
+    y, font = top + CAPTION_HEIGHT // 2, _font(FONT_SIZE)
+    judged = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}
+    outcome, colour = judged[episode.success]
     facts = f"{episode.path.stem}/{episode.name}, {episode.num_samples} ticks"
     right = width - GAP
     if outcome:
-        draw.text((right, y), outcome, fill=colour, font=_font(FONT_SIZE), anchor="rm")
-        right -= round(draw.textlength(outcome, font=_font(FONT_SIZE))) + 12
-    instruction = _fitting(draw, episode.instruction or "(no instruction)", right - GAP)
-    draw.text((GAP + 2, y), instruction, fill=INK, font=_font(FONT_SIZE), anchor="lm")
-    room = right - GAP - draw.textlength(instruction, font=_font(FONT_SIZE)) - 20
-    if draw.textlength(facts, font=_font(FONT_SIZE)) <= room:
-        draw.text((right, y), facts, fill=FAINT, font=_font(FONT_SIZE), anchor="rm")
-
-
-def _fitting(draw: ImageDraw.ImageDraw, text: str, width: float) -> str:
-    """Return the text, shortened to `width` pixels."""
-    if draw.textlength(text, font=_font(FONT_SIZE)) <= width:
-        return text
-    while text and draw.textlength(f"{text}…", font=_font(FONT_SIZE)) > width:
-        text = text[:-1]
-    return f"{text}…"
-
-
-def _label(draw: ImageDraw.ImageDraw, corner: tuple[int, int], text: str) -> None:
-    """Write the tick into a corner of the frame, on black so that it can be read on any scene."""
-    width = round(draw.textlength(text, font=_font(LABEL_SIZE))) + 6
-    draw.rectangle((*corner, corner[0] + width, corner[1] + LABEL_SIZE + 4), fill="#000000")
-    draw.text((corner[0] + 3, corner[1] + 1), text, fill="#ffffff", font=_font(LABEL_SIZE))
+        draw.text((right, y), outcome, fill=colour, font=font, anchor="rm")
+        right -= round(draw.textlength(outcome, font=font)) + 12
+    instruction = whole = episode.instruction or "(no instruction)"
+    while whole and draw.textlength(instruction, font=font) > right - GAP:
+        whole = whole[:-1]
+        instruction = f"{whole}…"
+    draw.text((GAP + 2, y), instruction, fill=INK, font=font, anchor="lm")
+    room = right - GAP - draw.textlength(instruction, font=font) - 20
+    if draw.textlength(facts, font=font) <= room:
+        draw.text((right, y), facts, fill=FAINT, font=font, anchor="rm")
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
@@ -344,29 +303,36 @@ def _write_sheets(episodes: EpisodeDataset, path: Path, options: DataShowCommand
         yield file
 
 
-def nearness_lines(episodes: EpisodeDataset) -> list[str]:
-    """Return one line for each part of the action that `ttm train --relative` suits."""
-    spec = episodes.spec
-    actions = np.concatenate([episode.actions for episode in episodes])
+def _vectors(
+    episodes: EpisodeDataset,
+) -> tuple[npt.NDArray[np.float32], dict[str, npt.NDArray[np.float32]]]:
+    """Return the actions (n, A) of all episodes together, and each vector of proprioception (n, K)."""
     vectors = {
         vector.name: np.concatenate([episode.proprioception(vector.name) for episode in episodes])
-        for vector in spec.proprioception
+        for vector in episodes.spec.proprioception
     }
-    lines = []
+    return np.concatenate([episode.actions for episode in episodes]), vectors
+
+
+def nearness_lines(episodes: EpisodeDataset) -> Iterator[str]:
+    """Yield one line for each part of the action that `ttm train --relative` suits."""
+    spec = episodes.spec
+    actions, vectors = _vectors(episodes)
     for part in spec.actions:
         commands = actions[:, spec.action_slices[part.name]]
-        ratios = {
-            reference: _ratio(commands, vectors[reference.vector], reference)
-            for reference in _usable(_candidates(part, spec), spec)
-        }
+        spread = np.maximum(commands.std(axis=0), 1e-12)
+        ratios = {}
+        for reference in _usable(_candidates(part, spec), spec):
+            first, stop = reference.values or (0, part.size)
+            differences = commands - vectors[reference.vector][:, first:stop]
+            ratios[reference] = float((differences.std(axis=0) / spread).max())
         closest = min(ratios, key=lambda reference: ratios[reference], default=None)
         if closest is not None and ratios[closest] < CLOSE:
-            lines.append(
+            yield (
                 f"{part.name} stays close to {str(closest).partition('=')[2]}: the difference spreads "
                 f"{ratios[closest]:.2g} times as much as the action; to train on the difference: "
                 f"ttm train --relative {closest}"
             )
-    return lines
 
 
 def _usable(references: Iterable[Reference], spec: PolicySpec) -> Iterator[Reference]:
@@ -385,25 +351,14 @@ def _candidates(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
             yield Reference(part.name, vector.name, some)
 
 
-def _ratio(commands: Floats, measured: Floats, reference: Reference) -> float:
-    """Return the spread of the differences as a multiple of that of the commands, of the worst dimension."""
-    first, stop = reference.values or (0, measured.shape[1])
-    spread = commands.std(axis=0)
-    differences = (commands - measured[:, first:stop]).std(axis=0)
-    return float((differences / np.maximum(spread, 1e-12)).max())
-
-
-def turning_lines(episodes: EpisodeDataset) -> list[str]:
-    """Return one line for each part of the action that `ttm train --relative` suits as a rotation."""
+def turning_lines(episodes: EpisodeDataset) -> Iterator[str]:
+    """Yield one line for each part of the action that `ttm train --relative` suits as a rotation."""
     spec = episodes.spec
-    actions = _some([episode.actions for episode in episodes])
-    vectors = {
-        vector.name: _some([episode.proprioception(vector.name) for episode in episodes])
-        for vector in spec.proprioception
-    }
-    lines = []
+    actions, measured = _vectors(episodes)
+    step = -(-len(actions) // MOST_TICKS)
+    vectors = {name: torch.from_numpy(values[::step]).double() for name, values in measured.items()}
     for part in spec.actions:
-        commands = actions[:, spec.action_slices[part.name]]
+        commands = torch.from_numpy(actions[::step, spec.action_slices[part.name]]).double()
         ratios = {
             reference: _turning_ratio(commands, vectors, reference)
             for reference in _usable(_orientations(part, spec), spec)
@@ -415,11 +370,10 @@ def turning_lines(episodes: EpisodeDataset) -> list[str]:
             (r for r in ratios if ratios[r] <= ALIKE * least), key=lambda r: ratios[r]
         )
         also = f" (or, as the data mean it, {', '.join(map(str, others))})" if others else ""
-        lines.append(
+        yield (
             f"{part.name} stays close to {best.vector}: the turn between them spreads {least:.2g} times as "
             f"much as the action; to train on it: ttm train --relative {best}{also}"
         )
-    return lines
 
 
 def _orientations(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
@@ -465,9 +419,3 @@ def _turning_ratio(commands: Tensor, vectors: Mapping[str, Tensor], reference: R
 def _spread(rotations: Tensor) -> float:
     """Return the root of the mean squared distance of rotations (n, 3, 3) from their mean matrix."""
     return float((rotations - rotations.mean(dim=0)).square().sum(dim=(1, 2)).mean().sqrt())
-
-
-def _some(values: list[Floats]) -> Tensor:
-    """Return the rows of all episodes together, (n, K), of many some, in double precision."""
-    whole = np.concatenate(values)
-    return torch.from_numpy(whole[:: -(-len(whole) // MOST_TICKS)]).double()

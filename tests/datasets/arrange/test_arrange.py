@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.tools.arrange import (
     DataSplitCommand,
     Wanted,
@@ -17,8 +17,7 @@ from ttm.datasets.tools.arrange import (
     merge_episodes,
     split_episodes,
 )
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 
@@ -114,14 +113,18 @@ def test_filter_that_keeps_nothing_says_so(folders, tmp_path):
 def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
     for number in range(10):
         record(tmp_path / "a" / f"episode_{number:05d}.hdf5", 3 + number % 5, seed=number % 5)
-    counts = split_episodes(tmp_path / "a", tmp_path / "out", valid=0.2, seed=3)
+    counts = split_episodes(
+        DataSplitCommand(str(tmp_path / "a"), tmp_path / "out", valid=0.2, seed=3)
+    )
     assert counts == {"train.hdf5": 8, "valid.hdf5": 2}
     held_out = open_dataset(tmp_path / "out" / "valid.hdf5")
     seen = open_dataset(tmp_path / "out" / "train.hdf5")
     assert {each.seed for each in held_out}.isdisjoint({each.seed for each in seen})
     assert all(each.masks == {"valid"} for each in held_out)
     assert len(open_dataset(tmp_path / "out").filter("train")) == 8
-    again = split_episodes(tmp_path / "a", tmp_path / "again", valid=0.2, seed=3)
+    again = split_episodes(
+        DataSplitCommand(str(tmp_path / "a"), tmp_path / "again", valid=0.2, seed=3)
+    )
     assert again == counts
     first = [each.seed for each in open_dataset(tmp_path / "again" / "valid.hdf5")]
     assert first == [each.seed for each in held_out]
@@ -136,7 +139,7 @@ def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
     ],
 )
 def test_split_by_other_facts(folders, tmp_path, by, names):
-    split_episodes(folders[0], tmp_path / "out", by=by)
+    split_episodes(DataSplitCommand(str(folders[0]), tmp_path / "out", by=by))
     assert sorted(item.name for item in (tmp_path / "out").iterdir()) == names
 
 
@@ -160,7 +163,7 @@ def test_nothing_is_written_into_what_is_read(folders):
         filter_episodes(before[0], before[0], Wanted(success="true"), overwrite=True)
     for out in (folder, folder / "split"):
         with pytest.raises(UserError, match="lie within each other"):
-            split_episodes(folder, out, overwrite=True)
+            split_episodes(DataSplitCommand(str(folder), out, overwrite=True))
     assert sorted(folder.iterdir()) == before
 
 

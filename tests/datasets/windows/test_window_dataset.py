@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from ttm.datasets import EpisodeWriter, WindowDataset, open_dataset
 from ttm.datasets import windows as frame_store
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 
@@ -158,7 +156,7 @@ def test_resizing_averages_areas_and_shows_in_the_spec(episodes):
 
 def test_transition_weights_dwell_on_the_gripper(episodes):
     windows = WindowDataset(episodes, 4)
-    weights = windows.binary_transition_weights(5.0, radius=1)  # the gripper closes at tick 3
+    weights = windows.binary_transition_weights(5.0)  # the gripper closes at tick 3
     assert weights[:, :3].eq(1).all()
     assert weights[:6, 3].tolist() == [1, 1, 5, 5, 5, 1]
     assert weights[6:9, 3].tolist() == [1, 1, 1]

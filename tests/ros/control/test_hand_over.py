@@ -15,7 +15,7 @@ import yaml
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract
 from ttm_policy.inputs import DRIVER_TOPIC, PERSON_TOPIC, to_message

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport

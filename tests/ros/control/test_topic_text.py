@@ -12,7 +12,7 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_msgs.msg import String
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.inference import load_policy
 from ttm_policy.inputs import (
     LARGEST,

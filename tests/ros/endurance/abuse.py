@@ -31,8 +31,8 @@ from node_process import SERVER, NodeProcess
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Bool
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy import UserError, load_checkpoint
+from ttm.policy.errors import options, require_at_least
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.bench.common import resident_mb
 from ttm_policy.contract import default_contract, load_contract

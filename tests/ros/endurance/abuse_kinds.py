@@ -51,7 +51,7 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.spec import PolicySpec
+from ttm.policy import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
 from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.parameters import LIMITS

@@ -24,8 +24,8 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.node import Node
 from std_msgs.msg import Bool
 
+from ttm.policy import PolicySpec
 from ttm.policy.errors import options, require_at_least
-from ttm.policy.spec import PolicySpec
 from ttm.training.bench.common import Line, Report, bar_table
 from ttm_policy.contract import RobotContract, default_contract
 from ttm_policy.control_loop import LoopState

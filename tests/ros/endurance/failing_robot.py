@@ -30,9 +30,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.spec import PolicySpec
+from ttm.policy import Policy, PolicySpec, load_checkpoint
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract import (
     EXECUTED_ACTION,

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from failing_robot import FAULTS, FailingRobot, Fault, driven_robot, strict_contract
 
-from ttm.policy.errors import UserError, options, require_above_0, require_at_least
+from ttm.policy import UserError
+from ttm.policy.errors import options, require_above_0, require_at_least
 from ttm.training.bench.common import Line, Report, bar_table, resident_mb
 from ttm.training.bench.ros import SETTLING_S, Samples, growth_mb
 

@@ -31,10 +31,10 @@ from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
+from ttm.datasets import EpisodeReader, check_dataset
 from ttm.datasets.layout import MOST_JPEG_QUALITY
-from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_at_most
+from ttm.policy import UserError
+from ttm.policy.errors import options, require_above_0, require_at_least, require_at_most
 from ttm.training.bench.common import Cell, Report, rows_table
 from ttm_policy.contract import MOTION_TYPES, RobotContract, load_contract
 from ttm_policy.messages import input_types, ns_to_stamp, observation_messages

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy import UserError
+from ttm.policy.errors import options, require_at_least
 from ttm.policy.snapshot import snapshot_from_bytes
-from ttm.sim.results import Evaluation, compare, describe_test, load_evaluation
+from ttm.sim import Evaluation, load_evaluation
+from ttm.sim.results import compare, describe_test
 from ttm.training.robot.robot import drive_simulation
 from ttm_policy.parameters import PolicyParameters, SimParameters
 

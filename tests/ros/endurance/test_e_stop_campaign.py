@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from e_stop_campaign import EStopCampaign, Measured, lines
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 GOOD: dict[str, Any] = {
     "driving_s": [0.003, 0.050],

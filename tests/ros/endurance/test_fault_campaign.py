@@ -10,7 +10,7 @@ import pytest
 from failing_robot import Fault
 from fault_campaign import FaultCampaign, Trial, Trials, lines
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.bench.common import Line
 
 RUNNING = "running"

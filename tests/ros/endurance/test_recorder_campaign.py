@@ -30,7 +30,7 @@ from recorder_campaign import (
     write_number,
 )
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 SCRIPT = Path(__file__).with_name("run.py")
 

@@ -14,9 +14,10 @@ import pytest
 import respawn_campaign
 from respawn_campaign import Killer, RespawnCampaign
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.policy.snapshot import snapshot_to_bytes
-from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim import Evaluation
+from ttm.sim.results import TaskResult
 from ttm.sim.rollout import Outcome
 from ttm_policy.parameters import PolicyParameters, SimParameters
 

@@ -15,7 +15,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 
-from ttm.policy.spec import CameraSpec
+from ttm.policy import CameraSpec
 from ttm_policy.contract import Field, ImageSource, VectorSource
 from ttm_policy.live_check import Finding, LiveInput, report
 from ttm_policy.messages import ns_to_stamp

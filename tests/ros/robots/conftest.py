@@ -24,10 +24,15 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    CameraSpec,
+    Policy,
+    PolicySpec,
+    ProprioceptionSpec,
+    save_checkpoint,
+)
 from ttm_policy.qos import LATCHED
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sensor_msgs.msg import Joy
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.controls import (
     DEAD_MEN,

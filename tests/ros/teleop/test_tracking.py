@@ -11,7 +11,7 @@ from geometry_msgs.msg import PoseStamped
 from sensor_msgs.msg import JointState, Joy
 from std_msgs.msg import Bool
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import ActionSink, Field
 from ttm_policy.teleop.controls import ControlMap

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.source import TeleopContext
 from ttm_policy.teleop.tracking import TrackingMap, default_pose, print_tracking, read_tracking

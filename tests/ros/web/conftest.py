@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from teleoperation import kitchen_context
 
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
+from ttm.datasets import EpisodeWriter
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, UserError
 from ttm_policy.teleop.controls import default_keyboard
 from ttm_policy.web.access import DriverLock
 from ttm_policy.web.robot import LiveCameras, LiveFrame, RobotOverRos

@@ -23,9 +23,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from test_browser import CHROMIUM, DESKTOP, PHONE, WAIT_MS
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.tools.check import check_dataset
+from ttm.datasets import EpisodeReader, check_dataset, open_dataset
 from ttm.sim.kitchen.spec import SPEC
 
 DRIVE_S = 1.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from teleoperation import kitchen_context
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.controls import Controls, default_keyboard
 from ttm_policy.web.access import DriverLock

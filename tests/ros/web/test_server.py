@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader
 from ttm_policy.web import access
 from ttm_policy.web.server import MOST_WAITING
 from ttm_policy.web.views import draw

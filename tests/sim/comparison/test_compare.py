@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
+from ttm.sim import Evaluation
 from ttm.sim.compare import (
     CompareCommand,
     Entry,
@@ -17,7 +18,7 @@ from ttm.sim.compare import (
     read_entries,
 )
 from ttm.sim.condition import SAME_STATE, Condition
-from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim.results import TaskResult
 from ttm.sim.rollout import Choice, Outcome
 
 

@@ -8,9 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ttm.policy import PRESETS
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PRESETS, Policy, PolicyRunner
 from ttm.sim import memory_picture
 from ttm.sim.actors import PolicyActor
 from ttm.sim.memory_picture import EpisodeMemory, SeenEpisode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.bench.common import resident_mb
 from ttm.training.bench.ros import BenchRosCommand, growth_mb, lines, regularity
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
+from ttm.datasets import WindowDataset
 from ttm.training.batches import BatchSource, Pick
 from ttm.training.data import open_all, split
 from ttm.training.distributed import Processes

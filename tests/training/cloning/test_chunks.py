@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
+from ttm.datasets import WindowDataset
+from ttm.policy import PRESETS, Policy, PolicyRunner, PolicySpec, load_checkpoint
 from ttm.training.batches import BatchSource, WholeEpisodes
 from ttm.training.data import open_all, split
 from ttm.training.losses import TrainingBatch, cloning_losses

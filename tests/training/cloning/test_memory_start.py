@@ -12,12 +12,9 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.datasets import WindowDataset
+from ttm.policy import PRESETS, Policy, UserError, load_checkpoint
 from ttm.policy.config import VisionConfig
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
 from ttm.training.batches import AfterBurnIn, BatchSource, Carried, FromZero, MemoryStart, Pick
 from ttm.training.data import open_all, split
 from ttm.training.losses import TrainingBatch, cloning_losses

@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import PRESETS, Policy, PolicyRunner, PolicySpec, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES, core_name
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
 from ttm.training.cli import parse
 from ttm.training.help_texts import CoreChoice
 from ttm.training.network import (

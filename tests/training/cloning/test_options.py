@@ -12,9 +12,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import UserError, load_checkpoint
 from ttm.policy.config import ActionHeadConfig
-from ttm.policy.errors import UserError
 from ttm.training.cli import parse
 from ttm.training.options import (
     PLACES,

@@ -13,16 +13,18 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics, open_dataset
 from ttm.datasets.tools.show import DataShowCommand
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    ProprioceptionSpec,
+    UserError,
+    load_checkpoint,
+)
 from ttm.training.batches import BatchSource, WholeEpisodes
 from ttm.training.data import predicted_statistics
 from ttm.training.network import require_same_form, with_chosen_parts

@@ -14,9 +14,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner, UserError, load_checkpoint
 from ttm.training.run_log import step_checkpoints
 from ttm.training.train import TrainCommand
 

@@ -11,9 +11,7 @@ import torch
 from efficientnet_pytorch import EfficientNet
 from rich.console import Console
 
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import PRESETS, UserError, load_checkpoint
 from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, assembled

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.errors import UserError
+from ttm.datasets import WindowDataset
+from ttm.policy import UserError
 from ttm.training.batches import BatchSource, WholeEpisodes
 from ttm.training.cli import parse
 from ttm.training.data import open_all, split

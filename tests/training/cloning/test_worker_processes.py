@@ -15,9 +15,8 @@ import pytest
 import torch
 import torch.utils.data._utils as data_utils
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.datasets import WindowDataset
+from ttm.policy import UserError, load_checkpoint
 from ttm.training import batches as worker_processes
 from ttm.training.batches import (
     AfterBurnIn,

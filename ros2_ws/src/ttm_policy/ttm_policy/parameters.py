@@ -13,7 +13,7 @@ can read it where ROS is not installed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -155,16 +155,6 @@ def require_known(
         if close := get_close_matches(name, names, n=1, cutoff=cutoff):
             raise UserError(f"there is no {kind} {name}; did you mean {close[0]}?")
     return strangers
-
-
-def markdown_table(node_parameters: type[NodeParameters]) -> str:
-    """Return the table of `ros2_ws/docs/parameters.md` with a row for each parameter."""
-    rows = ["| parameter | default | unit | range | meaning |", "|---|---|---|---|---|"]
-    for parameter in parameters_of(node_parameters):
-        summary = parameter.about.help.split(". ")[0].rstrip(".")
-        cells = (f"`{parameter.name}`", parameter.default_text, parameter.about.unit)
-        rows.append(f"| {' | '.join((*cells, parameter.range_text, summary))} |")
-    return "\n".join(rows)
 
 
 # Parameters that several nodes have.
@@ -625,5 +615,35 @@ PARAMETERS: Mapping[str, type[NodeParameters]] = {
 }
 """Name of each node -> its parameters."""
 
+
+def main(_: Sequence[str] = ()) -> None:
+    """Print the tables of `ros2_ws/docs/parameters.md`. What several nodes share stands once."""
+    limits = parameters_of(LimitParameters)
+    driving = parameters_of(DrivingParameters)
+    tables = {
+        "Limits of `policy_node`, `teleop_node` and `web_node`": limits,
+        "`policy_node`": _without(parameters_of(PolicyParameters), limits),
+        "`teleop_node` and `web_node`": _without(driving, limits),
+        "`teleop_node`": _without(parameters_of(TeleopParameters), driving),
+        "`web_node`": _without(parameters_of(WebParameters), driving),
+        "`recorder_node`": parameters_of(RecorderParameters),
+        "`sim_node`": parameters_of(SimParameters),
+    }
+    for title, rows in tables.items():
+        print(f"{title}:\n\n| parameter | default | range | meaning |\n|---|---|---|---|")
+        for each in rows:
+            default = f"{each.default_text} {each.about.unit}".strip()
+            summary = each.about.help.split(". ")[0].rstrip(".")
+            print(f"| `{each.name}` | {default} | {each.range_text} | {summary} |")
+        print()
+
+
+def _without(
+    parameters: Sequence[DeclaredParameter], others: Sequence[DeclaredParameter]
+) -> list[DeclaredParameter]:
+    names = {other.name for other in others}
+    return [each for each in parameters if each.name not in names]
+
+
 if __name__ == "__main__":
-    print("\n\n".join(f"`{name}`:\n\n{markdown_table(kind)}" for name, kind in PARAMETERS.items()))
+    main()

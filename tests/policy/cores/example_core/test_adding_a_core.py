@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import ttm.policy.cores
-from ttm.datasets.writer import EpisodeWriter
+from ttm.datasets import EpisodeWriter
 from ttm.policy import (
     ActionPart,
     CameraSpec,

@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.windows import WindowDataset, policy_inputs
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy import PRESETS
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
+from ttm.datasets import EpisodeDataset, EpisodeWriter, WindowDataset, open_dataset
+from ttm.datasets.windows import policy_inputs
+from ttm.policy import PRESETS, Policy, PolicySpec, UserError
 from ttm.policy.sight import SightMemory
-from ttm.policy.spec import PolicySpec
 from ttm.training import data as feature_cache
 from ttm.training import frozen_vision as map_store
 from ttm.training.data import FeatureCache

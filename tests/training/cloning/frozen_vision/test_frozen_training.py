@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy import (
+    PRESETS,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    UserError,
+    load_checkpoint,
+    save_checkpoint,
+)
 from ttm.policy.config import VisionConfig
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
 from ttm.training import train as assembly
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeWriter, open_dataset
+from ttm.policy import UserError, load_checkpoint
 from ttm.training import trainer as compiled
 from ttm.training.train import TrainCommand
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.resume import TrainingProgress, load_resume, read_header, save_resume
 from ttm.training.trainer import WeightAverage, build_optimizer, set_learning_rate
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ttm.datasets import windows as frame_store
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.batches import SECTIONS_APART
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets import EpisodeWriter, dataset_statistics, open_dataset
 from ttm.datasets.windows import policy_inputs
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy import PRESETS
-from ttm.policy.policy import Policy
-from ttm.policy.spec import PolicySpec
+from ttm.policy import PRESETS, Policy, PolicySpec
 from ttm.training import validation
 from ttm.training.validation import EpisodeErrors
 

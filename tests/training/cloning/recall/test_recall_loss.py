@@ -10,13 +10,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.spec import PolicySpec
+from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
+from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallLoss

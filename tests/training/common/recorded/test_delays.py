@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import dataset_statistics
-from ttm.datasets.windows import Chunks, WindowDataset, policy_inputs
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy import PRESETS
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics
+from ttm.datasets.windows import Chunks, policy_inputs
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    Policy,
+    PolicySpec,
+    ProprioceptionSpec,
+    UserError,
+    load_checkpoint,
+)
 from ttm.policy.cores.registry import sized_like, with_options
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.training.batches import BatchSource, Delays, WholeEpisodes
 from ttm.training.data import open_all, split
 from ttm.training.losses import TrainingBatch, cloning_losses

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ttm.datasets.description import Choices
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.data import open_all, split
 
 

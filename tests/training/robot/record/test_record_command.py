@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import parse
 from ttm.training.robot import record
 from ttm.training.robot.processes import claim_ros_domain

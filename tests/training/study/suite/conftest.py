@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.policy import PolicyConfig
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy import Policy, PolicyConfig, PolicyRunner, save_checkpoint
 from ttm.policy.config import VisionConfig
 from ttm.policy.cores.baselines import LstmConfig
-from ttm.policy.policy import Policy
-from ttm.policy.runner import PolicyRunner
 from ttm.sim import actors
 from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env

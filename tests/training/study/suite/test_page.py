@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from generated import ROOT
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import load_checkpoint
 from ttm.policy.cores.registry import core_from_dict
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
-from ttm.training.study.suite import OURS_OPTIONS, parse_variant, suite_cores
+from ttm.training.study.suite import parse_variant, suite_cores
 from ttm.training.study.suite_report import (
     OURS,
     Report,
@@ -31,9 +31,9 @@ def report(folder: Path = RESULTS) -> Report:
 def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
     policy = load_checkpoint(SHIPPED_CHECKPOINT)[0]
     sizes = policy.config.width, policy.num_encoded
-    ours = parse_variant(OURS, OURS_OPTIONS)
+    ours = parse_variant(OURS)
     for training in report(RESULTS / name).figures.trainings:
-        variant = parse_variant(training.variant, OURS_OPTIONS)
+        variant = parse_variant(training.variant)
         core = suite_cores(ours, [variant], *sizes)[variant.label]
         assert core == core_from_dict(training.core), training.variant
         assert variant.num_parameters(core, *sizes) == training.parameters
