@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stepped_loop import SteppedLoop
 
 from ttm.policy import PolicyRunner
 from ttm.policy.errors import MalformedObservation
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
-from ttm_policy.control_loop import ControlLoop, LoopState
+from ttm_policy.control_loop import LoopState
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.parameters import LIMITS, PolicyParameters
@@ -22,11 +23,11 @@ WIDE = dict.fromkeys(LIMITS, 100.0)
 
 
 @pytest.fixture
-def loop(checkpoint: Path) -> ControlLoop:
+def loop(checkpoint: Path) -> SteppedLoop:
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     limits = SafetyLimits(load_contract(), SPEC, WIDE)
-    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
+    return SteppedLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _seen(observation: Any, stamp_s: float) -> StampedObservation:
@@ -34,7 +35,7 @@ def _seen(observation: Any, stamp_s: float) -> StampedObservation:
 
 
 def test_late_holds_then_stops_until_somebody_resumes(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     assert loop.step(_seen(observations[0], 10.0), 10.0) is not None
     assert loop.step(_seen(observations[0], 10.0), 10.6) is None
@@ -53,7 +54,7 @@ def _damaged() -> Any:
 
 
 def test_a_bad_observation_leaves_the_memory_to_the_bit(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     loop.step(_seen(observations[0], 10.0), 10.0)
     before = loop.snapshot()
@@ -69,12 +70,12 @@ def test_a_bad_observation_leaves_the_memory_to_the_bit(
     assert loop.problem == "a damaged image"
 
 
-def test_before_the_first_observation_there_is_nothing_to_hold(loop: ControlLoop) -> None:
+def test_before_the_first_observation_there_is_nothing_to_hold(loop: SteppedLoop) -> None:
     loop.hold(MalformedObservation("nothing yet"), 100.0)
     assert loop.state is LoopState.WAITING
 
 
-def test_e_stop_outlasts_resets(loop: ControlLoop, observations: list[Any]) -> None:
+def test_e_stop_outlasts_resets(loop: SteppedLoop, observations: list[Any]) -> None:
     loop.set_e_stop(True)
     loop.reset(CAN)
     assert loop.step(_seen(observations[0], 1.0), 1.0) is None
@@ -82,7 +83,7 @@ def test_e_stop_outlasts_resets(loop: ControlLoop, observations: list[Any]) -> N
     assert loop.step(_seen(observations[0], 1.0), 1.0) is not None
 
 
-def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: ControlLoop) -> None:
+def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: SteppedLoop) -> None:
     """A publisher of the emergency stop that was just found stops the robot for a moment as well."""
 
     def after_e_stop() -> tuple[LoopState, str]:
@@ -105,7 +106,7 @@ def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: ControlLoop) ->
 
 @pytest.mark.parametrize("stamp_s", [9.4, 10.6])
 def test_stamps_too_far_from_the_clock_are_held_on_both_sides(
-    loop: ControlLoop, observations: list[Any], stamp_s: float
+    loop: SteppedLoop, observations: list[Any], stamp_s: float
 ) -> None:
     assert loop.step(_seen(observations[0], 10.0), 10.0) is not None
     assert loop.step(_seen(observations[1], stamp_s), 10.0) is None
@@ -114,7 +115,7 @@ def test_stamps_too_far_from_the_clock_are_held_on_both_sides(
 
 
 def test_stamps_slightly_ahead_of_the_clock_are_accepted(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     assert loop.step(_seen(observations[0], 10.2), 10.0) is not None
 
@@ -129,7 +130,7 @@ def test_the_command_after_its_limits_is_the_previous_action(
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     narrow = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 0.001))
-    loop = ControlLoop(runner, narrow, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
+    loop = SteppedLoop(runner, narrow, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
     assert not np.array_equal(tick.action, tick.command)
@@ -137,7 +138,7 @@ def test_the_command_after_its_limits_is_the_previous_action(
 
 
 def test_after_a_stop_the_previous_action_is_to_stand_still(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     loop.stand_still()  # before the first tick there is no previous action
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
@@ -152,7 +153,7 @@ def test_after_a_stop_the_previous_action_is_to_stand_still(
 
 
 def test_what_the_robot_reports_is_the_previous_action(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     did = np.full(SPEC.action_size, 0.01, np.float32)
     runner = loop.runner

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stepped_loop import SteppedLoop
 
 from ttm.policy import PolicyRunner
 from ttm.policy.errors import MalformedObservation, StaleObservation
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
-from ttm_policy.control_loop import ControlLoop, LoopState
+from ttm_policy.control_loop import LoopState
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.parameters import LIMITS, PolicyParameters
@@ -21,11 +22,11 @@ DT_S = SPEC.control_dt_s
 
 
 @pytest.fixture
-def loop(checkpoint: Path) -> ControlLoop:
+def loop(checkpoint: Path) -> SteppedLoop:
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset("pick up the red can")
     limits = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 100.0))
-    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
+    return SteppedLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _seen(
@@ -37,7 +38,7 @@ def _seen(
     return StampedObservation(observation, stamp_ns, stamp_ns, None, newest_ns, frames)
 
 
-def test_a_frame_enters_the_memory_once(loop: ControlLoop, observations: list[Any]) -> None:
+def test_a_frame_enters_the_memory_once(loop: SteppedLoop, observations: list[Any]) -> None:
     seen = observations[0]
     assert loop.lacks_frame({"head": -1}, 10.0, 10.0)  # which has sent none yet
     assert loop.step(_seen(seen, 10.0, head=10.0, wrist=10.0), 10.0) is not None
@@ -55,7 +56,7 @@ def test_a_frame_enters_the_memory_once(loop: ControlLoop, observations: list[An
 
 
 def test_a_frame_that_was_refused_may_come_again(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     """It has not entered the memory, since another input was bad."""
     bad = {**observations[0], "ee_pose": np.full(7, np.nan, np.float32)}
@@ -64,7 +65,7 @@ def test_a_frame_that_was_refused_may_come_again(
 
 
 def test_frames_are_new_again_after_the_clock_was_set_back(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     assert loop.step(_seen(observations[0], 100.0, head=100.0), 100.0) is not None
     assert loop.step(_seen(observations[0], 3.0, head=3.0), 3.0) is not None
@@ -72,7 +73,7 @@ def test_frames_are_new_again_after_the_clock_was_set_back(
 
 
 def test_the_newest_input_must_not_be_ahead_of_the_clock(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     assert loop.step(_seen(observations[0], 10.0), 10.0) is not None
     assert loop.step(_seen(observations[0], 10.2, newest_s=110.0), 10.2) is None
@@ -80,7 +81,7 @@ def test_the_newest_input_must_not_be_ahead_of_the_clock(
 
 
 def test_the_stop_after_a_hold_counts_steady_time(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     seen = _seen(observations[0], 1000.0)
     assert loop.accepts(seen, 1000.0, 5.0)
@@ -92,7 +93,7 @@ def test_the_stop_after_a_hold_counts_steady_time(
 
 
 def test_a_policy_that_decides_nothing_is_noticed(
-    loop: ControlLoop, observations: list[Any]
+    loop: SteppedLoop, observations: list[Any]
 ) -> None:
     loop.require_ticks(100.0)  # before the first tick there is no command in force
     loop.step(_seen(observations[0], 10.0), 10.0)
@@ -103,7 +104,7 @@ def test_a_policy_that_decides_nothing_is_noticed(
     loop.require_ticks(100.0)
 
 
-def test_the_emergency_stop_keeps_its_reason_through_a_reset(loop: ControlLoop) -> None:
+def test_the_emergency_stop_keeps_its_reason_through_a_reset(loop: SteppedLoop) -> None:
     loop.set_e_stop(True, "it is pressed")
     loop.resume()
     assert (loop.state, loop.problem) == (LoopState.E_STOP, "it is pressed")

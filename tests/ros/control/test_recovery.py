@@ -13,11 +13,12 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
+from stepped_loop import SteppedLoop
 
 from ttm.policy import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import RobotContract, load_contract
-from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
+from ttm_policy.control_loop import LoopState, MemoryReport
 from ttm_policy.diagnostics import TickRecord
 from ttm_policy.goals import EpisodeControl
 from ttm_policy.guards import REARM
@@ -41,19 +42,19 @@ def log() -> Log:
     return Log()
 
 
-def _loop(checkpoint: Path, instruction: str = CAN) -> ControlLoop:
+def _loop(checkpoint: Path, instruction: str = CAN) -> SteppedLoop:
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     if instruction:
         runner.reset(instruction)
     limits = SafetyLimits(load_contract(), SPEC, dict.fromkeys(LIMITS, 100.0))
-    return ControlLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
+    return SteppedLoop(runner, limits, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
 
 
 def _parameters(path: Path, **others: Any) -> PolicyParameters:
     return PolicyParameters(recovery_path=str(path), **others)
 
 
-def _tick(loop: ControlLoop, recovery: Recovery, observation: Any, stamp_s: float) -> np.ndarray:
+def _tick(loop: SteppedLoop, recovery: Recovery, observation: Any, stamp_s: float) -> np.ndarray:
     """One tick as the node runs it. Return the policy's own action (A,)."""
     seen = StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
     action = loop.infer(seen).action

@@ -15,11 +15,11 @@ from failing_robot import Spinning
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
+from stepped_loop import SteppedLoop
 
 from ttm.datasets import EpisodeWriter
 from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.control_loop import ControlLoop
 from ttm_policy.inference import Instructions, load_policy
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.messages import stamp_to_ns
@@ -58,7 +58,7 @@ def _record(
     """Write the episode of a policy with the node's limits, and change the action of one tick."""
     parameters = PolicyParameters(**_policy(checkpoint), instruction=CAN)
     loaded = load_policy(parameters, Instructions())
-    loop = ControlLoop(loaded.runner, loaded.limits, parameters)
+    loop = SteppedLoop(loaded.runner, loaded.limits, parameters)
     with EpisodeWriter(path, SPEC) as writer:
         for tick, values in enumerate(observations):
             now_ns = 10_000_000_000 + tick * TICK_NS

@@ -169,19 +169,6 @@ class ControlLoop:
 
     # One tick: `accepts`, `infer`, `finish` and `executed`.
 
-    def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
-        """Run one whole tick in this thread; None to stand still. now_s: on the clock of the stamps."""
-        if not self.accepts(observation, now_s, now_s):
-            return None
-        try:
-            inference = self.infer(observation)
-        except ObservationError as error:
-            self.hold(error, now_s)
-            return None
-        tick = self.finish(inference.action, now_s, observation)
-        self.executed(tick.command)
-        return tick
-
     def accepts(self, observation: StampedObservation, now_s: float, wall_s: float) -> bool:
         """Return whether the policy may act on the observation; hold if it is too old. wall_s: steady."""
         if self.state in _NO_TICKS:
@@ -223,10 +210,7 @@ class ControlLoop:
         return Inference(action, memory, time.perf_counter() - started_s)
 
     def require_in_time(self, observation: StampedObservation, now_s: float) -> float:
-        """Return the age of the observation in seconds. now_s: see `step`.
-
-        Raises `StaleObservation` if the network took so long that its answer would move blindly.
-        """
+        """Return the age of the observation in seconds. Raises `StaleObservation` if it moves blindly."""
         age_s = now_s - observation.oldest_ns * 1e-9
         require_fresh(age_s, self.max_age_s + self.runner.spec.control_dt_s)
         return age_s
@@ -276,11 +260,6 @@ class ControlLoop:
             )
 
     # Episodes, instructions and stops.
-
-    def reset(self, instruction: str) -> None:
-        """Begin an episode with empty memory at tick 0."""
-        self.runner.reset(instruction)
-        self.begin_episode()
 
     def begin_episode(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""

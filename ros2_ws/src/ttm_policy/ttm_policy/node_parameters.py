@@ -55,14 +55,12 @@ def declare_parameters(
     node_parameters: type[NodeParameters],
     on_change: Callable[[], None] | None = None,
 ) -> None:
-    """Declare all parameters with their help texts and ranges.
+    """Declare all parameters with their help texts and ranges. Integers are accepted for doubles.
 
-    on_change: called after a parameter of the running node was set, which only those marked as live
-    allow; the others are read-only. Integers are accepted for numbers of type double.
-
+    on_change: called after a live parameter of the running node was set; the others are read-only.
     Raises `UserError` if the value that was given at the start has a wrong type or is out of range.
-    From then on ROS refuses such values when somebody sets them, and says why. The node's parameter services
-    refuse calls with more than `MOST_IN_A_CALL` names or values.
+    From then on ROS refuses such values. The node's parameter services refuse calls with more than
+    `MOST_IN_A_CALL` names or values.
     """
     declared = {parameter.name: parameter for parameter in parameters_of(node_parameters)}
     given = [
@@ -88,12 +86,14 @@ def declare_parameters(
             return Parameter(value.name, value=float(value.value))
         return value
 
-    integers = {
-        name: _given_integer(node, name) for name in declared if declared[name].type is float
-    }
+    for name, value in node._parameter_overrides.items():
+        node._parameter_overrides[name] = as_double(value)
     node.add_on_set_parameters_callback(check)
     for parameter in declared.values():
-        _declare(node, parameter, integers.get(parameter.name))
+        try:
+            node.declare_parameter(parameter.name, parameter.default, descriptor(parameter))
+        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+            raise UserError(str(error)) from error
     node.add_pre_set_parameters_callback(lambda values: [as_double(value) for value in values])
     for service in node.services:
         if service.srv_type in _LISTS:
@@ -129,25 +129,6 @@ def descriptor(parameter: DeclaredParameter) -> ParameterDescriptor:
         largest = LARGEST_INTEGER if most is None else int(most)
         result.integer_range = [IntegerRange(from_value=smallest, to_value=largest)]
     return result
-
-
-def _given_integer(node: Node, name: str) -> float | None:
-    """Return the value of a parameter of type double that was given as an integer."""
-    value = node.declare_parameter(name, 0.0, ParameterDescriptor(dynamic_typing=True)).value
-    node.undeclare_parameter(name)
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_integer else None
-
-
-def _declare(node: Node, parameter: DeclaredParameter, given: float | None) -> None:
-    """given: the value that stands in place of the one that was given; None to take that one."""
-    value = parameter.default if given is None else given
-    try:
-        node.declare_parameter(
-            parameter.name, value, descriptor(parameter), ignore_override=given is not None
-        )
-    except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-        raise UserError(str(error)) from error
 
 
 def _bounded(node: Node, service: Service[Any, Any], listing: str) -> Callable[[Any, Any], Any]:
