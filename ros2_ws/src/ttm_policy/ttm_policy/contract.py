@@ -40,7 +40,6 @@ MOTION_TYPES = ("geometry_msgs/TwistStamped", "geometry_msgs/Twist")
 JOINT_TYPES = ("trajectory_msgs/JointTrajectory",)
 """Goals of joints, whose positions always need a range or a limit of the speed."""
 COMMAND_TYPES = (*MOTION_TYPES, *JOINT_TYPES, "std_msgs/Bool")
-
 RAMP = 0.5
 """The share of a tick in which a smooth part of a command goes over to its new value."""
 EXECUTED_ACTION = "executed action"

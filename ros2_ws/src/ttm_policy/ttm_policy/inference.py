@@ -37,7 +37,6 @@ from ttm_policy.programs import steady_timer
 
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
-
 LOOK_S = 0.1
 """Time between two looks for results whose wake-up was lost, in seconds.
 

@@ -30,7 +30,6 @@ SUCCESS = TransitionCallbackReturn.SUCCESS
 DIAGNOSTICS_PERIOD_S = 1.0
 """Wall time between two messages on `/diagnostics`, whatever the node is doing."""
 NOT_CONFIGURED = "not configured"
-
 CONNECT_TIMEOUT_S = 10.0
 """How long the node looks for a manager. This is the default of the package `bond`."""
 HEARTBEAT_TIMEOUT_S = 4.0

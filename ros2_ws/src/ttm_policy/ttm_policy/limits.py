@@ -36,7 +36,6 @@ from ttm_policy.qos import LATCHED
 Vector = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Observation = Mapping[str, npt.NDArray[np.generic]]
-
 EPSILON = float(np.finfo(np.float64).eps)
 """What rounding may add to a length, in relation to it."""
 DESCRIPTION_TOPIC = "robot_description"

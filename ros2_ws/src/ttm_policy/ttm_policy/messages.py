@@ -44,7 +44,6 @@ Frame = npt.NDArray[np.uint8]
 Vector = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Source = ImageSource | VectorSource
-
 MESSAGE_TYPES: Mapping[str, Any] = {
     "sensor_msgs/Image": Image,
     "sensor_msgs/CompressedImage": CompressedImage,

@@ -29,16 +29,13 @@ from ttm.policy.errors import UserError
 from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_of, require_known
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
-
 MOST_IN_A_CALL = 200
 """So many names or values one call of a parameter service may have: more than any node declares.
 
 A call holds the thread of the node, and with it the ticks, for as long as it takes.
 """
-
 LARGEST_INTEGER = 2**63 - 1
 """The upper end of the range of an integer parameter that has only a lower limit."""
-
 _LISTS = {
     SetParameters: "parameters",
     SetParametersAtomically: "parameters",

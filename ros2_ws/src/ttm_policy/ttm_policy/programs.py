@@ -23,10 +23,8 @@ from rclpy.timer import Timer
 from ttm.policy.errors import UserError
 
 Options = TypeVar("Options")
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, an end by launch or systemd, a closed terminal, and Ctrl-\\."""
-
 LOOK_AFTER_S = 2.0
 """By then a node knows those that were there before it; those that come later warn themselves."""
 

@@ -13,17 +13,13 @@ from rclpy.subscription import Subscription
 
 SENSOR = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives from reliable and from best-effort publishers, and keeps only the newest message."""
-
 MERGED = QoSProfile(depth=20, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Receives messages of which each has a part, such as the joints of an arm or of a base: on a busy
 computer the part that comes last must not take the place of one that still waits."""
-
 COMMAND = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 """Not kept for late subscribers: a restarted base controller must not receive old velocities."""
-
 NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 """Receives commands, of which a robot carries out the newest: none waits behind older ones."""
-
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -33,7 +29,6 @@ would wait."""
 
 TRANSFORMS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 """What tf2 takes for `/tf`."""
-
 _LISTENING = (
     QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE),
     LATCHED,
@@ -42,7 +37,6 @@ _LISTENING = (
 
 MOST_SENDERS = 1024
 """So many publishers are remembered in order to find losses, those that were heard last."""
-
 _REMEMBERED = 64
 """Messages of which late copies are recognised, and publishers whose messages are."""
 

@@ -40,7 +40,6 @@ from ttm_policy.recording.matching import header_ns
 Split = Literal["train", "valid"]
 Storage = Literal["sqlite3", "mcap"]
 Stamps = npt.NDArray[np.int64]
-
 SPEC, EPISODE = "ttm_spec", "ttm_episode"
 """The names in the custom data of `metadata.yaml`: the `PolicySpec`, and the JSON of `BagFacts`."""
 INSTRUCTION_TOPIC = "instruction"

@@ -20,7 +20,6 @@ from typing import Any, Generic, TypeVar
 from ttm.policy.errors import UserError
 
 Message = TypeVar("Message")
-
 MOST_TICKS_A_MESSAGE = 100
 """More ticks for each message of the fullest topic mean that stamps are of different clocks."""
 

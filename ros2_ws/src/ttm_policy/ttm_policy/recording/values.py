@@ -46,7 +46,6 @@ Vector = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Sizes = Mapping[str, tuple[int, int]]
 """Camera -> height and width of its images."""
-
 JOINTS = "sensor_msgs/JointState"
 
 
