@@ -62,7 +62,7 @@ LINES = {
     "ttm.datasets": 9_830,
     "ttm.sim": 6_260,
     "ttm.training": 13_700,
-    "ttm_policy": 14_700,
+    "ttm_policy": 14_400,
 }
 """Package -> the lines that its files may have together."""
 MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_350, 240, 130

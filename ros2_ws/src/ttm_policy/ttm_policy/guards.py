@@ -394,9 +394,9 @@ class Arrivals:
     def require_alive(self, wall_s: float, max_age_s: float) -> None:
         """Raise `StaleObservation` if an input has had no new stamp for more than `max_age_s`."""
         for name, changed_s in self._changed_s.items():
-            if wall_s - changed_s > max_age_s:
+            if (silent_s := wall_s - changed_s) > max_age_s:
                 raise StaleObservation(
-                    f"{name} has sent no new stamp for {wall_s - changed_s:.3f} s; max_age_s is {max_age_s}"
+                    f"{name} has sent no new stamp for {silent_s:.3f} s; at most {max_age_s} s is accepted"
                 )
 
     def clear(self) -> None:
@@ -416,9 +416,9 @@ class ClockWatch:
         """Raise `StaleObservation` if the clock of ROS has stood still for more than `max_age_s`."""
         if now_ns != self._now_ns:
             self._now_ns, self._moved_s = now_ns, wall_s
-        if wall_s - self._moved_s > max_age_s:
+        if (stands_s := wall_s - self._moved_s) > max_age_s:
             raise StaleObservation(
-                f"the clock of ROS has stood still for {wall_s - self._moved_s:.3f} s; check /clock"
+                f"the clock of ROS has stood still for {stands_s:.3f} s; check who publishes /clock"
             )
 
 

@@ -255,7 +255,7 @@ class LiveInput:
             side = "old" if age_s > 0 else "ahead of the clock"
             return (
                 f"its stamps are {abs(age_s):.3g} s {side}, and the policy accepts {self._max_age_s:g} s; "
-                "synchronise the clocks, or use --use-sim-time with a simulator"
+                "synchronise the computers' clocks, or use --use-sim-time"
             )
         return ""
 

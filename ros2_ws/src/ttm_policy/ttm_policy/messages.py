@@ -143,7 +143,7 @@ def _decode(message: CompressedImage, source: ImageSource, camera: CameraSpec) -
         return decode_image(data)
     except OSError as error:
         raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) sent an image that cannot be used: {error}"
+            f"camera '{source.name}' ({source.topic}) sent a compressed image that cannot be used: {error}"
         ) from error
 
 
